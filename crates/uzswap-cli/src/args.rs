@@ -1,0 +1,284 @@
+//! The command line: `uzswap run` and `uzswap stat`, and one-line errors for what is wrong with it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::FalseyValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::compressor::Compressor;
+use crate::size::Size;
+
+/// Run a program in less memory than it needs: a compressed tier for its cold memory, without root,
+/// without a kernel change, without a swap partition.
+#[derive(Debug, Parser)]
+#[command(name = "uzswap", version, verbatim_doc_comment, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  uzswap run --ram 512M -- python3 job.py        a job of 2 GiB in 512 MiB
+  uzswap run -- make                             as much RAM as the container still allows
+  uzswap run --ram 1G --compressor zstd -- node server.js
+  uzswap stat 4711                               what it saves, while it runs
+
+Every option of 'run' can be set by an environment variable: --ram by UZSWAP_RAM, --swap-max by
+UZSWAP_SWAP_MAX, and so on.
+";
+
+const RUN_USAGE: &str = "uzswap run [OPTIONS] -- COMMAND [ARG]...";
+
+const RUN_EXAMPLES: &str = "\
+Sizes are bytes or take a unit of base 1024: 512M, 2G, 1.5GiB.
+Exit status: the command's own; 128+N if signal N ended it; 125 if uzswap failed or the limit could
+not be kept; 126 and 127 if the command cannot be executed or was not found, as env(1) has it.
+
+Examples:
+  uzswap run --ram 256M -- python3 job.py
+  uzswap run --ram 1G --stats /tmp/job.json --quiet -- ./job --big
+  UZSWAP_RAM=256M uzswap run -- sort --parallel=2 big.txt
+";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command with its memory limited and compressed
+    #[command(override_usage = RUN_USAGE, after_help = RUN_EXAMPLES)]
+    Run(Box<Run>),
+    /// Show what uzswap does for a process that runs under it
+    Stat(Stat),
+}
+
+/// `--swap`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// uzswap chooses; without swap devices that means none.
+    Auto,
+    /// No swap device.
+    None,
+    /// A directory for a swap file, or a file to use as one.
+    Path(PathBuf),
+}
+
+/// `--fault-mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FaultMode {
+    /// The fastest one that works here
+    Auto,
+    /// SIGBUS in the faulting thread, system calls guarded; needs no privilege
+    Signal,
+    /// Handler threads; needs root, a sysctl or /dev/userfaultfd
+    Thread,
+    /// Memory protection, without userfaultfd
+    Segv,
+}
+
+/// `--over-limit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OverLimit {
+    /// End the program with one clear message and status 125
+    End,
+    /// Let it use more than --ram rather than end it
+    Allow,
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    /// RAM that each process may use for resident and compressed memory together
+    /// [default: 80 % of what the cgroup still allows, else half of the memory available]
+    #[arg(
+        verbatim_doc_comment,
+        long,
+        value_name = "SIZE",
+        env = "UZSWAP_RAM",
+        hide_env = true
+    )]
+    pub ram: Option<Size>,
+
+    /// Where memory goes that does not fit even compressed: auto, none, a directory or a file
+    #[arg(long, value_name = "auto|none|DIR|FILE", env = "UZSWAP_SWAP", hide_env = true,
+          default_value = "auto", value_parser = parse_swap)]
+    pub swap: Swap,
+
+    /// Most swap to use
+    #[arg(long, value_name = "SIZE", env = "UZSWAP_SWAP_MAX", hide_env = true)]
+    pub swap_max: Option<Size>,
+
+    /// Compressor and level: auto, lz4, zstd[:N] or deflate[:N]
+    #[arg(
+        long,
+        value_name = "CODEC",
+        env = "UZSWAP_COMPRESSOR",
+        hide_env = true,
+        default_value = "auto"
+    )]
+    pub compressor: Compressor,
+
+    /// Memory is reclaimed in folios of this size, a power of two from 4K to 2M
+    #[arg(long, value_name = "SIZE", env = "UZSWAP_FOLIO", hide_env = true,
+          default_value = "64K", value_parser = parse_folio)]
+    pub folio: u32,
+
+    /// How faults on evicted memory are served
+    #[arg(
+        long,
+        value_name = "MODE",
+        env = "UZSWAP_FAULT_MODE",
+        hide_env = true,
+        default_value = "auto"
+    )]
+    pub fault_mode: FaultMode,
+
+    /// Write statistics to FILE as JSON at exit
+    #[arg(long, value_name = "FILE", env = "UZSWAP_STATS", hide_env = true)]
+    pub stats: Option<PathBuf>,
+
+    /// No summary at exit
+    #[arg(long, short, env = "UZSWAP_QUIET", hide_env = true, value_parser = FalseyValueParser::new())]
+    pub quiet: bool,
+
+    /// What to do when the data does not fit --ram even compressed
+    #[arg(
+        long,
+        value_name = "POLICY",
+        env = "UZSWAP_OVER_LIMIT",
+        hide_env = true,
+        default_value = "end"
+    )]
+    pub over_limit: OverLimit,
+
+    /// Run a command that cannot be managed (static, set-user-ID, 32-bit) all the same
+    #[arg(long, env = "UZSWAP_ALLOW_UNMANAGED", hide_env = true, value_parser = FalseyValueParser::new())]
+    pub allow_unmanaged: bool,
+
+    /// Keep some memory free from a background thread: lower latency, more CPU time
+    #[arg(long, env = "UZSWAP_BACKGROUND_RECLAIM", hide_env = true, value_parser = FalseyValueParser::new())]
+    pub background_reclaim: bool,
+
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct Stat {
+    /// Process id of 'uzswap run' or of any process under it
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    pub pid: u32,
+
+    /// One JSON object, with the keys of 'run --stats'
+    #[arg(long, conflicts_with = "prometheus")]
+    pub json: bool,
+
+    /// Prometheus text exposition
+    #[arg(long)]
+    pub prometheus: bool,
+}
+
+#[allow(
+    clippy::unnecessary_wraps,
+    reason = "clap's value parsers return Result"
+)]
+fn parse_swap(text: &str) -> Result<Swap, String> {
+    Ok(match text {
+        "auto" => Swap::Auto,
+        "none" => Swap::None,
+        path => Swap::Path(path.into()),
+    })
+}
+
+/// Folio order of a folio size: 0 for 4 KiB to 9 for 2 MiB.
+fn parse_folio(text: &str) -> Result<u32, String> {
+    let size: Size = text.parse()?;
+    let log = size.0.checked_ilog2().unwrap_or(0);
+    if !size.0.is_power_of_two() || !(12..=21).contains(&log) {
+        return Err("a folio is a power of two from 4K to 2M, such as 16K or 64K".to_owned());
+    }
+    Ok(log - 12)
+}
+
+/// A clap error as one line: what is wrong, then where to look.
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let mut words = String::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("Usage:") || line.starts_with("For more information") {
+            break;
+        }
+        // The way to pass an unknown option as a command's name is no help here.
+        if !line.is_empty() && !line.starts_with("tip: to pass") {
+            if !words.is_empty() {
+                words.push(if words.ends_with(':') { ' ' } else { ';' });
+                if words.ends_with(';') {
+                    words.push(' ');
+                }
+            }
+            words.push_str(line);
+        }
+    }
+    let words = words.strip_prefix("error: ").unwrap_or(&words);
+    let subcommand = match std::env::args_os().nth(1) {
+        Some(name) if name == "run" => "run ",
+        Some(name) if name == "stat" => "stat ",
+        _ => "",
+    };
+    format!("{words} (see 'uzswap {subcommand}--help')")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Run, String> {
+        match Cli::try_parse_from([&["uzswap"], args].concat()) {
+            Ok(Cli {
+                command: Command::Run(run),
+            }) => Ok(*run),
+            Ok(other) => panic!("not run: {other:?}"),
+            Err(error) => Err(one_line(&error)),
+        }
+    }
+
+    #[test]
+    fn the_command_keeps_its_own_options() {
+        let run = parse(&["run", "--ram", "256M", "--", "ls", "--ram", "1", "-q"]).unwrap();
+        assert_eq!(run.ram, Some(Size(256 << 20)));
+        assert_eq!(run.command, ["ls", "--ram", "1", "-q"]);
+        assert!(!run.quiet);
+        let run = parse(&["run", "--ram=1G", "python3", "-c", "pass", "--quiet"]).unwrap();
+        assert_eq!(run.command, ["python3", "-c", "pass", "--quiet"]);
+    }
+
+    #[test]
+    fn folios_are_powers_of_two() {
+        assert_eq!(parse(&["run", "--folio", "4K", "ls"]).unwrap().folio, 0);
+        assert_eq!(parse(&["run", "ls"]).unwrap().folio, 4);
+        assert_eq!(parse(&["run", "--folio", "2M", "ls"]).unwrap().folio, 9);
+        for wrong in ["0", "2K", "4M", "24K", "x"] {
+            assert!(parse(&["run", "--folio", wrong, "ls"]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn errors_are_one_line_and_name_what_is_wrong() {
+        for (args, part) in [
+            (&["run", "--rma", "1G", "ls"][..], "--rma"),
+            (&["run", "--ram", "lots", "ls"], "not a size"),
+            (&["run", "--compressor", "lz5", "ls"], "unknown compressor"),
+            (&["run"], "COMMAND"),
+            (&["run", "--over-limit", "shrug", "ls"], "shrug"),
+        ] {
+            let line = parse(args).unwrap_err();
+            assert!(line.contains(part), "{line}");
+            assert!(!line.contains('\n'), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,4 @@
+//! One module for each subcommand.
+
+pub mod run;
+pub mod stat;

@@ -1,0 +1,207 @@
+//! `uzswap run`: checks, group, command, stats and summary, in this order.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context, Result, anyhow, bail};
+use uzswap_core::group::{
+    Config, FAULT_MODE_AUTO, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, GROUP_ENV,
+};
+use uzswap_core::min_ram;
+
+use crate::args::{FaultMode, OverLimit, Run, Swap};
+use crate::clock::{self, Moment};
+use crate::failure::Failure;
+use crate::group_file::{self, GroupFile};
+use crate::kernel;
+use crate::preload::Preload;
+use crate::ram;
+use crate::report::{Report, Totals, When};
+use crate::size::Size;
+use crate::status;
+use crate::summary;
+use crate::supervise::{self, Child, End};
+use crate::target::{self, Target};
+
+/// Name of ld.so's variable.
+const LD_PRELOAD: &str = "LD_PRELOAD";
+
+/// Runs the command; the exit status is its own.
+pub fn run(options: &Run) -> Result<u8> {
+    check_options(options)?;
+    check_not_nested()?;
+    let target = find_target(options)?;
+    let ram = limit(options)?;
+    let stats = options
+        .stats
+        .as_deref()
+        .map(|path| {
+            File::create(path).map_err(|error| {
+                anyhow!(
+                    "cannot write the statistics to {}: {error}: choose another --stats FILE",
+                    path.display()
+                )
+            })
+        })
+        .transpose()?;
+    let preload = Preload::install()?;
+    let group = GroupFile::create()?;
+    configure(&group.config, options, ram);
+    group.tsc_hz.store(clock::calibrate(), Ordering::Relaxed);
+    group.publish();
+
+    let begin = Moment::now();
+    let environment = environment(&preload, group.path());
+    let child = Child::start(&target, &options.command, &environment)?;
+    let end = child.wait()?;
+
+    let elapsed_s = begin.elapsed().as_secs_f64();
+    let hz = begin.hz_since();
+    let totals = Totals::of(&group, When::AtEnd, |_| false);
+    let failure = Failure::of(&group, &totals);
+    let status = match &failure {
+        Some(failure) if failure.pid == child.pid() => status::FAILED,
+        _ => end.status(),
+    };
+    if let Some(failure) = &failure {
+        eprintln!("uzswap: {}", failure.line);
+    }
+    if group.nr_started.load(Ordering::Relaxed) == 0 {
+        eprintln!("uzswap: nothing was managed: no process loaded uzswap's library");
+    } else if !options.quiet {
+        for line in summary::lines(&group, &totals, hz, elapsed_s) {
+            eprintln!("uzswap: {line}");
+        }
+    }
+    if let Some(file) = stats {
+        let mut report = Report::of_group(&group, &totals, hz, elapsed_s);
+        add_outcome(&mut report, options, end, status);
+        write_stats(file, &report).context("cannot write the statistics")?;
+    }
+    Ok(status)
+}
+
+fn check_options(options: &Run) -> Result<()> {
+    if let Swap::Path(path) = &options.swap {
+        bail!(
+            "--swap {}: this version has no swap devices yet: use --swap none, and --ram as large as \
+             the compressed data",
+            path.display()
+        );
+    }
+    if options.fault_mode == FaultMode::Segv {
+        bail!("--fault-mode segv: not in this version: use auto, signal or thread");
+    }
+    Ok(())
+}
+
+fn check_not_nested() -> Result<()> {
+    let Some(supervisor) = group_file::enclosing_run() else {
+        return Ok(());
+    };
+    let by = supervisor.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+    bail!(
+        "this command already runs under 'uzswap run'{by}, which manages its children too: start it \
+         without a second 'uzswap run'"
+    )
+}
+
+/// Finds the command and checks that it, and the kernel, can be managed.
+fn find_target(options: &Run) -> Result<Target> {
+    let name = options
+        .command
+        .first()
+        .context("no command to run: write it after --")?;
+    let target = target::find(name, std::env::var_os("PATH").as_deref())?;
+    if !options.allow_unmanaged {
+        target.must_be_managed()?;
+    }
+    if target.unmanaged.is_none() {
+        kernel::check(options.fault_mode)?;
+    }
+    Ok(target)
+}
+
+/// `--ram` or its default, in bytes, if it is enough to run at all.
+fn limit(options: &Run) -> Result<u64> {
+    let codec = options.compressor.codec();
+    let least = Size(min_ram(codec).next_multiple_of(1 << 20));
+    match options.ram {
+        Some(ram) if ram < least => {
+            bail!("--ram {ram} is too small: the least that works here with {codec} is {least}")
+        }
+        Some(Size(ram)) => Ok(ram & !0xfff),
+        None => match ram::default_limit(Path::new("/")).map(Size) {
+            Some(ram) if ram >= least => Ok(ram.0),
+            Some(ram) => bail!(
+                "only {ram} of memory may still be used here, and the least that works with {codec} is \
+                 {least}: free some, or set --ram"
+            ),
+            None => bail!("cannot tell how much memory may be used here: set --ram"),
+        },
+    }
+}
+
+fn configure(config: &Config, options: &Run, ram: u64) {
+    let codec = options.compressor.codec();
+    let set = |cell: &std::sync::atomic::AtomicU32, value| cell.store(value, Ordering::Relaxed);
+    config.ram.store(ram, Ordering::Relaxed);
+    set(&config.compressor, codec.id().as_u8().into());
+    set(&config.level, codec.level().cast_unsigned());
+    set(&config.folio_order, options.folio);
+    set(
+        &config.fault_mode,
+        match options.fault_mode {
+            FaultMode::Auto | FaultMode::Segv => FAULT_MODE_AUTO,
+            FaultMode::Signal => FAULT_MODE_SIGNAL,
+            FaultMode::Thread => FAULT_MODE_THREAD,
+        },
+    );
+    set(
+        &config.over_limit_allow,
+        (options.over_limit == OverLimit::Allow).into(),
+    );
+    set(&config.background, options.background_reclaim.into());
+    set(&config.same_filled, 1);
+}
+
+/// Our environment, with the library preloaded and the group named.
+fn environment(preload: &Preload, group: &Path) -> Vec<(OsString, OsString)> {
+    let inherited = std::env::var_os(LD_PRELOAD);
+    let mut environment: Vec<_> = std::env::vars_os()
+        .filter(|(name, _)| name != LD_PRELOAD && name != GROUP_ENV)
+        .collect();
+    environment.push((LD_PRELOAD.into(), preload.ld_preload(inherited.as_deref())));
+    environment.push((GROUP_ENV.into(), group.into()));
+    environment
+}
+
+fn add_outcome(report: &mut Report, options: &Run, end: End, status: u8) {
+    let (user_s, system_s) = supervise::cpu_seconds();
+    let words: Vec<_> = options
+        .command
+        .iter()
+        .map(|w| OsStr::to_string_lossy(w))
+        .collect();
+    report.add("command", words);
+    report.add("exit_status", status);
+    report.add(
+        "signal",
+        match end {
+            End::Signal(signal) => Some(signal),
+            End::Exit(_) => None,
+        },
+    );
+    report.add("user_s", user_s);
+    report.add("system_s", system_s);
+}
+
+fn write_stats(mut file: File, report: &Report) -> Result<()> {
+    let mut text = serde_json::to_string_pretty(report)?;
+    text.push('\n');
+    file.write_all(text.as_bytes())?;
+    Ok(())
+}

@@ -1,0 +1,270 @@
+//! `uzswap stat PID`: what uzswap does for a running group, as a table, JSON or Prometheus text.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use uzswap_core::counters::{Counters, Kind};
+use uzswap_core::group::{Group, Process};
+
+use crate::args::Stat;
+use crate::clock::Moment;
+use crate::failure::comm;
+use crate::group_file;
+use crate::report::{Report, Totals, When, compressor, nanoseconds, seconds, used_slots};
+use crate::size::Size;
+
+/// How long the table looks at the counters to tell rates.
+const SAMPLE: Duration = Duration::from_millis(250);
+
+/// Prints the group of process `options.pid`.
+pub fn stat(options: &Stat) -> Result<u8> {
+    let group = group_file::of_process(options.pid)?;
+    let text = if options.json {
+        serde_json::to_string_pretty(&report(&group))? + "\n"
+    } else if options.prometheus {
+        prometheus(&group)
+    } else {
+        table(&group)
+    };
+    // A reader like head(1) that has seen enough is no failure.
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(0),
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else {
+        return false;
+    };
+    // SAFETY: signal 0 only asks whether the process is there.
+    pid > 0
+        && (unsafe { libc::kill(pid, 0) } == 0
+            || std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM))
+}
+
+fn live_processes(group: &Group) -> impl Iterator<Item = &Process> {
+    used_slots(group).filter(|p| is_alive(p.pid.load(Ordering::Relaxed)))
+}
+
+fn totals(group: &Group) -> Totals {
+    Totals::of(group, When::Now, is_alive)
+}
+
+/// Seconds since the first process that is still there, or whose slot is, started.
+fn elapsed_s(group: &Group, hz: u64) -> f64 {
+    let first = used_slots(group)
+        .map(|p| p.start_tsc.load(Ordering::Relaxed))
+        .min();
+    first.map_or(0.0, |first| {
+        seconds(Moment::now().ticks().saturating_sub(first), hz)
+    })
+}
+
+fn report(group: &Group) -> Report {
+    let hz = group.tsc_hz.load(Ordering::Relaxed);
+    let mut report = Report::of_group(group, &totals(group), hz, elapsed_s(group, hz));
+    report.add("supervisor", group.supervisor.load(Ordering::Relaxed));
+    let live: Vec<Value> = live_processes(group)
+        .map(|process| {
+            let [resident, pool, metadata, stored] = sizes(process);
+            json!({
+                "pid": process.pid.load(Ordering::Relaxed),
+                "ppid": process.ppid.load(Ordering::Relaxed),
+                "name": comm(&process.comm),
+                "resident": resident,
+                "zswap": pool,
+                "metadata": metadata,
+                "zswapped": stored,
+            })
+        })
+        .collect();
+    report.add("live", live);
+    report
+}
+
+/// Resident, pool and metadata, whose sum the limit holds for, then what is stored in the pool; bytes.
+fn sizes(process: &Process) -> [u64; 4] {
+    let counters = &process.counters;
+    [
+        counters.resident.load(Ordering::Relaxed),
+        counters.pool_total_size.load(Ordering::Relaxed),
+        counters.metadata.load(Ordering::Relaxed),
+        counters.stored_pages.load(Ordering::Relaxed) * 4096,
+    ]
+}
+
+fn table(group: &Group) -> String {
+    let hz = group.tsc_hz.load(Ordering::Relaxed);
+    let before = totals(group);
+    let begin = Instant::now();
+    std::thread::sleep(SAMPLE);
+    let now = totals(group);
+    let sampled = begin.elapsed();
+    let rate = |name| {
+        let n = now.get(name).saturating_sub(before.get(name));
+        u128::from(n) * 1000 / sampled.as_millis().max(1)
+    };
+
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<12} {value}");
+    };
+    line(
+        "run",
+        format!(
+            "pid {}, {} live of {} processes, {:.1} s",
+            group.supervisor.load(Ordering::Relaxed),
+            live_processes(group).count(),
+            group.nr_started.load(Ordering::Relaxed),
+            elapsed_s(group, hz),
+        ),
+    );
+    let limit = Size(group.config.ram.load(Ordering::Relaxed));
+    line("limit", format!("{limit} for each process"));
+    let [resident, pool, metadata] =
+        ["resident", "pool_total_size", "metadata"].map(|name| now.get(name));
+    line(
+        "in use",
+        format!(
+            "{} = resident {} + pool {} + metadata {} (peak of one process {})",
+            Size(resident + pool + metadata),
+            Size(resident),
+            Size(pool),
+            Size(metadata),
+            Size(now.get("ram_peak")),
+        ),
+    );
+    let stored = now.get("stored_pages") * 4096;
+    line(
+        "stored",
+        format!(
+            "{} in a pool of {} ({}, {:.2}:1 at its peak)",
+            Size(stored),
+            Size(pool),
+            compressor(group),
+            now.compression_ratio(),
+        ),
+    );
+    line(
+        "would need",
+        format!("{} without uzswap", Size(resident + stored)),
+    );
+    let took = |percent| nanoseconds(now.faults().percentile(percent), hz);
+    line(
+        "faults",
+        format!(
+            "{} ({}/s), refaults {} ({}/s), p50 {} ns, p99 {} ns, {} mode",
+            now.get("faults"),
+            rate("faults"),
+            now.get("refaults"),
+            rate("refaults"),
+            took(50),
+            took(99),
+            now.fault_mode(),
+        ),
+    );
+    line(
+        "pages out",
+        format!(
+            "{} ({}/s), in {} ({}/s)",
+            now.get("zswpout"),
+            rate("zswpout"),
+            now.get("zswpin"),
+            rate("zswpin"),
+        ),
+    );
+    line(
+        "time",
+        format!(
+            "{:.2} s in faults, {:.2} s reclaiming",
+            seconds(now.get("fault_ticks"), hz),
+            seconds(now.get("reclaim_ticks"), hz),
+        ),
+    );
+    processes(group, &mut text);
+    text
+}
+
+fn processes(group: &Group, text: &mut String) {
+    let _ = writeln!(
+        text,
+        "\n{:>9}  {:<15} {:>11} {:>11} {:>11} {:>11}",
+        "PID", "NAME", "IN USE", "RESIDENT", "POOL", "STORED"
+    );
+    for process in live_processes(group) {
+        let [resident, pool, metadata, stored] = sizes(process);
+        let _ = writeln!(
+            text,
+            "{:>9}  {:<15} {:>11} {:>11} {:>11} {:>11}",
+            process.pid.load(Ordering::Relaxed),
+            comm(&process.comm),
+            Size(resident + pool + metadata),
+            Size(resident),
+            Size(pool),
+            Size(stored),
+        );
+    }
+}
+
+/// Every number of the report as a metric, with the supervisor's pid as its label.
+fn prometheus(group: &Group) -> String {
+    let supervisor = group.supervisor.load(Ordering::Relaxed);
+    let mut text = String::new();
+    for (key, value) in report(group).entries() {
+        if let (Value::Number(number), true) = (value, *key != "supervisor") {
+            let counts = Counters::NAMES.contains(&(key, Kind::Counter))
+                || matches!(*key, "fault_s" | "reclaim_s" | "processes");
+            let (kind, end) = if counts {
+                ("counter", "_total")
+            } else {
+                ("gauge", "")
+            };
+            let name = match *key {
+                "fault_s" => "fault_seconds",
+                "reclaim_s" => "reclaim_seconds",
+                "elapsed_s" => "elapsed_seconds",
+                key => key,
+            };
+            let _ = writeln!(text, "# TYPE uzswap_{name}{end} {kind}");
+            let _ = writeln!(
+                text,
+                "uzswap_{name}{end}{{supervisor=\"{supervisor}\"}} {number}"
+            );
+        }
+        match (*key, value) {
+            ("fault_ns", Value::Object(quantiles)) => {
+                let _ = writeln!(text, "# TYPE uzswap_fault_ns gauge");
+                for (quantile, ns) in quantiles {
+                    let _ = writeln!(
+                        text,
+                        "uzswap_fault_ns{{supervisor=\"{supervisor}\",quantile=\"{quantile}\"}} {ns}"
+                    );
+                }
+            }
+            ("orders", Value::Object(orders)) => order_metrics(&mut text, supervisor, orders),
+            _ => {}
+        }
+    }
+    text
+}
+
+fn order_metrics(text: &mut String, supervisor: u32, orders: &serde_json::Map<String, Value>) {
+    let keys = orders.values().next().and_then(Value::as_object);
+    for key in keys.into_iter().flat_map(serde_json::Map::keys) {
+        let _ = writeln!(text, "# TYPE uzswap_folio_{key}_total counter");
+        for (order, cells) in orders {
+            let _ = writeln!(
+                text,
+                "uzswap_folio_{key}_total{{supervisor=\"{supervisor}\",order=\"{order}\"}} {}",
+                cells[key]
+            );
+        }
+    }
+}

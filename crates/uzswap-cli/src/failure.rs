@@ -1,0 +1,155 @@
+//! Why uzswap ended a process, in one line with the next step.
+
+use std::sync::atomic::Ordering;
+
+use uzswap_core::StartStep;
+use uzswap_core::group::{FAILURE_OVER_LIMIT, FAILURE_START, Group};
+
+use crate::report::Totals;
+use crate::size::Size;
+
+/// A process that uzswap ended.
+#[derive(Debug)]
+pub struct Failure {
+    /// The process.
+    pub pid: u32,
+    /// What to tell about it.
+    pub line: String,
+}
+
+impl Failure {
+    /// The group's first failure, if there was one.
+    pub fn of(group: &Group, totals: &Totals) -> Option<Self> {
+        let failure = &group.failure;
+        // Pairs with the release store of whoever failed: the other fields are complete.
+        let reason = failure.reason.load(Ordering::Acquire);
+        if reason == 0 {
+            return None;
+        }
+        let pid = failure.pid.load(Ordering::Relaxed);
+        let line = match reason {
+            FAILURE_OVER_LIMIT => over_limit(
+                &name_of(group, pid),
+                failure.needed.load(Ordering::Relaxed),
+                failure.limit.load(Ordering::Relaxed),
+                totals.compression_ratio(),
+            ),
+            FAILURE_START => start(
+                &name_of(group, pid),
+                failure.step.load(Ordering::Relaxed),
+                failure.errno.load(Ordering::Relaxed),
+                failure.limit.load(Ordering::Relaxed),
+            ),
+            _ => format!(
+                "{} was ended because uzswap found its own state damaged: please report this with the \
+                 command and the output of 'uzswap --version'",
+                name_of(group, pid)
+            ),
+        };
+        Some(Failure { pid, line })
+    }
+}
+
+fn over_limit(who: &str, needed: u64, limit: u64, ratio: f64) -> String {
+    format!(
+        "{who} was ended: it needs at least {} even with its cold memory compressed {ratio:.1}:1, and \
+         --ram allows {}; run it with --ram {} or more, or with --over-limit=allow to let it use what \
+         it needs",
+        Size(needed),
+        Size(limit),
+        suggestion(needed.max(limit)),
+    )
+}
+
+/// A limit somewhat above what was needed when the program ended: it was not done growing.
+fn suggestion(needed: u64) -> String {
+    let step = 16 << 20;
+    let mib = (needed / 4 * 5).div_ceil(step) * 16;
+    format!("{mib}M")
+}
+
+/// The same obstacles as in `kernel`, met in the program itself: what it did to its own limits, or
+/// where it runs by now, may differ.
+fn start(who: &str, step: u32, errno: u32, limit: u64) -> String {
+    let why = match StartStep::from_number(step) {
+        Some(StartStep::Arena) => {
+            "the address range that uzswap manages is taken or cannot be reserved: see 'ulimit -v' and \
+             'sysctl vm.overcommit_memory'"
+        }
+        Some(StartStep::Tables) => "no address space for uzswap's tables: see 'ulimit -v'",
+        Some(StartStep::UffdOpen) => {
+            "userfaultfd is not to be had: see the container's seccomp profile, or --fault-mode"
+        }
+        Some(StartStep::UffdApi) => {
+            "the kernel's userfaultfd lacks write protection: use Linux 5.7 or later"
+        }
+        Some(StartStep::UffdRegister) => "userfaultfd does not accept uzswap's memory",
+        Some(StartStep::Guard) => {
+            "seccomp does not take uzswap's system call guard (is it allowed here? did more than a hundred programs start each other?)"
+        }
+        Some(StartStep::Workspace) => "no memory for the compressor's buffers: give more --ram",
+        Some(StartStep::RamTooSmall) => {
+            return format!(
+                "uzswap could not start in {who}: --ram {} is too small: give more, or another \
+                 --compressor",
+                Size(limit)
+            );
+        }
+        Some(StartStep::Compressor) => {
+            "its library lacks this compressor: use another --compressor"
+        }
+        None => "its system call guard could not be set up: use --fault-mode thread as root",
+    };
+    let error = match errno {
+        0 => String::new(),
+        errno => format!(
+            " ({})",
+            std::io::Error::from_raw_os_error(errno.cast_signed())
+        ),
+    };
+    format!("uzswap could not start in {who}: {why}{error}")
+}
+
+/// `name (pid)`, as far as the group knows the name.
+fn name_of(group: &Group, pid: u32) -> String {
+    let started = usize::try_from(group.nr_started.load(Ordering::Relaxed)).unwrap_or(0);
+    group
+        .processes
+        .iter()
+        .take(started)
+        .find(|p| p.pid.load(Ordering::Relaxed) == pid)
+        .map(|p| comm(&p.comm))
+        .filter(|name| !name.is_empty())
+        .map_or_else(
+            || format!("process {pid}"),
+            |name| format!("{name} ({pid})"),
+        )
+}
+
+/// A process's name out of its slot; only what prints.
+pub fn comm(cells: &[std::sync::atomic::AtomicU64; 2]) -> String {
+    let bytes = cells
+        .iter()
+        .flat_map(|cell| cell.load(Ordering::Relaxed).to_ne_bytes());
+    let bytes: Vec<u8> = bytes.take_while(|&b| b != 0).collect();
+    String::from_utf8_lossy(&bytes)
+        .chars()
+        .filter(|c| !c.is_control())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_says_how_much_and_what_to_do() {
+        let line = over_limit("job (7)", 300 << 20, 256 << 20, 2.06);
+        assert_eq!(
+            line,
+            "job (7) was ended: it needs at least 300 MiB even with its cold memory compressed 2.1:1, \
+             and --ram allows 256 MiB; run it with --ram 384M or more, or with --over-limit=allow to \
+             let it use what it needs"
+        );
+    }
+}

@@ -1,0 +1,58 @@
+//! `uzswap`: run any program in less memory than it needs.
+
+mod args;
+mod clock;
+mod command;
+mod compressor;
+mod elf;
+mod failure;
+mod group_file;
+mod kernel;
+mod preload;
+mod private_dir;
+mod ram;
+mod report;
+mod size;
+mod status;
+mod summary;
+mod supervise;
+mod target;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+fn main() -> ExitCode {
+    let cli = match args::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(asked)
+            if matches!(
+                asked.kind(),
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+            ) =>
+        {
+            let _ = asked.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(empty) if empty.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = empty.print();
+            return status::FAILED.into();
+        }
+        Err(error) => {
+            eprintln!("uzswap: {}", args::one_line(&error));
+            return status::FAILED.into();
+        }
+    };
+    let done = match &cli.command {
+        args::Command::Run(run) => command::run::run(run),
+        args::Command::Stat(stat) => command::stat::stat(stat),
+    };
+    match done {
+        Ok(status) => status.into(),
+        Err(error) => {
+            eprintln!("uzswap: {error:#}");
+            status::of(&error).into()
+        }
+    }
+}

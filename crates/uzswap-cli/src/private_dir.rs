@@ -1,0 +1,163 @@
+//! Directories of our own for the preload library and the group file.
+//!
+//! *What*: finds or makes the first usable directory of a list.
+//! *Invariants*: a directory is used only if it is ours alone to write: a real directory (no
+//! symbolic link), owned by us, and writable by nobody else. Whoever could write there could have
+//! their code loaded into the programs that we run.
+
+use std::ffi::CString;
+use std::fs::{self, DirBuilder};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// What a directory must allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Shared libraries: no `noexec` mount, no space or colon in the path (both end an entry of
+    /// LD_PRELOAD), readable by programs that became another user.
+    Library,
+    /// Group files: memory-backed if there is a choice; names are not listed to others.
+    Group,
+}
+
+impl Purpose {
+    fn mode(self) -> u32 {
+        match self {
+            Purpose::Library => 0o755,
+            Purpose::Group => 0o711,
+        }
+    }
+
+    fn candidates(self, uid: u32) -> Vec<PathBuf> {
+        let absolute = |name: &str| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|p| p.is_absolute())
+        };
+        let mut dirs = Vec::new();
+        let own = format!("uzswap-{uid}");
+        if self == Purpose::Group {
+            dirs.push(Path::new("/dev/shm").join(&own));
+        }
+        if uid == 0 {
+            // root's own directories are closed to the users that a daemon may become.
+            dirs.push("/run/uzswap".into());
+            dirs.push("/var/cache/uzswap".into());
+        } else {
+            dirs.extend(absolute("XDG_RUNTIME_DIR").map(|d| d.join("uzswap")));
+            dirs.extend(
+                absolute("XDG_CACHE_HOME")
+                    .or_else(|| absolute("HOME").map(|d| d.join(".cache")))
+                    .map(|d| d.join("uzswap")),
+            );
+        }
+        dirs.push(Path::new("/tmp").join(&own));
+        dirs.push(Path::new("/var/tmp").join(&own));
+        if self == Purpose::Library {
+            dirs.push(Path::new("/dev/shm").join(&own));
+        }
+        dirs
+    }
+}
+
+/// Effective user id.
+pub fn euid() -> u32 {
+    // SAFETY: geteuid has no arguments and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Directories for `purpose` that are usable now, best first; the next one is made only when it is
+/// asked for.
+pub fn usable(purpose: Purpose) -> impl Iterator<Item = PathBuf> {
+    let uid = euid();
+    purpose
+        .candidates(uid)
+        .into_iter()
+        .filter(move |dir| make(dir, purpose, uid))
+}
+
+fn make(dir: &Path, purpose: Purpose, uid: u32) -> bool {
+    let name = dir.as_os_str().as_bytes();
+    if purpose == Purpose::Library && name.iter().any(|b| b.is_ascii_whitespace() || *b == b':') {
+        return false;
+    }
+    if !dir.exists() {
+        // ~/.cache may be missing too. An error shows below: the directory is not there.
+        let parent_is_ours = dir
+            .parent()
+            .and_then(Path::parent)
+            .is_some_and(|p| fs::metadata(p).is_ok_and(|m| m.uid() == uid));
+        let _ = DirBuilder::new()
+            .recursive(parent_is_ours)
+            .mode(0o700)
+            .create(dir);
+    }
+    let Ok(meta) = fs::symlink_metadata(dir) else {
+        return false;
+    };
+    if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o022 != 0 {
+        return false;
+    }
+    // The umask may have taken bits that other users' programs need.
+    if meta.mode() & 0o777 != purpose.mode() | (meta.mode() & 0o755)
+        && fs::set_permissions(
+            dir,
+            fs::Permissions::from_mode(purpose.mode() | (meta.mode() & 0o755)),
+        )
+        .is_err()
+    {
+        return false;
+    }
+    mount_allows(dir, purpose)
+}
+
+/// False on a read-only mount, and on a `noexec` one for libraries.
+fn mount_allows(dir: &Path, purpose: Purpose) -> bool {
+    let Ok(path) = CString::new(dir.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: an all-zero statvfs is valid; the call fills it.
+    let mut fs: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: path is a NUL-terminated string and fs is writable for the call.
+    if unsafe { libc::statvfs(path.as_ptr(), &raw mut fs) } != 0 {
+        return false;
+    }
+    fs.f_flag & libc::ST_RDONLY == 0
+        && (purpose != Purpose::Library || fs.f_flag & libc::ST_NOEXEC == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn only_directories_that_nobody_else_can_write_are_used() {
+        let root = std::env::temp_dir().join(format!("uzswap-dirs-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        let uid = euid();
+        let fresh = root.join("fresh");
+        assert!(make(&fresh, Purpose::Library, uid));
+        assert_eq!(
+            fs::metadata(&fresh).unwrap().permissions().mode() & 0o777,
+            0o755
+        );
+        assert!(make(&fresh, Purpose::Library, uid), "again");
+        assert!(!make(&fresh, Purpose::Library, uid + 1), "another's");
+
+        let open = root.join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(!make(&open, Purpose::Group, uid));
+
+        let link = root.join("link");
+        symlink(&fresh, &link).unwrap();
+        assert!(!make(&link, Purpose::Group, uid));
+
+        let spaced = root.join("with space");
+        assert!(!make(&spaced, Purpose::Library, uid));
+        assert!(make(&spaced, Purpose::Group, uid));
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

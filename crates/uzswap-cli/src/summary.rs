@@ -1,0 +1,93 @@
+//! What `run` says on stderr when the command has ended.
+
+use std::sync::atomic::Ordering;
+
+use uzswap_core::group::Group;
+
+use crate::report::{Totals, compressor, nanoseconds, seconds};
+use crate::size::Size;
+
+/// The summary's lines, without the `uzswap: ` before each.
+pub fn lines(group: &Group, totals: &Totals, hz: u64, elapsed_s: f64) -> Vec<String> {
+    let limit = Size(group.config.ram.load(Ordering::Relaxed));
+    let processes = match group.nr_started.load(Ordering::Relaxed) {
+        0 | 1 => String::new(),
+        n => format!(" each, {n} processes"),
+    };
+    let peak = Size(totals.get("ram_peak"));
+    let mut lines = Vec::new();
+    if totals.get("zswpout") == 0 {
+        lines.push(format!(
+            "peak {peak} (limit {limit}{processes}): nothing had to be evicted"
+        ));
+    } else {
+        lines.push(format!(
+            "peak {peak} instead of {} (limit {limit}{processes}); cold memory stored {:.2}:1 by {}",
+            Size(totals.get("need_peak")),
+            totals.compression_ratio(),
+            compressor(group),
+        ));
+        let took = |percent| duration(nanoseconds(totals.faults().percentile(percent), hz));
+        lines.push(format!(
+            "{} faults ({} refaults), half within {}, 99 % within {}; {:.2} s in faults, {:.2} s reclaiming, of {:.2} s ({} mode)",
+            totals.get("faults"),
+            totals.get("refaults"),
+            took(50),
+            took(99),
+            seconds(totals.get("fault_ticks"), hz),
+            seconds(totals.get("reclaim_ticks"), hz),
+            elapsed_s,
+            totals.fault_mode(),
+        ));
+    }
+    lines.extend(unmanaged(totals));
+    lines
+}
+
+/// Memory left to the kernel, each part with its reason, once it is worth a word.
+fn unmanaged(totals: &Totals) -> Option<String> {
+    const WORTH: u64 = 1 << 20;
+    let parts: Vec<String> = [
+        ("unmanaged_fixed", "mapped at fixed addresses"),
+        ("unmanaged_stack", "stacks"),
+        (
+            "unmanaged_special",
+            "executable, shared or huge-page mappings",
+        ),
+    ]
+    .into_iter()
+    .map(|(name, why)| (totals.get(name), why))
+    .filter(|(bytes, _)| *bytes >= WORTH)
+    .map(|(bytes, why)| format!("{} of {why}", Size(bytes)))
+    .collect();
+    (!parts.is_empty()).then(|| format!("address space not managed: {}", parts.join(", ")))
+}
+
+/// Two or three digits: `950 ns`, `4.8 µs`, `12 ms`.
+fn duration(ns: u64) -> String {
+    let (mut unit, mut value) = (0, ns * 10);
+    while unit < 3 && value >= 10_000 {
+        unit += 1;
+        value /= 1000;
+    }
+    let unit = ["ns", "µs", "ms", "s"][unit];
+    if value >= 100 || value.is_multiple_of(10) {
+        format!("{} {unit}", value / 10)
+    } else {
+        format!("{}.{} {unit}", value / 10, value % 10)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::duration;
+
+    #[test]
+    fn durations_are_short() {
+        assert_eq!(duration(0), "0 ns");
+        assert_eq!(duration(950), "950 ns");
+        assert_eq!(duration(4_810), "4.8 µs");
+        assert_eq!(duration(12_700_000), "12 ms");
+        assert_eq!(duration(7_000_000_000), "7 s");
+    }
+}

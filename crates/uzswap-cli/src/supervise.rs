@@ -1,0 +1,367 @@
+//! Starts the command, passes signals on to it, and waits for its end.
+//!
+//! *What*: fork and exec with the signal state that uzswap was started with; then a loop on
+//! sigwaitinfo(2).
+//! *Invariants*: the command is in our process group, so the terminal's signals (interrupt, quit,
+//! stop, window size) reach it without us; only signals that were sent to uzswap by kill(2) are
+//! passed on (one sent to the whole group, as timeout(1) does, reaches the command both ways: who sent
+//! it to whom cannot be told apart). The command dies with uzswap: whoever kills uzswap wants its job gone.
+//! *Locking*: none: one thread, all forwarded signals blocked for its whole life.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io::{self, Read};
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+
+use crate::status::{FAILED, NOT_EXECUTABLE, NOT_FOUND, refused};
+use crate::target::{SHELL, Target};
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It exited with this status.
+    Exit(u8),
+    /// This signal ended it.
+    Signal(u8),
+}
+
+impl End {
+    /// The exit status that stands for it.
+    pub fn status(self) -> u8 {
+        match self {
+            End::Exit(status) => status,
+            End::Signal(signal) => 128_u8.saturating_add(signal),
+        }
+    }
+}
+
+/// A command that is running.
+#[derive(Debug)]
+pub struct Child {
+    pid: libc::pid_t,
+}
+
+/// Signals that are waited for: everything that a program may be sent on purpose. Not SIGKILL and
+/// SIGSTOP, which cannot be, nor those that mean a fault of our own.
+const WAITED: [libc::c_int; 17] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGCONT,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGWINCH,
+    libc::SIGURG,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGPIPE,
+    libc::SIGCHLD,
+];
+
+/// The disposition of SIGPIPE that uzswap was started with: std has it ignored before main.
+static INHERITED_SIGPIPE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+
+extern "C" fn note_sigpipe() {
+    // SAFETY: an all-zero sigaction is valid; the call fills it and changes nothing.
+    unsafe {
+        let mut old: libc::sigaction = mem::zeroed();
+        if libc::sigaction(libc::SIGPIPE, ptr::null(), &raw mut old) == 0 {
+            INHERITED_SIGPIPE.store(old.sa_sigaction, Ordering::Relaxed);
+        }
+    }
+}
+
+// SAFETY: libc calls what stands in this section before main, with C's calling convention; the
+// function touches nothing that std sets up.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = note_sigpipe;
+
+/// Signal mask and dispositions for the command: as uzswap was given them.
+struct Inherited {
+    mask: libc::sigset_t,
+    child_ignored: bool,
+}
+
+impl Child {
+    /// Starts `target` with these arguments (the first one is its name) and environment. An error of
+    /// the exec itself is returned as env(1)'s status.
+    pub fn start(
+        target: &Target,
+        arguments: &[OsString],
+        environment: &[(OsString, OsString)],
+    ) -> Result<Self> {
+        let mut argv = Vec::with_capacity(arguments.len() + 1);
+        let path = if target.by_shell {
+            argv.push(c_string(OsStr::new(SHELL))?);
+            argv.push(c_string(target.path.as_os_str())?);
+            c_string(OsStr::new(SHELL))?
+        } else {
+            argv.extend(arguments.first().map(|name| c_string(name)).transpose()?);
+            c_string(target.path.as_os_str())?
+        };
+        for argument in arguments.iter().skip(1) {
+            argv.push(c_string(argument)?);
+        }
+        let mut envp = Vec::with_capacity(environment.len());
+        for (name, value) in environment {
+            envp.push(c_string(&[name.as_os_str(), value].join(OsStr::new("=")))?);
+        }
+        let argv = pointers(&argv);
+        let envp = pointers(&envp);
+
+        let (read, write) = pipe().context("cannot make a pipe")?;
+        let inherited = take_signals().context("cannot block signals")?;
+        let parent = std::process::id();
+        // SAFETY: this process has one thread; the child calls only async-signal-safe functions and
+        // allocates nothing before exec or _exit.
+        let pid = unsafe { libc::fork() };
+        match pid {
+            -1 => {
+                let error = io::Error::last_os_error();
+                Err(refused(FAILED, format!("cannot fork: {error}")))
+            }
+            // SAFETY: we are the child; the pointers lead into vectors that live on in its copy.
+            0 => unsafe { exec(&path, &argv, &envp, &inherited, parent, &write) },
+            pid => {
+                drop(write);
+                let child = Child { pid };
+                match exec_error(read) {
+                    None => Ok(child),
+                    Some(error) => {
+                        child.reap();
+                        Err(exec_refused(target, &error))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
+    /// Waits for its end, passing signals on meanwhile.
+    pub fn wait(&self) -> Result<End> {
+        let set = waited();
+        let mut stop_asked = false;
+        loop {
+            match self.state()? {
+                State::Ended(end) => return Ok(end),
+                // The shell must see its job stopped. A plain SIGSTOP stops the command alone: nobody
+                // would wake us up again with it.
+                State::Stopped(signal) if signal != libc::SIGSTOP || stop_asked => {
+                    stop_asked = false;
+                    self.stop_along();
+                }
+                State::Stopped(_) | State::Running => {}
+            }
+            // SAFETY: an all-zero siginfo_t is valid; the call fills it.
+            let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+            // SAFETY: both point to live values of the right types.
+            let signal = unsafe { libc::sigwaitinfo(&raw const set, &raw mut info) };
+            if signal <= 0 || signal == libc::SIGCHLD {
+                continue;
+            }
+            stop_asked |= signal == libc::SIGTSTP;
+            // Not from the kernel (the terminal told the whole group) nor from the command itself.
+            // SAFETY: kill(2) and sigqueue(3), which a code of zero or less means, fill in the pid.
+            if info.si_code <= 0 && unsafe { info.si_pid() } != self.pid {
+                self.send(signal);
+            }
+        }
+    }
+
+    fn send(&self, signal: libc::c_int) {
+        // SAFETY: the child is not reaped yet, so the pid is its own.
+        unsafe { libc::kill(self.pid, signal) };
+    }
+
+    /// Stops this process as the command was, and wakes the command when we are continued.
+    fn stop_along(&self) {
+        // SAFETY: raise has no preconditions; SIGSTOP cannot be blocked: we return when continued.
+        unsafe { libc::raise(libc::SIGSTOP) };
+        // 'kill -CONT' on uzswap alone must continue the command; a shell's fg continued both.
+        self.send(libc::SIGCONT);
+    }
+
+    fn state(&self) -> Result<State> {
+        let mut status = 0;
+        // SAFETY: status is writable for the call.
+        let pid =
+            unsafe { libc::waitpid(self.pid, &raw mut status, libc::WNOHANG | libc::WUNTRACED) };
+        match pid {
+            0 => Ok(State::Running),
+            -1 => Err(io::Error::last_os_error()).context("cannot wait for the command"),
+            _ if libc::WIFSTOPPED(status) => Ok(State::Stopped(libc::WSTOPSIG(status))),
+            _ if libc::WIFSIGNALED(status) => Ok(State::Ended(End::Signal(
+                u8::try_from(libc::WTERMSIG(status)).unwrap_or(u8::MAX),
+            ))),
+            _ => Ok(State::Ended(End::Exit(
+                u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX),
+            ))),
+        }
+    }
+
+    fn reap(&self) {
+        // SAFETY: a null status pointer is allowed.
+        unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
+    }
+}
+
+enum State {
+    Running,
+    Stopped(libc::c_int),
+    Ended(End),
+}
+
+/// CPU time in seconds, user and system, of the command and of what it waited for.
+pub fn cpu_seconds() -> (f64, f64) {
+    // SAFETY: an all-zero rusage is valid; the call fills it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| {
+        let whole = std::time::Duration::from_secs(time.tv_sec.unsigned_abs());
+        let part = std::time::Duration::from_micros(time.tv_usec.unsigned_abs());
+        (whole + part).as_secs_f64()
+    };
+    (seconds(usage.ru_utime), seconds(usage.ru_stime))
+}
+
+fn c_string(text: &OsStr) -> Result<CString> {
+    CString::new(text.as_bytes()).context("an argument holds a NUL byte")
+}
+
+/// The strings' addresses and a null, as execve wants them.
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings
+        .iter()
+        .map(|s| s.as_ptr())
+        .chain([ptr::null()])
+        .collect()
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: ends has room for two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: pipe2 gave these descriptors and nothing else owns them.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+fn waited() -> libc::sigset_t {
+    // SAFETY: sigemptyset initialises the set; sigaddset adds valid signal numbers.
+    unsafe {
+        let mut set = mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in WAITED {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        set
+    }
+}
+
+/// Blocks the signals that [`Child::wait`] waits for. A signal that was ignored stays ignored, so that
+/// nohup(1) holds for the command; SIGCHLD must not be, or the command's status would be lost.
+fn take_signals() -> io::Result<Inherited> {
+    let set = waited();
+    // SAFETY: all-zero values are valid and the calls fill them; the pointers are live.
+    unsafe {
+        let mut mask = mem::zeroed();
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut mask) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let default: libc::sigaction = mem::zeroed();
+        let mut old: libc::sigaction = mem::zeroed();
+        if libc::sigaction(libc::SIGCHLD, &raw const default, &raw mut old) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Inherited {
+            mask,
+            child_ignored: old.sa_sigaction == libc::SIG_IGN,
+        })
+    }
+}
+
+/// The child between fork and exec; on failure writes errno to the pipe.
+///
+/// # Safety
+/// Only in a forked child. `argv` and `envp` end with a null and lead to NUL-terminated strings.
+unsafe fn exec(
+    path: &CString,
+    argv: &[*const libc::c_char],
+    envp: &[*const libc::c_char],
+    inherited: &Inherited,
+    parent: u32,
+    report: &OwnedFd,
+) -> ! {
+    // SAFETY: async-signal-safe calls with live pointers, as the caller promises for argv and envp.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid().unsigned_abs() != parent {
+            libc::_exit(FAILED.into());
+        }
+        libc::signal(libc::SIGPIPE, INHERITED_SIGPIPE.load(Ordering::Relaxed));
+        if inherited.child_ignored {
+            libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        }
+        libc::sigprocmask(
+            libc::SIG_SETMASK,
+            &raw const inherited.mask,
+            ptr::null_mut(),
+        );
+        libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr());
+        let errno = *libc::__errno_location();
+        libc::write(
+            report.as_raw_fd(),
+            (&raw const errno).cast(),
+            size_of_val(&errno),
+        );
+        libc::_exit(FAILED.into());
+    }
+}
+
+/// What the child wrote: nothing when exec closed the pipe.
+fn exec_error(read: OwnedFd) -> Option<io::Error> {
+    let mut errno = [0; size_of::<libc::c_int>()];
+    std::fs::File::from(read).read_exact(&mut errno).ok()?;
+    Some(io::Error::from_raw_os_error(libc::c_int::from_ne_bytes(
+        errno,
+    )))
+}
+
+fn exec_refused(target: &Target, error: &io::Error) -> anyhow::Error {
+    let shown = target.path.display();
+    let status = match error.raw_os_error() {
+        Some(libc::ENOENT) => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    };
+    refused(
+        status,
+        match error.raw_os_error() {
+            Some(libc::ENOENT) => {
+                format!(
+                    "{shown}: its interpreter is missing: see the file's first line or its linker"
+                )
+            }
+            Some(libc::E2BIG) => format!("{shown}: arguments and environment are too long"),
+            _ => format!("{shown}: cannot be executed: {error}"),
+        },
+    )
+}

@@ -1,0 +1,316 @@
+//! Checks on the command before it starts: is it there, can it be executed, can it be managed?
+//!
+//! ld.so preloads nothing into a static program, into one that changes user or gains capabilities,
+//! and no 64-bit library into a 32-bit one. Such a program would run without its limit, silently.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use uzswap_core::ARENA_BASE;
+
+use crate::elf::{self, Kind};
+use crate::private_dir::euid;
+use crate::status::{FAILED, NOT_EXECUTABLE, NOT_FOUND, refused};
+
+/// A command that exists and may be executed.
+#[derive(Debug)]
+pub struct Target {
+    /// The file to execute.
+    pub path: PathBuf,
+    /// Whether the kernel can execute it; if not, it is a script without `#!`, for the shell.
+    pub by_shell: bool,
+    /// Why it cannot be managed, if it cannot.
+    pub unmanaged: Option<String>,
+}
+
+/// The shell that execvp(3) gives scripts without `#!` to.
+pub const SHELL: &str = "/bin/sh";
+/// Scripts may name scripts, this deep, in the kernel.
+const DEPTH: u32 = 5;
+
+/// Finds `command` as execvp(3) does and tells whether it can be managed.
+pub fn find(command: &OsStr, path: Option<&OsStr>) -> Result<Target> {
+    let file = look_up(command, path)?;
+    let head = read_head(&file);
+    let by_shell = head
+        .as_ref()
+        .is_ok_and(|head| elf::inspect(head) == Kind::Other);
+    let unmanaged = match head {
+        Ok(_) => obstacle(&file, path, DEPTH),
+        // Executable but not readable: nobody can tell what it is.
+        Err(_) => Some(format!("{} cannot be read", file.display())),
+    };
+    Ok(Target {
+        path: file,
+        by_shell,
+        unmanaged,
+    })
+}
+
+fn look_up(command: &OsStr, path: Option<&OsStr>) -> Result<PathBuf> {
+    let shown = command.display();
+    if command.as_bytes().contains(&b'/') {
+        return match executable(Path::new(command)) {
+            Ok(()) => Ok(command.into()),
+            Err(error) => Err(match error.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => refused(
+                    NOT_FOUND,
+                    format!("{shown}: no such file: check the path of the command"),
+                ),
+                _ => refused(NOT_EXECUTABLE, not_executable(&shown, &error)),
+            }),
+        };
+    }
+    if command.is_empty() {
+        return Err(refused(NOT_FOUND, "the command's name is empty"));
+    }
+    let mut denied = None;
+    let path = path.unwrap_or(OsStr::new("/bin:/usr/bin"));
+    for dir in path.as_bytes().split(|b| *b == b':') {
+        let dir = if dir.is_empty() { b"." } else { dir };
+        let file = Path::new(OsStr::from_bytes(dir)).join(command);
+        match executable(&file) {
+            Ok(()) => return Ok(file),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && file.exists() => {
+                denied.get_or_insert((file, error));
+            }
+            Err(_) => {}
+        }
+    }
+    Err(match denied {
+        Some((file, error)) => refused(NOT_EXECUTABLE, not_executable(&file.display(), &error)),
+        None => refused(
+            NOT_FOUND,
+            format!("{shown}: command not found: check its name, or give its path"),
+        ),
+    })
+}
+
+fn not_executable(shown: &dyn std::fmt::Display, error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::IsADirectory => format!("{shown} is a directory, not a command"),
+        _ => format!("{shown}: cannot be executed: permission denied (see 'chmod +x')"),
+    }
+}
+
+fn executable(file: &Path) -> io::Result<()> {
+    if fs::metadata(file)?.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    let name = c_path(file)?;
+    // SAFETY: name is a NUL-terminated string.
+    match unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::X_OK, libc::AT_EACCESS) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn c_path(file: &Path) -> io::Result<CString> {
+    CString::new(file.as_os_str().as_bytes()).map_err(|_| ErrorKind::InvalidInput.into())
+}
+
+fn read_head(file: &Path) -> io::Result<Vec<u8>> {
+    let mut head = Vec::with_capacity(elf::HEAD);
+    File::open(file)?
+        .take(elf::HEAD as u64)
+        .read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// Why nothing can be preloaded into `file`, following `#!` lines.
+fn obstacle(file: &Path, path: Option<&OsStr>, depth: u32) -> Option<String> {
+    let shown = file.display();
+    let Ok(head) = read_head(file) else {
+        return Some(format!("{shown} cannot be read"));
+    };
+    match elf::inspect(&head) {
+        Kind::Script(line) => {
+            let interpreter = interpreter_of(&line, path)?;
+            depth
+                .checked_sub(1)
+                .and_then(|depth| obstacle(&interpreter, path, depth))
+        }
+        Kind::Other => match depth.checked_sub(1) {
+            Some(depth) if file != Path::new(SHELL) => obstacle(Path::new(SHELL), path, depth),
+            _ => None,
+        },
+        Kind::Dynamic => gains_privilege(file).map(|how| format!("{shown} {how}")),
+        Kind::Static => Some(format!("{shown} is a static program")),
+        Kind::InArena => Some(format!(
+            "{shown} is linked to addresses from {ARENA_BASE:#x} on, which uzswap manages"
+        )),
+        Kind::Linker(linker) => Some(format!(
+            "{shown} is not a glibc program (its linker is {linker})"
+        )),
+        Kind::Foreign => Some(format!("{shown} is not an x86-64 program")),
+    }
+}
+
+/// How executing `file` makes ld.so drop LD_PRELOAD (AT_SECURE). Root keeps it where nothing is gained;
+/// the rule is the same for root all the same, but for capabilities, which root has anyway.
+fn gains_privilege(file: &Path) -> Option<&'static str> {
+    let mode = fs::metadata(file).ok()?.mode();
+    let set_gid = libc::S_ISGID | libc::S_IXGRP;
+    if mode & libc::S_ISUID != 0 {
+        return Some("is set-user-ID");
+    }
+    if mode & set_gid == set_gid {
+        return Some("is set-group-ID");
+    }
+    let name = c_path(file).ok()?;
+    // SAFETY: both names are NUL-terminated; a null buffer of size zero asks for the length only.
+    let capabilities = unsafe {
+        libc::getxattr(
+            name.as_ptr(),
+            c"security.capability".as_ptr(),
+            std::ptr::null_mut(),
+            0,
+        )
+    };
+    (capabilities > 0 && euid() != 0).then_some("has file capabilities")
+}
+
+/// The file that a `#!` line makes the kernel execute; through env(1), the one that env looks up.
+/// None if it cannot be told or found: executing it will show.
+fn interpreter_of(line: &[u8], path: Option<&OsStr>) -> Option<PathBuf> {
+    let mut words = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
+    let first = PathBuf::from(OsString::from(OsStr::from_bytes(words.next()?)));
+    if first.file_name() != Some(OsStr::new("env")) {
+        return Some(first);
+    }
+    let name = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='))?;
+    look_up(OsStr::from_bytes(name), path).ok()
+}
+
+impl Target {
+    /// Refuses a command that cannot be managed.
+    pub fn must_be_managed(&self) -> Result<()> {
+        match &self.unmanaged {
+            None => Ok(()),
+            Some(why) => Err(refused(
+                FAILED,
+                format!(
+                    "{why}: it cannot be managed: give --allow-unmanaged to run it all the same, without a limit"
+                ),
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status;
+    use std::os::unix::fs::PermissionsExt;
+
+    struct Files(PathBuf);
+
+    impl Files {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("uzswap-{name}-{}", std::process::id()));
+            fs::create_dir_all(&dir).unwrap();
+            Files(dir)
+        }
+
+        fn add(&self, name: &str, mode: u32, content: &[u8]) -> PathBuf {
+            let path = self.0.join(name);
+            fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path
+        }
+
+        fn find(&self, name: &str) -> Result<Target> {
+            find(self.0.join(name).as_os_str(), None)
+        }
+    }
+
+    impl Drop for Files {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// A static x86-64 program's head, as far as we look at it.
+    fn static_elf() -> Vec<u8> {
+        let mut head = vec![0; 64];
+        head[..5].copy_from_slice(b"\x7fELF\x02");
+        head[18] = 62;
+        head
+    }
+
+    #[test]
+    fn missing_and_forbidden_commands_have_envs_status() {
+        let files = Files::new("missing");
+        files.add("plain", 0o644, b"#!/bin/sh\n");
+        let of = |name: &str| status::of(&files.find(name).unwrap_err());
+        assert_eq!(of("nothing"), NOT_FOUND);
+        assert_eq!(of("plain"), NOT_EXECUTABLE);
+        assert_eq!(of("plain/x"), NOT_FOUND);
+        assert_eq!(of("."), NOT_EXECUTABLE);
+        let by_path = |name: &str, path: &OsStr| find(OsStr::new(name), Some(path)).unwrap_err();
+        assert_eq!(
+            status::of(&by_path("plain", files.0.as_os_str())),
+            NOT_EXECUTABLE
+        );
+        assert_eq!(
+            status::of(&by_path("nothing", files.0.as_os_str())),
+            NOT_FOUND
+        );
+        assert_eq!(status::of(&by_path("", files.0.as_os_str())), NOT_FOUND);
+    }
+
+    #[test]
+    fn scripts_are_judged_by_their_interpreter() {
+        let files = Files::new("scripts");
+        let bare = files.add("bare", 0o755, &static_elf());
+        files.add("shell", 0o755, b"#!/bin/sh -e\n");
+        files.add("plain", 0o755, b"echo hello\n");
+        let one = files.add("one", 0o755, format!("#!{}\n", bare.display()).as_bytes());
+        files.add("two", 0o755, format!("#! {}\n", one.display()).as_bytes());
+        files.add("env", 0o755, b"#!/usr/bin/env -S sh -e\n");
+        let managed = |name: &str| files.find(name).unwrap().unmanaged.is_none();
+        assert!(managed("shell"));
+        assert!(managed("plain"));
+        assert!(managed("env"));
+        assert!(!managed("bare"));
+        assert!(!managed("one"));
+        assert!(!managed("two"));
+        assert!(files.find("plain").unwrap().by_shell);
+        assert!(!files.find("shell").unwrap().by_shell);
+        let line = files.find("two").unwrap().must_be_managed().unwrap_err();
+        assert!(
+            line.to_string().contains("bare is a static program"),
+            "{line}"
+        );
+        assert!(line.to_string().contains("--allow-unmanaged"), "{line}");
+    }
+
+    #[test]
+    fn programs_that_change_user_are_not_managed() {
+        let files = Files::new("setuid");
+        let program = fs::read("/proc/self/exe").unwrap();
+        files.add("plain", 0o755, &program[..elf::HEAD]);
+        files.add("user", 0o4755, &program[..elf::HEAD]);
+        files.add("group", 0o2755, &program[..elf::HEAD]);
+        let why = |name: &str| files.find(name).unwrap().unmanaged;
+        assert_eq!(why("plain"), None);
+        assert!(why("user").unwrap().contains("set-user-ID"));
+        assert!(why("group").unwrap().contains("set-group-ID"));
+    }
+
+    #[test]
+    fn a_script_that_names_itself_ends() {
+        let files = Files::new("loop");
+        let path = files.0.join("me");
+        files.add("me", 0o755, format!("#!{}\n", path.display()).as_bytes());
+        assert!(files.find("me").is_ok());
+    }
+}

@@ -1,0 +1,245 @@
+//! Our LZ4 against the C library, which is the reference for the format: each reads what the other
+//! writes. And against the end of memory: buffers end, or begin, where nothing is mapped.
+#![cfg(not(miri))]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "test memory")]
+#![allow(clippy::cast_possible_truncation, reason = "test data")]
+#![allow(clippy::cast_possible_wrap, reason = "lengths of at most 64 KiB")]
+#![allow(clippy::cast_sign_loss, reason = "lengths of at most 64 KiB")]
+
+use proptest::prelude::*;
+use uzswap_compress::{Codec, CodecId, CompressError, DecompressError, MAX_BLOCK, Workspace};
+use uzswap_sys::mem;
+
+mod pages;
+use pages::{KINDS, Memory, Rng, block};
+
+fn c_compress(src: &[u8]) -> Vec<u8> {
+    let mut out = vec![0u8; src.len() + src.len() / 255 + 16];
+    let n = unsafe {
+        lz4_sys::LZ4_compress_default(
+            src.as_ptr().cast(),
+            out.as_mut_ptr().cast(),
+            src.len() as i32,
+            out.len() as i32,
+        )
+    };
+    out.truncate(n as usize);
+    out
+}
+
+/// `None` if the C library takes it for damaged.
+fn c_decompress(object: &[u8], len: usize) -> Option<Vec<u8>> {
+    let mut out = vec![0u8; len];
+    let n = unsafe {
+        lz4_sys::LZ4_decompress_safe(
+            object.as_ptr().cast(),
+            out.as_mut_ptr().cast(),
+            object.len() as i32,
+            len as i32,
+        )
+    };
+    (n == len as i32).then_some(out)
+}
+
+struct Ours {
+    workspace: Workspace,
+    _memory: Memory,
+}
+
+impl Ours {
+    fn new() -> Ours {
+        let mut memory = Memory::new(Workspace::required_size(Codec::Lz4, MAX_BLOCK));
+        let workspace =
+            unsafe { Workspace::init(memory.as_mut_ptr(), memory.len(), Codec::Lz4, MAX_BLOCK) }
+                .expect("workspace");
+        Ours {
+            workspace,
+            _memory: memory,
+        }
+    }
+
+    fn compress(&mut self, src: &[u8], capacity: usize) -> Result<Vec<u8>, CompressError> {
+        let mut out = vec![0u8; capacity];
+        let n = self.workspace.compress_stable(src, &mut out)?;
+        out.truncate(n);
+        Ok(out)
+    }
+
+    fn decompress(&mut self, object: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
+        self.workspace.decompress(CodecId::Lz4, object, dst)
+    }
+}
+
+fn check_both_ways(ours: &mut Ours, src: &[u8]) {
+    let object = ours
+        .compress(src, src.len() + src.len() / 255 + 32)
+        .expect("room for all");
+    assert!(c_decompress(&object, src.len()).expect("ours is LZ4") == src);
+    let mut back = vec![0xee; src.len()];
+    assert_eq!(ours.decompress(&object, &mut back), Ok(()));
+    assert!(back == src);
+    back.fill(0xee);
+    assert_eq!(ours.decompress(&c_compress(src), &mut back), Ok(()));
+    assert!(back == src);
+}
+
+#[test]
+fn each_reads_what_the_other_writes() {
+    let mut ours = Ours::new();
+    for kind in KINDS {
+        for len in [
+            1, 2, 12, 13, 14, 31, 64, 100, 4095, 4096, 5000, 16384, 65535, 65536,
+        ] {
+            let source = block(kind, len, len as u64);
+            check_both_ways(&mut ours, &source);
+        }
+    }
+}
+
+/// Runs of every period and length, behind and before something else: the overlapping copies.
+#[test]
+fn runs_of_every_period_and_length_come_back() {
+    let mut ours = Ours::new();
+    let mut rng = Rng(99);
+    for period in 1..70 {
+        for len in (1..100).chain([255, 256, 270, 271, 1000, 3000]) {
+            for tail in [0, 5, 12, 40] {
+                let unit: Vec<u8> = (0..period).map(|_| rng.next() as u8).collect();
+                let mut src: Vec<u8> = (0..20).map(|_| rng.next() as u8).collect();
+                src.extend(unit.iter().cycle().take(period + len));
+                src.extend((0..tail).map(|_| rng.next() as u8));
+                check_both_ways(&mut ours, &src);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_ratio_is_that_of_the_reference() {
+    let mut ours = Ours::new();
+    for kind in KINDS.into_iter().filter(|&kind| kind != "random") {
+        let (mut mine, mut theirs) = (0, 0);
+        for seed in 0..20 {
+            let src = block(kind, 4096, seed);
+            mine += ours.compress(&src, 8192).expect("fits").len();
+            theirs += c_compress(&src).len();
+        }
+        println!("{kind}: {mine} bytes, the C library {theirs}");
+        assert!(mine * 100 <= theirs * 106, "{kind}: {mine} {theirs}");
+    }
+}
+
+/// A buffer of any length with unmapped pages around: `at_end` tells which end touches.
+struct Fenced {
+    fence: usize,
+    len: usize,
+}
+
+impl Fenced {
+    const MAX: usize = 2 * MAX_BLOCK;
+
+    fn new() -> Fenced {
+        let flags = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS;
+        let len = Self::MAX + 8192;
+        let fence = unsafe { mem::mmap(0, len, mem::PROT_NONE, flags, -1, 0) }.expect("mmap");
+        let access = mem::PROT_READ | mem::PROT_WRITE;
+        unsafe { mem::mprotect(fence + 4096, Self::MAX, access) }.expect("mprotect");
+        Fenced { fence, len }
+    }
+
+    fn buffer(&mut self, len: usize, at_end: bool) -> &mut [u8] {
+        let start = if at_end {
+            self.fence + 4096 + Self::MAX - len
+        } else {
+            self.fence + 4096
+        };
+        unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut(start), len) }
+    }
+}
+
+impl Drop for Fenced {
+    fn drop(&mut self) {
+        let _ = unsafe { mem::munmap(self.fence, self.len) };
+    }
+}
+
+#[test]
+fn nothing_is_touched_beyond_the_buffers() {
+    let seed = 0x5eed;
+    println!("seed {seed:#x}");
+    let mut rng = Rng(seed);
+    let mut ours = Ours::new();
+    let (mut from, mut to) = (Fenced::new(), Fenced::new());
+    for kind in KINDS {
+        for len in [1, 13, 40, 500, 4096, 16384] {
+            let src = block(kind, len, 77);
+            let full = ours.compress(&src, 2 * len + 64).expect("room for all");
+            for at_end in [false, true] {
+                let source = from.buffer(len, at_end);
+                source.copy_from_slice(&src);
+                for _ in 0..20 {
+                    let capacity = rng.below(full.len() as u64 + 40) as usize;
+                    let out = to.buffer(capacity, at_end);
+                    if let Ok(n) = ours.workspace.compress_stable(source, out) {
+                        assert!(c_decompress(&out[..n], len).expect("ours is LZ4") == src[..]);
+                    }
+                }
+                for round in 0..200 {
+                    let object = from.buffer(full.len(), at_end);
+                    object.copy_from_slice(&full);
+                    if round > 0 {
+                        for _ in 0..=rng.below(4) {
+                            object[rng.below(full.len() as u64) as usize] = rng.next() as u8;
+                        }
+                    }
+                    let want = match rng.below(4) {
+                        0 => 1 + rng.below(2 * len as u64) as usize,
+                        _ => len,
+                    };
+                    let dst = to.buffer(want, at_end);
+                    let result = ours.decompress(object, dst);
+                    // The reference agrees about what is damaged, and about what damage decodes to.
+                    let reference = c_decompress(object, want);
+                    match (&result, &reference) {
+                        (Ok(()), Some(bytes)) => assert!(dst == &bytes[..], "{kind} {len}"),
+                        (Err(_), None) => {}
+                        // The C library lets a distance of 0 pass, and is stricter about where the
+                        // last match may end. What was not damaged, both must take.
+                        (Ok(()), None) | (Err(_), Some(_)) => assert!(round > 0 || want != len),
+                    }
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn any_bytes_go_both_ways(
+        parts in prop::collection::vec(
+            (prop::collection::vec(any::<u8>(), 1..40), 1usize..30), 1..60
+        ),
+    ) {
+        let mut src: Vec<u8> = Vec::new();
+        for (unit, times) in &parts {
+            for _ in 0..*times {
+                src.extend(unit);
+            }
+        }
+        src.truncate(MAX_BLOCK);
+        check_both_ways(&mut Ours::new(), &src);
+    }
+
+    #[test]
+    fn any_garbage_is_survived(
+        garbage in prop::collection::vec(any::<u8>(), 0..2000),
+        len in 0usize..20_000,
+    ) {
+        let (mut from, mut to) = (Fenced::new(), Fenced::new());
+        let object = from.buffer(garbage.len(), true);
+        object.copy_from_slice(&garbage);
+        let _ = Ours::new().decompress(object, to.buffer(len, true));
+    }
+}

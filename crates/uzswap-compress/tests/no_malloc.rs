@@ -1,0 +1,162 @@
+//! After init no codec calls the C library's allocator, also when it fails; and what each one needs
+//! of the stack is known, because a fault handler runs on whatever stack the program has.
+#![cfg(not(miri))]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "test memory")]
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use uzswap_compress::{Codec, MAX_BLOCK, Workspace};
+
+mod pages;
+
+thread_local! {
+    /// Calls of any allocator function on this thread, Rust's own included.
+    static NR_CALLS: Cell<usize> = const { Cell::new(0) };
+}
+
+unsafe extern "C" {
+    fn __libc_malloc(len: usize) -> *mut c_void;
+    fn __libc_calloc(n: usize, len: usize) -> *mut c_void;
+    fn __libc_realloc(old: *mut c_void, len: usize) -> *mut c_void;
+    fn __libc_memalign(align: usize, len: usize) -> *mut c_void;
+    fn __libc_free(ptr: *mut c_void);
+}
+
+fn count() {
+    NR_CALLS.with(|n| n.set(n.get() + 1));
+}
+
+// These win over the C library's, for the codecs as for everybody.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn malloc(len: usize) -> *mut c_void {
+    count();
+    unsafe { __libc_malloc(len) }
+}
+#[unsafe(no_mangle)]
+unsafe extern "C" fn calloc(n: usize, len: usize) -> *mut c_void {
+    count();
+    unsafe { __libc_calloc(n, len) }
+}
+#[unsafe(no_mangle)]
+unsafe extern "C" fn realloc(old: *mut c_void, len: usize) -> *mut c_void {
+    count();
+    unsafe { __libc_realloc(old, len) }
+}
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, len: usize) -> i32 {
+    count();
+    unsafe { out.write(__libc_memalign(align, len)) };
+    0
+}
+#[unsafe(no_mangle)]
+unsafe extern "C" fn free(ptr: *mut c_void) {
+    count();
+    unsafe { __libc_free(ptr) }
+}
+
+fn codecs() -> [Codec; 8] {
+    [
+        Codec::Lz4,
+        Codec::Zstd { level: -1 },
+        Codec::Zstd { level: 1 },
+        Codec::Zstd { level: 3 },
+        Codec::Zstd { level: 19 },
+        Codec::Deflate { level: 1 },
+        Codec::Deflate { level: 6 },
+        Codec::Deflate { level: 12 },
+    ]
+}
+
+/// Uses a workspace in all ways, good and bad.
+fn exercise(w: &mut Workspace, sources: &[pages::Block], out: &mut [u8], back: &mut [u8]) {
+    for src in sources {
+        let compressed = unsafe { w.compress(src.as_ptr(), src.len(), out) };
+        if let Ok(n) = compressed {
+            let back = &mut back[..src.len()];
+            w.decompress(w.codec().id(), &out[..n], back)
+                .expect("its own object");
+            let _ = w.decompress(w.codec().id(), &out[..n / 2], back);
+        }
+        let _ = unsafe { w.compress(src.as_ptr(), src.len(), &mut out[..100]) };
+    }
+}
+
+fn sources() -> Vec<pages::Block> {
+    let kinds = pages::KINDS.iter();
+    kinds
+        .flat_map(|kind| [4096, MAX_BLOCK].map(|len| pages::block(kind, len, 5)))
+        .collect()
+}
+
+#[test]
+fn nothing_is_allocated_from_init_on() {
+    let sources = sources();
+    let (mut out, mut back) = (vec![0; MAX_BLOCK], vec![0; MAX_BLOCK]);
+    let before = NR_CALLS.get();
+    drop(std::hint::black_box(Box::new(before)));
+    assert!(NR_CALLS.get() >= before + 2, "the counter counts");
+    for codec in codecs() {
+        let len = Workspace::required_size(codec, MAX_BLOCK);
+        let mut memory = pages::Memory::new(len);
+        let before = NR_CALLS.get();
+        let mut w = unsafe { Workspace::init(memory.as_mut_ptr(), len, codec, MAX_BLOCK) }
+            .expect("workspace");
+        exercise(&mut w, &sources, &mut out, &mut back);
+        assert_eq!(NR_CALLS.get() - before, 0, "{codec}");
+    }
+}
+
+struct Job {
+    workspace: Workspace,
+    sources: Vec<pages::Block>,
+    out: Vec<u8>,
+    back: Vec<u8>,
+}
+
+extern "C" fn run_job(job: *mut c_void) {
+    let job = unsafe { &mut *job.cast::<Job>() };
+    exercise(
+        &mut job.workspace,
+        &job.sources,
+        &mut job.out,
+        &mut job.back,
+    );
+}
+
+/// The deepest stack of each codec, on a thread whose stack was painted before.
+#[test]
+fn the_stack_use_of_every_codec_is_bounded() {
+    static ALIVE: AtomicU32 = AtomicU32::new(0);
+    static DEEPEST: AtomicUsize = AtomicUsize::new(0);
+    const STACK: usize = 256 << 10;
+    for codec in codecs() {
+        let len = Workspace::required_size(codec, MAX_BLOCK);
+        let mut memory = pages::Memory::new(len);
+        let workspace = unsafe { Workspace::init(memory.as_mut_ptr(), len, codec, MAX_BLOCK) }
+            .expect("workspace");
+        let (out, back) = (vec![0; MAX_BLOCK], vec![0; MAX_BLOCK]);
+        let mut job = Job {
+            workspace,
+            sources: sources(),
+            out,
+            back,
+        };
+        let mut stack = pages::Memory::new(STACK);
+        stack.fill(0xc3);
+        let top = stack.as_mut_ptr().addr() + STACK;
+        let full = uzswap_sys::signal::SigSet::FULL;
+        let set = uzswap_sys::signal::SIG_SETMASK;
+        let old = uzswap_sys::signal::sigprocmask(set, Some(full)).expect("mask");
+        let arg = (&raw mut job).cast();
+        unsafe { uzswap_sys::thread::spawn_raw(top, run_job, arg, &ALIVE) }.expect("clone");
+        uzswap_sys::thread::wait_exit(&ALIVE);
+        uzswap_sys::signal::sigprocmask(set, Some(old)).expect("mask");
+        let untouched = stack.iter().take_while(|&&b| b == 0xc3).count();
+        let used = STACK - untouched;
+        println!("{codec}: {used} bytes of stack");
+        DEEPEST.fetch_max(used, Ordering::Relaxed);
+        assert!(used < 32 << 10, "{codec} needs {used} bytes of stack");
+    }
+    assert!(DEEPEST.load(Ordering::Relaxed) > 500);
+}

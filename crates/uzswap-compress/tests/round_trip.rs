@@ -1,0 +1,328 @@
+//! What goes in comes out, for every codec, level, block size and kind of memory; what does not fit is
+//! refused; and an object is never taken for what it is not.
+#![cfg(not(miri))]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "test memory")]
+#![allow(clippy::cast_possible_truncation, reason = "test data")]
+
+use proptest::prelude::*;
+use uzswap_compress::{
+    Codec, CodecId, CompressError, DecompressError, InitError, MAX_BLOCK, MIN_BLOCK,
+    ParseCodecError, Workspace, same_filled,
+};
+
+mod pages;
+use pages::{KINDS, Memory, Rng, block};
+
+fn all_codecs() -> Vec<Codec> {
+    let zstd = Codec::ZSTD_LEVELS.map(|level| Codec::Zstd { level });
+    let deflate = Codec::DEFLATE_LEVELS.map(|level| Codec::Deflate { level });
+    std::iter::once(Codec::Lz4)
+        .chain(zstd)
+        .chain(deflate)
+        .collect()
+}
+
+fn some_codecs() -> [Codec; 5] {
+    [
+        Codec::Lz4,
+        Codec::Zstd { level: -1 },
+        Codec::Zstd { level: 1 },
+        Codec::Zstd { level: 6 },
+        Codec::Deflate { level: 1 },
+    ]
+}
+
+/// A workspace and the memory it lives in, with a guard behind that must stay as it is.
+struct Bench {
+    workspace: Workspace,
+    memory: Memory,
+    required: usize,
+}
+
+impl Bench {
+    fn new(codec: Codec, max_block: usize) -> Bench {
+        let required = Workspace::required_size(codec, max_block);
+        let mut memory = Memory::new(required + 64);
+        // Dirty: nothing may depend on zeroed memory.
+        memory.fill(0xa5);
+        let workspace = unsafe { Workspace::init(memory.as_mut_ptr(), required, codec, max_block) }
+            .expect("workspace");
+        Bench {
+            workspace,
+            memory,
+            required,
+        }
+    }
+
+    fn compress(&mut self, src: &Memory, dst: &mut [u8]) -> Result<usize, CompressError> {
+        unsafe { self.workspace.compress(src.as_ptr(), src.len(), dst) }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        assert!(
+            self.memory[self.required..].iter().all(|&b| b == 0xa5),
+            "wrote past its memory"
+        );
+    }
+}
+
+#[test]
+fn every_codec_and_level_gives_back_every_kind_of_block() {
+    for codec in all_codecs() {
+        // One workspace through all sizes and kinds, as a CPU slot uses it.
+        let mut b = Bench::new(codec, MAX_BLOCK);
+        let mut out = vec![0u8; MAX_BLOCK + 4096];
+        for len in [4096, 65536, 8192, 16384, 4096, 32768, 12288] {
+            for kind in KINDS {
+                let src = block(kind, len, 7);
+                let n = b
+                    .compress(&src, &mut out)
+                    .unwrap_or_else(|e| panic!("{codec} {kind}: {e}"));
+                assert!(n < len || kind == "random", "{codec} {kind} {len}: {n}");
+                let mut back = vec![0x5a; len];
+                assert_eq!(
+                    b.workspace.decompress(codec.id(), &out[..n], &mut back),
+                    Ok(())
+                );
+                assert!(back == src[..], "{codec} {kind} {len}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_poor_and_leaves_no_trace() {
+    for codec in some_codecs() {
+        let mut b = Bench::new(codec, MAX_BLOCK);
+        let mut out = vec![0xee; 65536];
+        for len in [4096, 16384, 65536] {
+            let random = block("random", len, 3);
+            let good = block("records", len, 3);
+            for capacity in [0, 1, 7, 64, 1000, 3264, len - 64] {
+                out.fill(0xee);
+                let poor = b.compress(&random, &mut out[..capacity]);
+                assert_eq!(poor, Err(CompressError::Poor), "{codec} {len} {capacity}");
+                assert!(
+                    out[capacity..capacity + 64].iter().all(|&b| b == 0xee),
+                    "{codec}"
+                );
+            }
+            // The next block is not spoilt by the failures before it.
+            let n = b.compress(&good, &mut out).expect("records compress");
+            let mut back = vec![0; len];
+            assert_eq!(
+                b.workspace.decompress(codec.id(), &out[..n], &mut back),
+                Ok(())
+            );
+            assert!(back == good[..]);
+            out.fill(0xee);
+            // Exactly the size needed is enough, or refused; never overrun.
+            match b.compress(&good, &mut out[..n]) {
+                Ok(m) => assert!(m <= n),
+                Err(error) => assert_eq!(error, CompressError::Poor),
+            }
+            assert!(out[n..].iter().all(|&b| b == 0xee));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_object_fails_or_decodes_but_never_strays() {
+    let seed = 0x1234_5678;
+    println!("seed {seed:#x}");
+    let mut rng = Rng(seed);
+    for codec in some_codecs() {
+        let mut b = Bench::new(codec, MAX_BLOCK);
+        for len in [4096usize, 65536] {
+            let src = block("records", len, 11);
+            let mut object = vec![0; len];
+            let n = b.compress(&src, &mut object).expect("records compress");
+            object.truncate(n);
+            let mut dst = vec![0xee; len + 128];
+            let mut decode = |b: &mut Bench, bytes: &[u8], want: usize| {
+                dst.fill(0xee);
+                // A copy of its own: an over-read shows under a sanitizer.
+                let bytes = bytes.to_vec();
+                let result = b.workspace.decompress(codec.id(), &bytes, &mut dst[..want]);
+                assert!(
+                    dst[want..].iter().all(|&b| b == 0xee),
+                    "{codec}: wrote past the end"
+                );
+                result
+            };
+            for cut in (0..n).step_by(1 + n / 200) {
+                assert_eq!(
+                    decode(&mut b, &object[..cut], len),
+                    Err(DecompressError::Corrupt),
+                    "{codec} cut at {cut} of {n}"
+                );
+            }
+            assert_eq!(
+                decode(&mut b, &object, len - 1),
+                Err(DecompressError::Corrupt)
+            );
+            assert_eq!(
+                decode(&mut b, &object, len + 1),
+                Err(DecompressError::Corrupt)
+            );
+            for _ in 0..2000 {
+                let mut damaged = object.clone();
+                for _ in 0..=rng.below(3) {
+                    let at = rng.below(n as u64) as usize;
+                    damaged[at] = rng.next() as u8;
+                }
+                let _ = decode(&mut b, &damaged, len);
+            }
+            assert_eq!(
+                decode(&mut b, &object, len),
+                Ok(()),
+                "{codec}: damage must not stick"
+            );
+            let mut garbage = vec![0u8; 5000];
+            for round in 0..500 {
+                garbage.iter_mut().for_each(|byte| *byte = rng.next() as u8);
+                let n = rng.below(5000) as usize;
+                let _ = decode(&mut b, &garbage[..n], 1 + (round * 131) % len);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_workspace_decodes_its_own_codec_and_lz4() {
+    let mut lz4 = Bench::new(Codec::Lz4, MIN_BLOCK);
+    let src = block("text", 4096, 1);
+    let (mut out, mut back) = ([0u8; 4096], [0u8; 4096]);
+    let n = lz4.compress(&src, &mut out).expect("text compresses");
+    for codec in some_codecs() {
+        let mut b = Bench::new(codec, MIN_BLOCK);
+        assert_eq!(b.workspace.codec(), codec);
+        back.fill(0);
+        assert_eq!(
+            b.workspace.decompress(CodecId::Lz4, &out[..n], &mut back),
+            Ok(())
+        );
+        assert!(back == src[..]);
+    }
+    let zstd = CodecId::Zstd;
+    let no = lz4.workspace.decompress(zstd, &out[..n], &mut back);
+    assert_eq!(no, Err(DecompressError::NoContext(zstd)));
+}
+
+#[test]
+fn a_workspace_is_refused_where_it_cannot_be() {
+    let codec = Codec::ZSTD_DEFAULT;
+    let needed = Workspace::required_size(codec, 4096);
+    let mut memory = Memory::new(needed + 64);
+    let ptr = memory.as_mut_ptr();
+    let init = |ptr, len, block| unsafe { Workspace::init(ptr, len, codec, block) }.map(|_| ());
+    assert_eq!(
+        init(ptr, needed - 1, 4096),
+        Err(InitError::TooSmall { needed })
+    );
+    assert_eq!(
+        init(ptr.wrapping_add(8), needed, 4096),
+        Err(InitError::Misaligned)
+    );
+    for bad in [0, 2048, 5000, 131_072] {
+        assert_eq!(init(ptr, needed, bad), Err(InitError::BadBlock));
+    }
+    let mut b = Bench::new(codec, 4096);
+    let src = Memory::new(8192);
+    let mut out = [0; 8192];
+    assert_eq!(b.compress(&src, &mut out), Err(CompressError::Failed));
+    let odd = unsafe { b.workspace.compress(src.as_ptr(), 100, &mut out) };
+    assert_eq!(odd, Err(CompressError::Failed));
+    for codec in all_codecs() {
+        for block in [4096, 65536] {
+            println!(
+                "{codec} {block}: {} bytes",
+                Workspace::required_size(codec, block)
+            );
+        }
+    }
+}
+
+#[test]
+fn codecs_are_written_and_read_as_the_command_line_says() {
+    let ok = [
+        ("lz4", Codec::Lz4),
+        ("zstd", Codec::Zstd { level: 1 }),
+        ("zstd:-5", Codec::Zstd { level: -5 }),
+        ("zstd:19", Codec::Zstd { level: 19 }),
+        ("deflate", Codec::Deflate { level: 1 }),
+        ("deflate:12", Codec::Deflate { level: 12 }),
+    ];
+    for (text, codec) in ok {
+        assert_eq!(text.parse(), Ok(codec));
+        assert_eq!(codec.to_string().parse(), Ok(codec));
+    }
+    let bad = [
+        ("", ParseCodecError::UnknownName),
+        ("LZ4", ParseCodecError::UnknownName),
+        ("auto", ParseCodecError::UnknownName),
+        ("lzo:1", ParseCodecError::UnknownName),
+        ("lz4:1", ParseCodecError::TakesNoLevel),
+        ("zstd:", ParseCodecError::BadLevel(CodecId::Zstd)),
+        ("zstd:20", ParseCodecError::BadLevel(CodecId::Zstd)),
+        ("zstd:-6", ParseCodecError::BadLevel(CodecId::Zstd)),
+        ("zstd:1x", ParseCodecError::BadLevel(CodecId::Zstd)),
+        ("deflate:0", ParseCodecError::BadLevel(CodecId::Deflate)),
+        ("deflate:13", ParseCodecError::BadLevel(CodecId::Deflate)),
+    ];
+    for (text, error) in bad {
+        assert_eq!(text.parse::<Codec>(), Err(error), "{text}");
+    }
+    let message = ParseCodecError::BadLevel(CodecId::Zstd).to_string();
+    assert_eq!(message, "the level of zstd is a number from -5 to 19");
+    for codec in all_codecs() {
+        assert_eq!(Codec::from_bits(codec.to_bits()), Some(codec));
+        assert_eq!(CodecId::from_u8(codec.id().as_u8()), Some(codec.id()));
+    }
+    assert_eq!(Codec::from_bits(0), None);
+    assert_eq!(Codec::from_bits(99 << 8 | 2), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+    /// Blocks made of random runs, so that every length of literal run and match occurs.
+    #[test]
+    fn any_block_comes_back(
+        pages in 1usize..=4,
+        runs in prop::collection::vec((any::<u8>(), 1usize..400, any::<bool>()), 1..200),
+        capacity in 1usize..20_000,
+    ) {
+        let mut src = Memory::new(pages * 4096);
+        let mut rng = Rng(runs.len() as u64 + 1);
+        let mut at = 0;
+        'fill: loop {
+            for &(byte, len, noisy) in &runs {
+                for _ in 0..len {
+                    if at == src.len() {
+                        break 'fill;
+                    }
+                    src[at] = if noisy { rng.next() as u8 } else { byte };
+                    at += 1;
+                }
+            }
+        }
+        for codec in some_codecs() {
+            let mut b = Bench::new(codec, 16384);
+            let mut out = vec![0; capacity];
+            match b.compress(&src, &mut out) {
+                Ok(n) => {
+                    let mut back = vec![0; src.len()];
+                    prop_assert_eq!(b.workspace.decompress(codec.id(), &out[..n], &mut back), Ok(()));
+                    prop_assert!(back == src[..]);
+                }
+                Err(error) => prop_assert_eq!(error, CompressError::Poor),
+            }
+        }
+        let same = unsafe { same_filled(src.as_ptr(), src.len()) };
+        let plain = src.chunks(8).all(|c| c == &src[..8]);
+        prop_assert_eq!(same.is_some(), plain);
+    }
+}

@@ -1,0 +1,84 @@
+//! A block that other threads write while it is compressed: the result is worthless and is thrown
+//! away, but nothing outside is read or written, and the next block is right.
+#![cfg(not(miri))]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "test memory")]
+#![allow(clippy::cast_possible_truncation, reason = "test data")]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use uzswap_compress::{Codec, Workspace, same_filled};
+use uzswap_sys::mem;
+
+mod pages;
+
+/// Source in the middle of unreadable memory, so that a read one byte outside is a crash; output with
+/// guards on both sides.
+#[test]
+fn nothing_strays_while_the_source_changes() {
+    const LEN: usize = 16384;
+    const GUARD: usize = 4096;
+    let flags = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS;
+    let fence =
+        unsafe { mem::mmap(0, LEN + 2 * GUARD, mem::PROT_NONE, flags, -1, 0) }.expect("map");
+    let addr = fence + GUARD;
+    unsafe { mem::mprotect(addr, LEN, mem::PROT_READ | mem::PROT_WRITE) }.expect("mprotect");
+    let words = unsafe {
+        std::slice::from_raw_parts(
+            std::ptr::with_exposed_provenance::<AtomicU64>(addr),
+            LEN / size_of::<AtomicU64>(),
+        )
+    };
+    let seed = 0xfeed;
+    println!("seed {seed:#x}");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut rng = pages::Rng(seed);
+            while !stop.load(Relaxed) {
+                // Runs of equal words, so that matches appear and break while they are extended.
+                let at = rng.below(words.len() as u64) as usize;
+                let value = if rng.below(2) == 0 { 0 } else { rng.next() };
+                for word in words.iter().skip(at).take(rng.below(64) as usize) {
+                    word.store(value, Relaxed);
+                }
+            }
+        });
+        for codec in [
+            Codec::Lz4,
+            Codec::Zstd { level: 1 },
+            Codec::Zstd { level: 3 },
+            Codec::Deflate { level: 1 },
+            Codec::Deflate { level: 6 },
+        ] {
+            let len = Workspace::required_size(codec, LEN);
+            let mut memory = pages::Memory::new(len + 64);
+            memory[len..].fill(0xa5);
+            let mut w = unsafe { Workspace::init(memory.as_mut_ptr(), len, codec, LEN) }
+                .expect("workspace");
+            let good = pages::block("records", LEN, 9);
+            let (mut out, mut back) = (vec![0xeeu8; LEN + 128], vec![0u8; LEN]);
+            let src = std::ptr::with_exposed_provenance::<u8>(addr);
+            for round in 0..2000 {
+                let capacity = if round % 2 == 0 { LEN } else { LEN / 4 };
+                out[capacity..].fill(0xee);
+                if let Ok(n) = unsafe { w.compress(src, LEN, &mut out[..capacity]) } {
+                    // It is an object, of contents that may never have been.
+                    assert_eq!(
+                        w.decompress(codec.id(), &out[..n], &mut back),
+                        Ok(()),
+                        "{codec}"
+                    );
+                }
+                assert!(
+                    out[capacity..].iter().all(|&b| b == 0xee),
+                    "{codec} wrote past the end"
+                );
+                let _ = unsafe { same_filled(src, LEN) };
+            }
+            let n = unsafe { w.compress(good.as_ptr(), LEN, &mut out[..LEN]) }.expect("compresses");
+            assert_eq!(w.decompress(codec.id(), &out[..n], &mut back), Ok(()));
+            assert!(back == good[..] && memory[len..].iter().all(|&b| b == 0xa5));
+        }
+        stop.store(true, Relaxed);
+    });
+    unsafe { mem::munmap(fence, LEN + 2 * GUARD) }.expect("munmap");
+}

@@ -1,0 +1,244 @@
+//! *What*: fault: one page fault served, from the address to the page in place.
+//!
+//! Memory is taken before a folio is locked, so that reclaim never waits for a folio that its own
+//! fault holds; what the entry said before the lock is a hint, looked at again under it.
+//!
+//! *Invariants*: returns with every charged page either resident or given back.
+//! *Locking*: slot → folio. *Context*: signal handler or handler thread.
+
+use super::load::{Brought, LoadError};
+use super::{Engine, Parts};
+use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
+use crate::counters::add;
+use crate::folio::{ACTIVE, FolioGuard, INACTIVE, RECLAIM, REFERENCED};
+use crate::group::FAILURE_INTERNAL;
+use crate::masked::Masked;
+use crate::region::Flags;
+use crate::slot::SlotGuard;
+use crate::table::Entry;
+use uzswap_sys::arch;
+
+/// Faults on one resident page in a row that are put down to races; one more is a broken invariant.
+const MOST_SPURIOUS: u32 = 10_000;
+
+/// What became of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The access can be repeated.
+    Resolved,
+    /// Nothing is mapped there: the program's own mistake, SIGSEGV to it.
+    NotMapped,
+    /// The limit leaves no room for it, compressed or not.
+    OverLimit {
+        /// Bytes that would have been enough for now.
+        needed_bytes: u64,
+    },
+    /// What was stored of the page cannot be decoded: SIGBUS to the program, as the kernel does.
+    Corrupt,
+}
+
+impl Engine {
+    /// Serves a fault at `addr`.
+    pub fn fault(&self, masked: &Masked, addr: usize, write: bool) -> Fault {
+        let Some((parts, page)) = self.parts().zip(Page::containing(addr)) else {
+            return Fault::NotMapped;
+        };
+        let started = arch::rdtsc();
+        let mut slot = parts.slot(masked);
+        let out = parts.serve(&mut slot, page, write);
+        drop(slot);
+        let ticks = arch::rdtsc().wrapping_sub(started);
+        let process = parts.process();
+        process.fault_ticks.record(ticks);
+        add(&process.counters.faults, 1);
+        add(&process.counters.fault_ticks, ticks);
+        out
+    }
+}
+
+impl Parts {
+    fn serve(&self, slot: &mut SlotGuard<'_>, page: Page, write: bool) -> Fault {
+        loop {
+            let (range, zero_fill) = match self.window(slot, page) {
+                Window::Resident => return self.resident_fault(slot, page, write),
+                Window::NotMapped => return Fault::NotMapped,
+                Window::Untouched(range) => (range, true),
+                Window::Evicted(range) => (range, false),
+            };
+            // A window that does not fit is no reason to fail: the page alone may.
+            let one = PageRange {
+                start: page.index(),
+                end: page.index() + 1,
+            };
+            let (range, mut credit) = if self.reserve_pages(slot, wide(range.len())) {
+                (range, wide(range.len()))
+            } else if range.len() > 1 && self.reserve_pages(slot, 1) {
+                (one, 1)
+            } else {
+                return self.over_limit(wide(range.len()));
+            };
+            if !self.ready_chunk(slot, page) {
+                self.unreserve_pages(slot, credit);
+                return self.over_limit(1);
+            }
+            let index = self.folios.index_of(page);
+            let guard = self.folios.at(index).lock();
+            let entry = self.table.get(page);
+            // The region may have shrunk or gone before the lock was had; under it, whoever unmaps
+            // drops what is brought in now.
+            let range = if zero_fill {
+                match self.mapped(page) {
+                    Some(region) => range.and(region),
+                    None => {
+                        drop(guard);
+                        self.unreserve_pages(slot, credit);
+                        return Fault::NotMapped;
+                    }
+                }
+            } else {
+                range
+            };
+            let brought = self.bring_in(slot, &guard, range, zero_fill, &mut credit);
+            let out = match brought {
+                Ok(brought) => {
+                    self.after_fault(&guard, index, entry, brought, range.len());
+                    if zero_fill {
+                        slot.streams.note(range);
+                    }
+                    // Another thread may have evicted or dropped the page since it was looked at.
+                    (self.table.get(page) == Entry::Resident).then_some(Fault::Resolved)
+                }
+                Err(error) => Some(self.load_failed(error)),
+            };
+            drop(guard);
+            self.unreserve_pages(slot, credit);
+            if let Some(out) = out {
+                return out;
+            }
+        }
+    }
+
+    /// Decides which pages a fault on `page` brings in.
+    fn window(&self, slot: &mut SlotGuard<'_>, page: Page) -> Window {
+        let entry = if self.table.is_ready(page) {
+            self.table.get(page)
+        } else {
+            Entry::None
+        };
+        let folio = self.folios.range(self.folios.index_of(page));
+        let folio = self.clamp(folio, page);
+        match entry {
+            Entry::Resident => Window::Resident,
+            Entry::None => match self.mapped(page) {
+                None => Window::NotMapped,
+                Some(region) => Window::Untouched(folio.and(region)),
+            },
+            Entry::Stored { .. } | Entry::Filled { .. } => {
+                Window::Evicted(slot.streams.window(page, folio))
+            }
+        }
+    }
+
+    /// A part of `folio` around `page` that a small limit can bear.
+    fn clamp(&self, folio: PageRange, page: Page) -> PageRange {
+        let most = self.window_limit().next_power_of_two();
+        if folio.len() <= most {
+            return folio;
+        }
+        let start = page.index() & !(most - 1);
+        PageRange {
+            start,
+            end: start + most,
+        }
+    }
+
+    /// The mapped range around `page` that is ours to fill.
+    pub(crate) fn mapped(&self, page: Page) -> Option<PageRange> {
+        let region = self.regions.lookup(page.addr())?;
+        (!region.flags.contains(Flags::FOREIGN))
+            .then(|| PageRange::covering(region.start, region.end - region.start))
+    }
+
+    /// Counts, and lets the LRU know.
+    fn after_fault(
+        &self,
+        guard: &FolioGuard<'_>,
+        index: u32,
+        entry: Entry,
+        brought: Brought,
+        wanted: usize,
+    ) {
+        let counters = self.counters();
+        if brought.zeroed > 0 {
+            add(&counters.first_touch_pages, wide(brought.zeroed));
+        }
+        if brought.loaded > 0 {
+            add(&counters.zswpin, wide(brought.loaded));
+            add(&counters.refaults, 1);
+            if wanted > 1 {
+                add(&counters.readahead_pages, wide(brought.loaded - 1));
+            }
+        }
+        self.used(guard, index, entry);
+    }
+
+    /// A page of the folio with this entry was asked for: where does the folio belong?
+    pub(crate) fn used(&self, guard: &FolioGuard<'_>, index: u32, entry: Entry) {
+        if guard.has(RECLAIM) || guard.nr_resident() == 0 {
+            // Its reclaimer puts it back.
+            return;
+        }
+        if guard.has(ACTIVE) {
+            guard.set(REFERENCED);
+        } else if self.is_workingset(entry) {
+            add(&self.counters().activations, 1);
+            self.lru.activate(&self.folios, guard, index);
+        } else if !guard.has(INACTIVE) {
+            self.lru.add(&self.folios, guard, index);
+        }
+    }
+
+    /// The page is in the arena already: it was protected, or another thread brought it in.
+    fn resident_fault(&self, slot: &mut SlotGuard<'_>, page: Page, _write: bool) -> Fault {
+        let guard = self.folios.of(page).lock();
+        if self.table.get(page) != Entry::Resident {
+            return Fault::Resolved;
+        }
+        guard.cancel_reclaim();
+        self.unprotect(page.addr(), PAGE_SIZE);
+        let (last, nr) = slot.spurious;
+        slot.spurious = if last == page.index() {
+            (last, nr + 1)
+        } else {
+            (page.index(), 0)
+        };
+        if nr > MOST_SPURIOUS {
+            self.die(FAILURE_INTERNAL, 0, 0);
+        }
+        Fault::Resolved
+    }
+
+    fn load_failed(&self, error: LoadError) -> Fault {
+        match error {
+            LoadError::Corrupt(_) => Fault::Corrupt,
+            LoadError::Kernel(errno) => self.die(FAILURE_INTERNAL, errno.0.unsigned_abs(), 0),
+        }
+    }
+
+    pub(crate) fn over_limit(&self, pages: u64) -> Fault {
+        Fault::OverLimit {
+            needed_bytes: (self.charge.used() + pages) * wide(PAGE_SIZE),
+        }
+    }
+}
+
+enum Window {
+    /// It is in.
+    Resident,
+    /// Nothing is mapped there.
+    NotMapped,
+    /// Never touched: these pages are filled with zeroes.
+    Untouched(PageRange),
+    /// Evicted: of these pages, those that are come back.
+    Evicted(PageRange),
+}

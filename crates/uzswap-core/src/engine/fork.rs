@@ -1,0 +1,141 @@
+//! *What*: the engine across fork.
+//!
+//! The parent stops all operations by taking every slot, then forks. The child's copy of arena, pool
+//! and tables is right as it is; what it lacks is a userfaultfd of its own (the inherited one acts on
+//! the parent, and the child's mappings are registered with none), which must be there before
+//! anything touches the arena. The limit holds for each process: pages that both share count in both.
+//!
+//! *Invariants*: between `fork_prepare` and `fork_child` the child touches no arena memory.
+//! *Locking*: all slots, then the region map. *Context*: the SIGSYS handler that re-issues clone.
+
+use super::start::{self, StartError, StartStep};
+use super::{Engine, Parts};
+use crate::arena::{ARENA_BASE, ARENA_LEN, PageRange};
+use crate::counters::{Counters, Kind};
+use crate::group::Process;
+use crate::masked::Masked;
+use crate::primitive::Ordering::Relaxed;
+use crate::region::{Flags, Held};
+use uzswap_sys::file;
+use uzswap_sys::thread;
+
+/// All slots and the region map, taken.
+#[derive(Debug)]
+#[must_use]
+pub struct ForkGuard {
+    _regions: Option<Held<'static>>,
+}
+
+impl Engine {
+    /// Waits until no operation is under way and keeps new ones from starting.
+    pub fn fork_prepare(&self, _masked: &Masked) -> ForkGuard {
+        if let Some(parts) = self.parts() {
+            for slot in parts.slots.all() {
+                core::mem::forget(slot.acquire());
+            }
+        }
+        // Looking an address up takes no slot.
+        ForkGuard {
+            _regions: self.parts().map(|parts| parts.regions.hold()),
+        }
+    }
+
+    /// In the parent, or after a fork that failed: goes on.
+    pub fn fork_parent(&self, _masked: &Masked, _guard: ForkGuard) {
+        if let Some(parts) = self.parts() {
+            parts.release_slots();
+        }
+    }
+
+    /// In the child: makes the copied engine its own, counting into `process`.
+    ///
+    /// # Errors
+    /// The child has no userfaultfd: it must not go on.
+    pub fn fork_child(
+        &self,
+        masked: &Masked,
+        guard: ForkGuard,
+        process: &'static Process,
+    ) -> Result<(), StartError> {
+        drop(guard);
+        let Some(parts) = self.parts() else {
+            return Ok(());
+        };
+        let parent = parts.process();
+        parts
+            .process
+            .store(core::ptr::from_ref(process).cast_mut(), Relaxed);
+        process.fault_mode.store(parts.mode as u32, Relaxed);
+        copy_gauges(&parent.counters, &process.counters);
+        parts.pid.store(thread::getpid(), Relaxed);
+        parts.renew_uffd()?;
+        parts.for_each_folio(whole_arena(), |index, _| {
+            parts.folios.at(index).lock().clear_pins();
+        });
+        parts.release_slots();
+        let mut at = ARENA_BASE;
+        while let Some(region) = parts.regions.next_in(at, ARENA_BASE + ARENA_LEN - at) {
+            at = region.end;
+            let (start, len) = (region.start, region.end - region.start);
+            if region.flags.contains(Flags::FOREIGN) {
+                continue;
+            }
+            if region.flags.contains(Flags::DONT_FORK) {
+                let _ = self.unmap(masked, start, len);
+            } else if region.flags.contains(Flags::WIPE_ON_FORK) {
+                let _ = self.discard(masked, start, len);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn whole_arena() -> PageRange {
+    PageRange::covering(ARENA_BASE, ARENA_LEN)
+}
+
+/// The child starts with what it has a copy of, and with counters at zero.
+fn copy_gauges(from: &Counters, to: &Counters) {
+    for ((from, to), (_, kind)) in from.cells().iter().zip(to.cells()).zip(Counters::NAMES) {
+        if *kind != Kind::Counter {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+    }
+}
+
+impl Parts {
+    fn release_slots(&self) {
+        for slot in self.slots.all() {
+            // SAFETY: taken in `fork_prepare` by this thread (or the one it is a copy of), its
+            // guard forgotten.
+            drop(unsafe { slot.held() });
+        }
+    }
+
+    /// Opens a userfaultfd for this process under the old one's number and registers the arena.
+    fn renew_uffd(&self) -> Result<(), StartError> {
+        let fresh = start::open_uffd(self.mode)?;
+        let at = |step| move |errno| StartError { step, errno };
+        file::dup3(fresh.0, self.uffd.0, file::O_CLOEXEC).map_err(at(StartStep::UffdOpen))?;
+        let _ = file::close(fresh.0);
+        // Parts with mappings of the program's own are registered around.
+        let end = ARENA_BASE + ARENA_LEN;
+        let mut from = ARENA_BASE;
+        while from < end {
+            let mut to = end;
+            let mut next = end;
+            self.regions.for_each_in(from, end - from, |region| {
+                if to == end && region.flags.contains(Flags::FOREIGN) {
+                    to = region.start;
+                    next = region.end;
+                }
+            });
+            if to > from {
+                self.adopt(from, to - from)
+                    .map_err(at(StartStep::UffdRegister))?;
+            }
+            from = next;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,257 @@
+//! *What*: load: bringing pages into the arena, by decompressing (or zero-filling) into the slot's
+//! buffer and copying whole runs in with one `UFFDIO_COPY`.
+//!
+//! *Invariants*: a page's entry becomes resident only after its copy succeeded, and its pool object
+//! is freed only after that, so a failed load loses nothing.
+//! *Locking*: the folio is held by the caller. *Context*: signal, worker.
+
+use super::{FaultMode, Parts};
+use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
+use crate::counters::{add, sub};
+use crate::folio::FolioGuard;
+use crate::slot::{LOAD_LEN, SlotGuard};
+use crate::table::Entry;
+use uzswap_compress::same_filled;
+use uzswap_sys::uffd::MODE_DONTWAKE;
+use uzswap_sys::{Errno, arch};
+
+/// Why pages could not be brought in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoadError {
+    /// The stored data of this page cannot be decoded.
+    Corrupt(Page),
+    /// The kernel refused the copy.
+    Kernel(Errno),
+}
+
+/// What a call brought in, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Brought {
+    pub loaded: usize,
+    pub zeroed: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Zeroes,
+    Loaded,
+}
+
+/// Pages next to each other that one copy brings in.
+struct Run {
+    start: usize,
+    nr: usize,
+    source: Source,
+}
+
+impl Parts {
+    /// Brings in what `range` (within the folio of `guard`) has evicted, and with `zero_fill` also what was
+    /// never touched, as far as `credit`, the caller's charged pages, goes.
+    pub(crate) fn bring_in(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        guard: &FolioGuard<'_>,
+        range: PageRange,
+        zero_fill: bool,
+        credit: &mut u64,
+    ) -> Result<Brought, LoadError> {
+        let mut brought = Brought::default();
+        let mut run: Option<Run> = None;
+        for page in range.pages() {
+            let entry = self.table.get(page);
+            let source = match entry {
+                Entry::None if zero_fill => Source::Zeroes,
+                Entry::Stored { .. } | Entry::Filled { .. } => Source::Loaded,
+                _ => continue,
+            };
+            if *credit == 0 {
+                break;
+            }
+            let follows = run.as_ref().is_some_and(|run| {
+                run.source == source
+                    && run.start + run.nr == page.index()
+                    && run.nr * PAGE_SIZE < LOAD_LEN
+            });
+            if !follows && let Some(done) = run.take() {
+                self.copy_in(slot, guard, &done, &mut brought)?;
+            }
+            let at = run.as_ref().map_or(0, |run| run.nr * PAGE_SIZE);
+            self.prefetch_stored(page, range);
+            if source == Source::Loaded
+                && let Err(error) = self.decode(slot, page, entry, at)
+            {
+                if let Some(done) = run.take() {
+                    self.copy_in(slot, guard, &done, &mut brought)?;
+                }
+                return Err(error);
+            }
+            *credit -= 1;
+            match &mut run {
+                Some(run) => run.nr += 1,
+                None => {
+                    run = Some(Run {
+                        start: page.index(),
+                        nr: 1,
+                        source,
+                    });
+                }
+            }
+        }
+        if let Some(done) = run {
+            self.copy_in(slot, guard, &done, &mut brought)?;
+        }
+        Ok(brought)
+    }
+
+    /// Fetches what is stored of the page after `page`, if it is in `range`.
+    fn prefetch_stored(&self, page: Page, range: PageRange) {
+        let next = page.index() + 1;
+        if next < range.end
+            && let Entry::Stored { loc, size, .. } = self.table.get(Page::from_index(next))
+        {
+            arch::prefetch(self.pool.data_ptr(loc).addr(), usize::from(size));
+        }
+    }
+
+    /// Decodes `page` into the slot's load buffer at byte `at`.
+    fn decode(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        page: Page,
+        entry: Entry,
+        at: usize,
+    ) -> Result<(), LoadError> {
+        let slot = &mut **slot;
+        let Some(out) = slot.load.get_mut(at..at + PAGE_SIZE) else {
+            return Err(LoadError::Corrupt(page));
+        };
+        match entry {
+            Entry::Filled { word, .. } => {
+                same_filled::fill(out, word);
+                Ok(())
+            }
+            Entry::Stored { loc, size, .. } => {
+                let data = self.pool.data_ptr(loc);
+                // SAFETY: the object lives and does not move while the folio is held, and has at
+                // least `size` bytes: that is what it was allocated for.
+                let data = unsafe { core::slice::from_raw_parts(data, usize::from(size)) };
+                if data.len() == PAGE_SIZE {
+                    out.copy_from_slice(data);
+                    return Ok(());
+                }
+                slot.workspace
+                    .decompress(self.codec.id(), data, out)
+                    .map_err(|_| {
+                        add(&self.counters().decompress_fail, 1);
+                        LoadError::Corrupt(page)
+                    })
+            }
+            Entry::None | Entry::Resident => Ok(()),
+        }
+    }
+
+    /// Copies a run in and makes its entries resident.
+    fn copy_in(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        guard: &FolioGuard<'_>,
+        run: &Run,
+        brought: &mut Brought,
+    ) -> Result<(), LoadError> {
+        let source = match run.source {
+            Source::Zeroes => self.zeroes,
+            Source::Loaded => slot.load.as_ptr(),
+        };
+        // In signal mode nobody sleeps in the kernel for this page.
+        let mode = match self.mode {
+            FaultMode::Signal => MODE_DONTWAKE,
+            FaultMode::Thread => 0,
+        };
+        let mut done = 0;
+        let mut most = run.nr;
+        while done < run.nr {
+            let dst = Page::from_index(run.start + done).addr();
+            let len = (run.nr - done).min(most) * PAGE_SIZE;
+            // SAFETY: the destination is arena memory that no entry calls resident, so nothing is
+            // overwritten; the source is readable for `len` bytes: a run is at most LOAD_LEN.
+            let result = unsafe { self.uffd.copy(dst, source.add(done * PAGE_SIZE), len, mode) };
+            let copied = match result {
+                Ok(copied) => copied,
+                Err(error) if error.copied > 0 => error.copied,
+                Err(error) if error.errno == Errno::EAGAIN => 0,
+                // The run crosses from one mapping into another (mprotect has split them), which no
+                // single copy may.
+                Err(error) if error.errno == Errno::ENOENT && most > 1 => {
+                    most = 1;
+                    0
+                }
+                // Present though never touched: something else wrote to it (a debugger). It stays.
+                Err(error) if error.errno == Errno::EEXIST && run.source == Source::Zeroes => {
+                    PAGE_SIZE
+                }
+                Err(error) => return Err(LoadError::Kernel(error.errno)),
+            };
+            let nr = copied / PAGE_SIZE;
+            for index in run.start + done..run.start + done + nr {
+                self.make_resident(Page::from_index(index));
+            }
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "a folio has 512 pages at most"
+            )]
+            guard.add_resident(nr as u16);
+            self.count_resident(nr);
+            match run.source {
+                Source::Zeroes => brought.zeroed += nr,
+                Source::Loaded => brought.loaded += nr,
+            }
+            done += nr;
+        }
+        Ok(())
+    }
+
+    /// The page is in: its entry says so, and what was stored of it goes.
+    fn make_resident(&self, page: Page) {
+        let old = self.table.get(page);
+        self.table.set(page, Entry::Resident);
+        self.forget(old);
+    }
+
+    /// Frees what an entry that is no longer in the table held.
+    pub(crate) fn forget(&self, old: Entry) {
+        let counters = self.counters();
+        match old {
+            Entry::Stored { loc, size, .. } => {
+                // SAFETY: the entry was the object's only holder, and the folio is held.
+                unsafe { self.pool.free(loc, self.charge) };
+                sub(&counters.stored_pages, 1);
+                if usize::from(size) == PAGE_SIZE {
+                    sub(&counters.stored_incompressible_pages, 1);
+                }
+            }
+            Entry::Filled { .. } => {
+                sub(&counters.stored_pages, 1);
+                sub(&counters.same_filled_pages, 1);
+            }
+            Entry::None | Entry::Resident => {}
+        }
+    }
+
+    /// Whether a page evicted at `age` came back sooner than the resident set would have turned
+    /// over: had its folio been on the active list, it would still be in.
+    pub(crate) fn is_workingset(&self, entry: Entry) -> bool {
+        let Some(age) = entry.age() else { return false };
+        let distance = u64::from(age.distance(self.now())) << self.tick_shift;
+        distance <= self.resident.load(crate::primitive::Ordering::Relaxed)
+    }
+
+    /// The limit in bytes.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.charge.limit() * wide(PAGE_SIZE)
+    }
+
+    /// Most pages that one operation brings in at once: a fraction of the limit.
+    pub(crate) fn window_limit(&self) -> usize {
+        narrow(self.charge.limit() / 32).max(1)
+    }
+}

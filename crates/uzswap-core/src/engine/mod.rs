@@ -1,0 +1,257 @@
+//! *What*: the engine: everything above put together, one in a process.
+//!
+//! Where to look: [`start`](self) maps and registers; `fault` serves a page fault; `load` brings
+//! pages in; `reclaim` makes room (isolate → protect → store → drop); `space` is the address space
+//! (map, unmap, discard, protect) and `remap` mremap; `pin` keeps memory in for system calls; `fork`
+//! carries the engine into a child; `threads` are the loops of its own threads.
+//!
+//! *Invariants*
+//! - `charge` counts every page of resident + pool + metadata + what slots have set aside, before
+//!   it is touched, and never exceeds the limit (unless the group allows it).
+//! - A page is present in the arena only if its entry is [`Entry::Resident`](crate::table::Entry),
+//!   and only the engine makes it present: all other first touches fault.
+//! - Every operation takes a [`Masked`] and holds one slot.
+//!
+//! *Locking*: see [`crate::folio`]. *Context*: `Engine::start` at init; the rest signal or worker.
+
+mod fault;
+mod fork;
+mod load;
+mod pin;
+mod reclaim;
+mod remap;
+mod space;
+mod start;
+mod store;
+mod threads;
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+
+use crate::arena::{PAGE_SIZE, Page, wide};
+use crate::charge::Charge;
+use crate::counters::{Counters, add, sub};
+use crate::folio::FolioTable;
+use crate::group::{Group, Process};
+use crate::lru::Lru;
+use crate::masked::Masked;
+use crate::pool::Pool;
+use crate::primitive::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::region::RegionMap;
+use crate::slot::{SlotGuard, SlotTable};
+use crate::table::{Age, PageTable, entry::AGE_BITS};
+use uzswap_compress::Codec;
+use uzswap_sys::mem::SelfMadvise;
+use uzswap_sys::uffd::Uffd;
+
+pub use fault::Fault;
+pub use fork::ForkGuard;
+pub use pin::Pin;
+pub use remap::RemapTo;
+pub use space::{ForkPolicy, MapError};
+pub use start::{MIN_RAM, StartError, StartStep, min_ram};
+
+/// How faults reach the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum FaultMode {
+    /// SIGBUS in the faulting thread; faults inside the kernel fail, so system calls are guarded.
+    Signal = crate::group::FAULT_MODE_SIGNAL,
+    /// A handler thread reads them; faults inside the kernel are served as well.
+    Thread = crate::group::FAULT_MODE_THREAD,
+}
+
+/// What a started engine is made of.
+pub(crate) struct Parts {
+    pub charge: &'static Charge,
+    pub table: PageTable,
+    pub folios: FolioTable,
+    pub regions: RegionMap,
+    pub lru: Lru,
+    pub pool: Pool,
+    pub slots: SlotTable,
+    pub uffd: Uffd,
+    pub mode: FaultMode,
+    pub codec: Codec,
+    pub same_filled: bool,
+    pub over_limit_allow: bool,
+    pub how_to_drop: SelfMadvise,
+    /// [`LOAD_LEN`](crate::slot::LOAD_LEN) bytes of zeroes.
+    pub zeroes: *const u8,
+    pub group: &'static Group,
+    pub process: AtomicPtr<Process>,
+    /// Whose memory this is: another pid here is a vfork child running in it.
+    pub pid: AtomicI32,
+    /// Pages evicted ever: the clock that ages are told by.
+    pub evicted: AtomicU64,
+    /// Pages evicted in one tick, as a shift.
+    pub tick_shift: u32,
+    /// Managed pages in the arena.
+    pub resident: AtomicU64,
+    /// Pages of page table and folio table, and what `start` charged.
+    pub metadata: AtomicU64,
+    /// Pages of the region map that are charged.
+    pub region_pages: AtomicU64,
+    /// Nonzero while the background thread has work; its futex.
+    pub kick: AtomicU32,
+    /// Room below which the background thread is woken; 0 without one. Pages.
+    pub low_water: u64,
+}
+
+/// The engine. Zero-filled memory is one that has not started.
+pub struct Engine {
+    parts: UnsafeCell<MaybeUninit<Parts>>,
+    charge: Charge,
+    started: AtomicBool,
+}
+
+// SAFETY: `parts` is written once in `start`, before `started` is set; everything in it is shared
+// through atomics and locks. The raw pointers in it are to memory that lives as long as the process.
+unsafe impl Sync for Engine {}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Engine {
+    /// An engine that has not started.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            parts: UnsafeCell::new(MaybeUninit::uninit()),
+            charge: Charge::new(0),
+            started: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether [`Engine::start`] has succeeded.
+    #[inline]
+    #[must_use]
+    pub fn started(&self) -> bool {
+        // Acquire: pairs with the release in `start`; `parts` is complete.
+        self.started.load(Ordering::Acquire)
+    }
+
+    /// The userfaultfd's number, -1 before start.
+    #[must_use]
+    pub fn uffd(&self) -> i32 {
+        self.parts().map_or(-1, |parts| parts.uffd.0)
+    }
+
+    /// This process's counters.
+    #[must_use]
+    pub fn process(&self) -> Option<&'static Process> {
+        Some(self.parts()?.process())
+    }
+
+    /// The fault mode in use.
+    #[must_use]
+    pub fn mode(&self) -> Option<FaultMode> {
+        Some(self.parts()?.mode)
+    }
+
+    #[inline]
+    pub(crate) fn parts(&self) -> Option<&'static Parts> {
+        if !self.started() {
+            return None;
+        }
+        // SAFETY: started: `parts` was written, and does not move or change as the engine is static.
+        Some(unsafe { &*(*self.parts.get()).as_ptr() })
+    }
+}
+
+impl Parts {
+    #[inline]
+    pub(crate) fn process(&self) -> &'static Process {
+        // SAFETY: set by `start` and `fork_child` to slots of a group mapped for good.
+        unsafe { &*self.process.load(Ordering::Relaxed) }
+    }
+
+    #[inline]
+    pub(crate) fn counters(&self) -> &'static Counters {
+        &self.process().counters
+    }
+
+    /// Takes a slot for an operation.
+    #[inline]
+    pub(crate) fn slot(&self, _masked: &Masked) -> SlotGuard<'static> {
+        loop {
+            // `None` only without slots, and `start` makes at least one.
+            if let Some(slot) = self.slots.acquire() {
+                return slot;
+            }
+        }
+    }
+
+    /// The eviction clock's time.
+    #[inline]
+    pub(crate) fn now(&self) -> Age {
+        let ticks = self.evicted.load(Ordering::Relaxed) >> self.tick_shift;
+        Age((ticks & ((1 << AGE_BITS) - 1)) as u16)
+    }
+
+    /// Counts pages that became resident.
+    #[inline]
+    pub(crate) fn count_resident(&self, nr: usize) {
+        let nr = wide(nr);
+        let now = self.resident.fetch_add(nr, Ordering::Relaxed) + nr;
+        let counters = self.counters();
+        add(&counters.resident, nr * wide(PAGE_SIZE));
+        let need =
+            now * wide(PAGE_SIZE) + counters.stored_pages.load(Ordering::Relaxed) * wide(PAGE_SIZE);
+        if need > counters.need_peak.load(Ordering::Relaxed) {
+            counters.need_peak.store(need, Ordering::Relaxed);
+            // A program that never needs reclaim publishes nowhere else.
+            self.publish_sizes();
+        }
+    }
+
+    /// Counts pages that were dropped.
+    #[inline]
+    pub(crate) fn count_dropped(&self, nr: usize) {
+        let nr = wide(nr);
+        self.resident.fetch_sub(nr, Ordering::Relaxed);
+        sub(&self.counters().resident, nr * wide(PAGE_SIZE));
+    }
+
+    /// Publishes the sizes that live in the engine's own cells.
+    pub(crate) fn publish_sizes(&self) {
+        let page = wide(PAGE_SIZE);
+        let counters = self.counters();
+        let pool = self.pool.total_pages() * page;
+        counters.pool_total_size.store(pool, Ordering::Relaxed);
+        counters.pool_peak.fetch_max(pool, Ordering::Relaxed);
+        let stored = counters.stored_pages.load(Ordering::Relaxed) * page;
+        counters.zswapped_peak.fetch_max(stored, Ordering::Relaxed);
+        let metadata = self.metadata.load(Ordering::Relaxed) * page;
+        counters.metadata.store(metadata, Ordering::Relaxed);
+        counters
+            .ram_peak
+            .store(self.charge.peak() * page, Ordering::Relaxed);
+    }
+
+    /// Charges the tables' pages that the entries around `page` need, if they are not yet. `false`:
+    /// there is no room for them.
+    pub(crate) fn ready_chunk(&self, slot: &mut SlotGuard<'_>, page: Page) -> bool {
+        if self.table.is_ready(page) {
+            return true;
+        }
+        let first = page.index() & !(crate::table::CHUNK_PAGES - 1);
+        let chunk = crate::arena::PageRange {
+            start: first,
+            end: first + crate::table::CHUNK_PAGES,
+        };
+        // One page of page table and up to two of folio table; what is not needed goes back.
+        const MOST: u64 = 3;
+        if !self.reserve_pages(slot, MOST) {
+            add(&self.counters().reject_kmemcache_fail, 1);
+            return false;
+        }
+        let used = self.folios.charge_chunk(chunk) + u64::from(self.table.make_ready(page));
+        self.metadata.fetch_add(used, Ordering::Relaxed);
+        slot.reserve.put(MOST.saturating_sub(used));
+        true
+    }
+}

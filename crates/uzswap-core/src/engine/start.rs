@@ -1,0 +1,398 @@
+//! *What*: start: maps the arena and the engine's own memory, opens and registers userfaultfd.
+//!
+//! *Invariants*: every byte of the engine's own memory is outside the arena. What is touched from the
+//! beginning is charged here; what grows is charged where it grows.
+//! *Locking*: none; runs once, before anything else of the engine. *Context*: init.
+
+use core::fmt;
+use core::mem::MaybeUninit;
+
+use super::{Engine, FaultMode, Parts};
+use crate::arena::{ARENA_BASE, ARENA_LEN, PAGE_SHIFT, PAGE_SIZE, Page, narrow, wide};
+use crate::charge::{Charge, Reserve};
+use crate::folio::FolioTable;
+use crate::group::{FAULT_MODE_THREAD, Group, Process};
+use crate::lru::Lru;
+use crate::masked::Masked;
+use crate::pool::{Pool, PoolMemory};
+use crate::primitive::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::readahead::Streams;
+use crate::region::{ENTRY_LEN, RegionMap};
+use crate::slot::{
+    BATCH_FOLIOS, BATCH_PAGES, Batch, BatchFolio, BatchPage, LOAD_LEN, RESERVE_PAGES, Slot,
+    SlotInner, SlotTable,
+};
+use crate::table::entry::AGE_BITS;
+use crate::table::{Entry, PageTable, TABLE_LEN};
+use uzswap_compress::{Codec, CodecId, Workspace};
+use uzswap_sys::mem::{self, IoVec};
+use uzswap_sys::uffd::{self, Uffd, feature};
+use uzswap_sys::{Errno, file, thread};
+
+/// The least limit that the engine can work with, bytes.
+pub const MIN_RAM: u64 = 8 << 20;
+/// Address space for pool objects.
+const POOL_LEN: usize = 1 << 40;
+/// Regions that the map can hold; the kernel's own default limit is 65530 mappings.
+const NR_REGIONS: usize = 1 << 18;
+/// Most slots, so that their buffers stay small beside the limit.
+const MOST_SLOTS: usize = 16;
+/// Where the userfaultfd's number is looked for: above what programs use.
+const HIGH_FD: i32 = 960;
+
+/// What `start` was doing when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum StartStep {
+    /// Reserving the arena: EEXIST if something is mapped there, ENOMEM under an address space limit.
+    Arena = 1,
+    /// Reserving memory for the engine's tables.
+    Tables = 2,
+    /// userfaultfd(2): ENOSYS without kernel support, EPERM where a sandbox or a sysctl forbids it.
+    UffdOpen = 3,
+    /// Its features: write protection (5.7), and SIGBUS delivery in signal mode.
+    UffdApi = 4,
+    /// Registering the arena.
+    UffdRegister = 5,
+    /// The compressor's workspace.
+    Workspace = 6,
+    /// The limit is below [`MIN_RAM`] or what the slots need.
+    RamTooSmall = 7,
+    /// A compressor or level that this library does not have.
+    Compressor = 8,
+    /// Installing the system call guard: ENOMEM below more than a hundred programs that each
+    /// started the next; EEXIST if its addresses are taken; EACCES, EINVAL without seccomp.
+    Guard = 9,
+}
+
+impl StartStep {
+    /// The step of that number.
+    #[must_use]
+    pub const fn from_number(number: u32) -> Option<StartStep> {
+        Some(match number {
+            1 => StartStep::Arena,
+            2 => StartStep::Tables,
+            3 => StartStep::UffdOpen,
+            4 => StartStep::UffdApi,
+            5 => StartStep::UffdRegister,
+            6 => StartStep::Workspace,
+            7 => StartStep::RamTooSmall,
+            8 => StartStep::Compressor,
+            9 => StartStep::Guard,
+            _ => return None,
+        })
+    }
+}
+
+/// Why the engine could not start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartError {
+    /// The step that failed.
+    pub step: StartStep,
+    /// The system call's error; 0 if none was involved.
+    pub errno: Errno,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.step, self.errno)
+    }
+}
+
+const fn failed(step: StartStep, errno: Errno) -> StartError {
+    StartError { step, errno }
+}
+
+/// Opens a userfaultfd for `mode`, with the features it needs.
+pub(crate) fn open_uffd(mode: FaultMode) -> Result<Uffd, StartError> {
+    let nonblock = file::O_CLOEXEC | file::O_NONBLOCK;
+    let (flags, wanted) = match mode {
+        FaultMode::Signal => (
+            nonblock | uffd::UFFD_USER_MODE_ONLY,
+            feature::PAGEFAULT_FLAG_WP | feature::SIGBUS,
+        ),
+        FaultMode::Thread => (nonblock, feature::PAGEFAULT_FLAG_WP),
+    };
+    let fd = Uffd::open(flags).map_err(|errno| failed(StartStep::UffdOpen, errno))?;
+    match fd.api(wanted) {
+        Ok(_) => Ok(fd),
+        Err(errno) => {
+            let _ = fd.close();
+            Err(failed(StartStep::UffdApi, errno))
+        }
+    }
+}
+
+impl Engine {
+    /// Starts the engine of this process as `group` configures it, counting into `process`.
+    ///
+    /// # Errors
+    /// The step that failed; nothing is managed then.
+    pub fn start(
+        &'static self,
+        _masked: &Masked,
+        group: &'static Group,
+        process: &'static Process,
+    ) -> Result<FaultMode, StartError> {
+        let config = &group.config;
+        let limit = config.ram.load(Ordering::Relaxed) >> PAGE_SHIFT;
+        self.charge.set_limit(limit);
+        let order = config.folio_order.load(Ordering::Relaxed).min(9);
+        let codec = CodecId::from_u8(config.compressor.load(Ordering::Relaxed).to_le_bytes()[0])
+            .and_then(|id| Codec::new(id, config.level.load(Ordering::Relaxed).cast_signed()))
+            .ok_or(failed(StartStep::Compressor, Errno(0)))?;
+        let mode = match config.fault_mode.load(Ordering::Relaxed) {
+            FAULT_MODE_THREAD => FaultMode::Thread,
+            _ => FaultMode::Signal,
+        };
+
+        reserve_arena()?;
+        let uffd = high(open_uffd(mode)?);
+        let table = reserve(TABLE_LEN)?;
+        let table_map = reserve(PageTable::BITMAP_LEN)?;
+        let folios = reserve(FolioTable::len_for(order))?;
+        let folio_map = reserve(FolioTable::bitmap_len_for(order))?;
+        let regions = RegionMap::new();
+        // SAFETY: fresh memory for that many entries.
+        unsafe {
+            let entries = reserve(NR_REGIONS * ENTRY_LEN)?;
+            regions.init(
+                ARENA_BASE,
+                ARENA_LEN,
+                PAGE_SIZE << order,
+                entries,
+                NR_REGIONS,
+            );
+        }
+        let background = config.background.load(Ordering::Relaxed) != 0;
+        // SAFETY: `parts` is written before `started` is set, and nobody reads it before.
+        let parts = unsafe {
+            (*self.parts.get()).write(Parts {
+                charge: &self.charge,
+                table: PageTable::new(table, table_map),
+                folios: FolioTable::new(folios, folio_map, order),
+                regions,
+                lru: Lru::new(),
+                pool: Pool::new(),
+                slots: SlotTable::new(&[]),
+                uffd,
+                mode,
+                codec,
+                same_filled: config.same_filled.load(Ordering::Relaxed) != 0,
+                over_limit_allow: config.over_limit_allow.load(Ordering::Relaxed) != 0,
+                how_to_drop: mem::probe_vectored_dontneed(None),
+                zeroes: reserve(LOAD_LEN)?,
+                group,
+                process: AtomicPtr::new(core::ptr::from_ref(process).cast_mut()),
+                pid: AtomicI32::new(thread::getpid()),
+                evicted: AtomicU64::new(0),
+                tick_shift: tick_shift(limit),
+                resident: AtomicU64::new(0),
+                metadata: AtomicU64::new(0),
+                region_pages: AtomicU64::new(0),
+                kick: AtomicU32::new(0),
+                low_water: if background { limit / 64 } else { 0 },
+            })
+        };
+        // SAFETY: fresh memory; the pool is this engine's.
+        unsafe {
+            let memory = PoolMemory {
+                data: reserve(POOL_LEN)?,
+                data_len: POOL_LEN,
+                metadata: reserve(Pool::metadata_len(POOL_LEN))?,
+                metadata_len: Pool::metadata_len(POOL_LEN),
+            };
+            parts
+                .pool
+                .init(memory)
+                .map_err(|_| failed(StartStep::Tables, Errno::ENOMEM))?;
+        }
+        parts.slots = make_slots(&self.charge, codec, &parts.metadata)?;
+        parts
+            .adopt(ARENA_BASE, ARENA_LEN)
+            .map_err(|errno| failed(StartStep::UffdRegister, errno))?;
+        process.fault_mode.store(mode as u32, Ordering::Relaxed);
+        // Release: pairs with the acquire in `started`; `parts` is complete.
+        self.started.store(true, Ordering::Release);
+        parts.publish_sizes();
+        Ok(mode)
+    }
+}
+
+/// Pages evicted in a tick of the clock, as a shift: the clock goes round after 16 times the limit.
+fn tick_shift(limit: u64) -> u32 {
+    let round = (limit * 16).max(1).ilog2() + 1;
+    round.saturating_sub(AGE_BITS)
+}
+
+/// Reserves memory of the engine's own: zero-filled, touched later.
+fn reserve(len: usize) -> Result<*mut u8, StartError> {
+    // SAFETY: a fresh mapping where the kernel likes.
+    let addr = unsafe {
+        mem::mmap(
+            0,
+            len.next_multiple_of(PAGE_SIZE),
+            mem::PROT_READ | mem::PROT_WRITE,
+            mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    }
+    .map_err(|errno| failed(StartStep::Tables, errno))?;
+    // Whole huge pages would be touched, uncharged, for one byte.
+    // SAFETY: the mapping above; the advice changes no contents. EINVAL without huge pages.
+    let _ = unsafe { mem::madvise(addr, len.next_multiple_of(PAGE_SIZE), mem::MADV_NOHUGEPAGE) };
+    // As for the arena: see `adopt`.
+    // SAFETY: as above.
+    let _ = unsafe { mem::madvise(addr, len.next_multiple_of(PAGE_SIZE), mem::MADV_DONTDUMP) };
+    Ok(addr as *mut u8)
+}
+
+fn reserve_arena() -> Result<(), StartError> {
+    let at = |errno| failed(StartStep::Arena, errno);
+    // SAFETY: a fresh mapping; FIXED_NOREPLACE replaces nothing.
+    let addr = unsafe {
+        mem::mmap(
+            ARENA_BASE,
+            ARENA_LEN,
+            mem::PROT_READ | mem::PROT_WRITE,
+            mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_NORESERVE | mem::MAP_FIXED_NOREPLACE,
+            -1,
+            0,
+        )
+    }
+    .map_err(at)?;
+    if addr != ARENA_BASE {
+        // Kernels before 4.17 take the flag for a hint.
+        // SAFETY: the mapping made just now.
+        let _ = unsafe { mem::munmap(addr, ARENA_LEN) };
+        return Err(at(Errno::EEXIST));
+    }
+    Ok(())
+}
+
+/// Moves a descriptor to a number where programs do not meet it.
+fn high(fd: Uffd) -> Uffd {
+    match file::dupfd_cloexec(fd.0, HIGH_FD).or_else(|_| file::dupfd_cloexec(fd.0, 200)) {
+        Ok(number) => {
+            let _ = fd.close();
+            Uffd(number)
+        }
+        Err(_) => fd,
+    }
+}
+
+fn nr_slots() -> usize {
+    (nr_cpus() + 1).clamp(2, MOST_SLOTS)
+}
+
+/// Pages that the slots take with this codec's workspaces.
+fn slot_pages(codec: Codec) -> u64 {
+    let nr = nr_slots();
+    let each = slot_len(Workspace::required_size(codec, PAGE_SIZE));
+    wide(nr * each + size_of::<Slot>() * nr).div_ceil(wide(PAGE_SIZE))
+}
+
+/// The least limit that the engine starts with on this machine, bytes: [`MIN_RAM`], or more where many
+/// CPUs or a codec with a large workspace need it.
+#[must_use]
+pub fn min_ram(codec: Codec) -> u64 {
+    // An eighth of the limit for buffers is the most that makes sense.
+    MIN_RAM.max((slot_pages(codec) * 8) << PAGE_SHIFT)
+}
+
+/// Maps and charges the slots.
+fn make_slots(
+    charge: &'static Charge,
+    codec: Codec,
+    metadata: &AtomicU64,
+) -> Result<SlotTable, StartError> {
+    let nr = nr_slots();
+    let workspace = Workspace::required_size(codec, PAGE_SIZE);
+    let each = slot_len(workspace);
+    let pages = slot_pages(codec);
+    let too_small = failed(StartStep::RamTooSmall, Errno::ENOMEM);
+    if charge.limit() << PAGE_SHIFT < min_ram(codec) {
+        return Err(too_small);
+    }
+    if !charge.try_charge(pages) {
+        return Err(too_small);
+    }
+    metadata.fetch_add(pages, Ordering::Relaxed);
+    let slots = reserve(size_of::<Slot>() * nr)?.cast::<MaybeUninit<Slot>>();
+    for at in 0..nr {
+        let inner = make_slot(charge, codec, workspace, reserve(each)?)?;
+        // SAFETY: fresh memory for `nr` slots, page aligned.
+        unsafe { (*slots.add(at)).write(Slot::new(inner)) };
+    }
+    // SAFETY: all `nr` were written, and their memory is mapped for good.
+    Ok(SlotTable::new(unsafe {
+        core::slice::from_raw_parts(slots.cast::<Slot>(), nr)
+    }))
+}
+
+const STORE_AT: usize = LOAD_LEN;
+const BATCH_AT: usize = STORE_AT + PAGE_SIZE;
+const WORKSPACE_AT: usize = BATCH_AT + size_of::<Batch>().next_multiple_of(PAGE_SIZE);
+
+const fn slot_len(workspace: usize) -> usize {
+    WORKSPACE_AT + workspace.next_multiple_of(PAGE_SIZE)
+}
+
+/// Lays a slot out in `memory`, [`slot_len`] bytes of it.
+fn make_slot(
+    charge: &'static Charge,
+    codec: Codec,
+    workspace: usize,
+    memory: *mut u8,
+) -> Result<SlotInner, StartError> {
+    let reserve = Reserve::charged(charge, RESERVE_PAGES)
+        .ok_or(failed(StartStep::RamTooSmall, Errno::ENOMEM))?;
+    // SAFETY: the parts of `memory` do not overlap, live for good, and are aligned to pages.
+    unsafe {
+        let batch = memory.add(BATCH_AT).cast::<Batch>();
+        batch.write(Batch {
+            pages: [BatchPage {
+                page: Page::from_index(0),
+                entry: Entry::None,
+            }; BATCH_PAGES],
+            nr_pages: 0,
+            folios: [BatchFolio {
+                index: 0,
+                first: 0,
+                nr: 0,
+                dropping: false,
+            }; BATCH_FOLIOS],
+            nr_folios: 0,
+            ranges: [IoVec { base: 0, len: 0 }; BATCH_PAGES],
+        });
+        Ok(SlotInner {
+            workspace: Workspace::init(memory.add(WORKSPACE_AT), workspace, codec, PAGE_SIZE)
+                .map_err(|_| failed(StartStep::Workspace, Errno::EINVAL))?,
+            load: core::slice::from_raw_parts_mut(memory, LOAD_LEN),
+            store: core::slice::from_raw_parts_mut(memory.add(STORE_AT), PAGE_SIZE),
+            batch: &mut *batch,
+            reserve,
+            streams: Streams::new(),
+            spurious: (usize::MAX, 0),
+        })
+    }
+}
+
+/// CPUs that this process may run on.
+fn nr_cpus() -> usize {
+    let mut mask = [0_u64; 128];
+    let len = size_of_val(&mask);
+    // SAFETY: the kernel writes at most `len` bytes.
+    let got = unsafe {
+        uzswap_sys::syscall::call3(
+            uzswap_sys::nr::SCHED_GETAFFINITY,
+            0,
+            len,
+            mask.as_mut_ptr() as usize,
+        )
+    };
+    let words = got.map_or(0, |bytes| bytes / 8);
+    let nr: u32 = mask.iter().take(words).map(|word| word.count_ones()).sum();
+    narrow(u64::from(nr)).max(1)
+}

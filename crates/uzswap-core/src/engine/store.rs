@@ -1,0 +1,88 @@
+//! *What*: store: one page of the arena compressed into the pool, in place, while the program may
+//! go on reading (and, to its reclaimer's loss, writing) it.
+//!
+//! *Invariants*: the entry that is returned is published by the caller or given back with
+//! `Parts::forget_unpublished`. The page is mapped and readable while this runs: its folio is isolated.
+//! *Locking*: pool class only. *Context*: signal, worker.
+
+use super::Parts;
+use crate::arena::{PAGE_SIZE, Page};
+use crate::counters::add;
+use crate::slot::SlotGuard;
+use crate::table::{Age, Entry};
+use uzswap_compress::{CompressError, same_filled};
+
+/// Compressed data larger than this is kept raw: it would save less than decoding it costs.
+const MOST_COMPRESSED: usize = PAGE_SIZE - 64;
+
+impl Parts {
+    /// Stores `page`, if there is room. `alone`: nobody can write to it meanwhile.
+    pub(crate) fn store_page(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        page: Page,
+        age: Age,
+        alone: bool,
+    ) -> Option<Entry> {
+        let source = page.addr() as *const u8;
+        if self.same_filled {
+            // SAFETY: the page is mapped and readable: its folio is isolated by this thread.
+            if let Some(word) = unsafe { same_filled::same_filled(source, PAGE_SIZE) }
+                && Entry::can_fill(word)
+            {
+                return Some(Entry::Filled { word, age });
+            }
+        }
+        let slot = &mut **slot;
+        let out = slot.store.get_mut(..MOST_COMPRESSED)?;
+        let compressed = if alone {
+            // SAFETY: as above, and nobody writes to the page while the slice lives.
+            let page = unsafe { core::slice::from_raw_parts(source, PAGE_SIZE) };
+            slot.workspace.compress_stable(page, out)
+        } else {
+            // SAFETY: as above; the page is copied first, as it may change under the compressor.
+            unsafe { slot.workspace.compress(source, PAGE_SIZE, out) }
+        };
+        let (size, data) = match compressed {
+            Ok(size) => (size, slot.store.as_ptr()),
+            Err(CompressError::Poor) => {
+                add(&self.counters().reject_compress_poor, 1);
+                (PAGE_SIZE, source)
+            }
+            Err(CompressError::Failed) => {
+                add(&self.counters().reject_compress_fail, 1);
+                (PAGE_SIZE, source)
+            }
+        };
+        let Ok(loc) = self.pool.alloc(size, page.owner(), &mut slot.reserve) else {
+            add(&self.counters().reject_alloc_fail, 1);
+            return None;
+        };
+        // SAFETY: the new object has `size` bytes and is not published; the source is the store
+        // buffer or the mapped page.
+        unsafe { core::ptr::copy_nonoverlapping(data, self.pool.data_ptr(loc), size) };
+        let size = u16::try_from(size).ok()?;
+        Some(Entry::Stored { loc, size, age })
+    }
+
+    /// Frees what `store_page` made and nobody saw.
+    pub(crate) fn forget_unpublished(&self, entry: Entry) {
+        if let Entry::Stored { loc, .. } = entry {
+            // SAFETY: never published, so this thread is its only holder.
+            unsafe { self.pool.free(loc, self.charge) };
+        }
+    }
+
+    /// Counts an entry that was published.
+    pub(crate) fn count_stored(&self, entry: Entry) {
+        let counters = self.counters();
+        add(&counters.stored_pages, 1);
+        match entry {
+            Entry::Filled { .. } => add(&counters.same_filled_pages, 1),
+            Entry::Stored { size, .. } if usize::from(size) == PAGE_SIZE => {
+                add(&counters.stored_incompressible_pages, 1);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! *What*: the loops of the engine's own threads: the fault handler of thread mode and the
+//! background reclaimer.
+//!
+//! *Invariants*: both run with all signals blocked from their first instruction. They use no
+//! thread-local storage: they share their creator's.
+//! *Locking*: as any operation. *Context*: threads of their own, started by the preload library.
+
+use super::fault::Fault;
+use super::{Engine, Parts};
+use crate::arena::{PAGE_SIZE, wide};
+use crate::counters::add;
+use crate::group::FAILURE_OVER_LIMIT;
+use crate::masked::Masked;
+use crate::primitive::Ordering;
+use crate::slot::RESERVE_PAGES;
+use uzswap_sys::file::{self, PollFd};
+use uzswap_sys::uffd::{Event, PAGEFAULT_FLAG_WRITE, UffdMsg};
+use uzswap_sys::{futex, mem};
+
+/// Messages read at once.
+const NR_MSGS: usize = 16;
+
+impl Engine {
+    /// Serves faults for as long as the process lives (thread mode).
+    pub fn serve_faults(&self, masked: &Masked) {
+        let Some(parts) = self.parts() else { return };
+        let mut msgs = [UffdMsg::default(); NR_MSGS];
+        loop {
+            let mut fds = [PollFd {
+                fd: parts.uffd.0,
+                events: file::POLLIN,
+                revents: 0,
+            }];
+            let _ = file::poll(&mut fds, None);
+            let Ok(nr) = parts.uffd.read_events(&mut msgs) else {
+                continue;
+            };
+            for msg in msgs.iter().take(nr) {
+                if let Event::Pagefault { addr, flags, .. } = msg.event() {
+                    self.serve_one(parts, masked, addr, flags & PAGEFAULT_FLAG_WRITE != 0);
+                }
+            }
+        }
+    }
+
+    fn serve_one(&self, parts: &Parts, masked: &Masked, addr: usize, write: bool) {
+        let page = addr & !(PAGE_SIZE - 1);
+        match self.fault(masked, addr, write) {
+            Fault::Resolved => {}
+            Fault::NotMapped | Fault::Corrupt => {
+                // The thread sleeps in the kernel; with nothing mapped there it gets its SIGSEGV.
+                // SAFETY: nothing that the program may use is there, or its data are lost.
+                let _ = unsafe { mem::munmap(page, PAGE_SIZE) };
+                let _ = self.foreign(masked, page, PAGE_SIZE);
+            }
+            Fault::OverLimit { needed_bytes } => {
+                parts.die(FAILURE_OVER_LIMIT, 0, needed_bytes);
+            }
+        }
+        let _ = parts.uffd.wake(page, PAGE_SIZE);
+    }
+
+    /// Keeps room free for as long as the process lives, asleep while there is enough.
+    pub fn reclaim_in_background(&self, masked: &Masked) {
+        let Some(parts) = self.parts() else { return };
+        loop {
+            while parts.kick.swap(0, Ordering::Acquire) == 0 {
+                let _ = futex::wait(&parts.kick, 0, None);
+            }
+            while parts.charge.room() < parts.low_water * 2 {
+                let mut slot = parts.slot(masked);
+                let freed = parts.reclaim_batch(&mut slot, 64);
+                slot.reserve.shrink_to(RESERVE_PAGES);
+                add(&parts.counters().reclaim_background, 1);
+                if freed == 0 {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Ends the process because its data do not fit the limit.
+    pub fn end_over_limit(&self, needed_bytes: u64) -> ! {
+        match self.parts() {
+            Some(parts) => parts.die(FAILURE_OVER_LIMIT, 0, needed_bytes.max(parts.need_least())),
+            None => uzswap_sys::thread::exit_group(125),
+        }
+    }
+}
+
+impl Parts {
+    /// Wakes the background thread.
+    pub(crate) fn kick_background(&self) {
+        if self.kick.swap(1, Ordering::Release) == 0 {
+            let _ = futex::wake(&self.kick, 1);
+        }
+    }
+
+    /// Bytes that everything charged now takes.
+    fn need_least(&self) -> u64 {
+        self.charge.used() * wide(PAGE_SIZE)
+    }
+}

@@ -1,0 +1,99 @@
+//! *What*: [`Masked`], the proof that no signal handler of the program can run on this thread.
+//!
+//! *Invariants*: whoever holds a `Masked` has every signal blocked. Without it a handler of the
+//! program could interrupt a frame that holds an engine lock, fault, and wait for itself. Nor does
+//! it run on a stack in the arena: such a stack could be evicted under it, and the fault would find
+//! SIGBUS blocked. What it was called with on such a stack is pinned meanwhile.
+//! *Locking*: taken before every lock of the engine. *Context*: any.
+
+use core::ffi::c_void;
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::arena::in_arena;
+use uzswap_sys::signal::{SIG_SETMASK, SigSet, sigprocmask};
+
+/// Proof that all signals are blocked on the calling thread.
+#[derive(Debug)]
+pub struct Masked(PhantomData<*mut ()>);
+
+/// What [`Leave`] runs elsewhere.
+pub type Job = unsafe fn(*mut c_void, &Masked);
+
+/// Runs a job with all signals blocked, on a stack outside the arena, with the caller's frames, where
+/// the job's argument is, brought in and kept in.
+pub type Leave = unsafe fn(job: Job, argument: *mut c_void);
+
+/// The [`Leave`] of this process, null while there is none.
+static LEAVE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Sets how [`Masked::block`] leaves a stack that lies in the arena.
+pub fn set_leave(leave: Leave) {
+    // Release: pairs with the acquire in `block`.
+    LEAVE.store(leave as *mut c_void, Ordering::Release);
+}
+
+impl Masked {
+    /// Says that the caller has all signals blocked.
+    ///
+    /// # Safety
+    /// True for as long as the value lives: in a signal handler installed with a full mask, or on
+    /// a thread that was started with all signals blocked and never unblocks them. The stack is not
+    /// in the arena.
+    #[inline]
+    #[must_use]
+    pub const unsafe fn assume() -> Masked {
+        Masked(PhantomData)
+    }
+
+    /// Runs `f` with all signals blocked, then restores the mask. Two system calls.
+    #[inline]
+    pub fn block<R>(f: impl FnOnce(&Masked) -> R) -> R {
+        let here = 0_u8;
+        if in_arena(core::ptr::from_ref(&here) as usize) {
+            return Self::elsewhere(f);
+        }
+        Self::here(f)
+    }
+
+    fn here<R>(f: impl FnOnce(&Masked) -> R) -> R {
+        let old = sigprocmask(SIG_SETMASK, Some(SigSet::FULL));
+        // SIG_SETMASK with a readable set cannot fail.
+        let out = f(&Masked(PhantomData));
+        if let Ok(old) = old {
+            let _ = sigprocmask(SIG_SETMASK, Some(old));
+        }
+        out
+    }
+
+    #[cold]
+    fn elsewhere<R, F: FnOnce(&Masked) -> R>(f: F) -> R {
+        enum State<F, R> {
+            Call(F),
+            Done(R),
+            Empty,
+        }
+        unsafe fn run<R, F: FnOnce(&Masked) -> R>(state: *mut c_void, masked: &Masked) {
+            // SAFETY: the state below, used by nobody else meanwhile.
+            let state = unsafe { &mut *state.cast::<State<F, R>>() };
+            if let State::Call(f) = core::mem::replace(state, State::Empty) {
+                *state = State::Done(f(masked));
+            }
+        }
+        let leave = LEAVE.load(Ordering::Acquire);
+        if leave.is_null() {
+            return Self::here(f);
+        }
+        let mut state = State::Call(f);
+        // SAFETY: `set_leave` stored a function of that type; the state outlives the call.
+        unsafe {
+            let leave: Leave = core::mem::transmute(leave);
+            leave(run::<R, F>, (&raw mut state).cast());
+        }
+        match state {
+            State::Done(out) => out,
+            // A `Leave` that does not run its job has broken its word.
+            State::Call(_) | State::Empty => uzswap_sys::thread::exit_group(125),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! # What
+//! The one place where this crate takes its atomics, cells and spin hints from:
+//! `core`'s, or loom's when built with `--cfg loom`, so that the model checker
+//! sees every access that the real build makes.
+//!
+//! # Invariants
+//! Nothing else in the crate names `core::sync::atomic` for a value that two
+//! threads share and that a loom test reaches.
+//!
+//! # Locking
+//! None.
+//!
+//! # Context
+//! Any: signal, worker, init.
+
+#[cfg(not(loom))]
+pub use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering, fence,
+};
+
+#[cfg(loom)]
+pub use loom::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering, fence,
+};
+
+/// Tells the processor (or the model) that this thread waits for another one.
+#[inline]
+pub fn spin_loop() {
+    #[cfg(not(loom))]
+    core::hint::spin_loop();
+    // Loom gives up on a loop that never lets another thread run.
+    #[cfg(loom)]
+    loom::thread::yield_now();
+}
+
+#[cfg(loom)]
+pub use loom::cell::{MutPtr, UnsafeCell};
+
+#[cfg(not(loom))]
+pub use plain::{MutPtr, UnsafeCell};
+
+#[cfg(not(loom))]
+mod plain {
+    /// `core`'s cell behind the interface that loom's cell has.
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        /// A cell that holds `value`.
+        pub const fn new(value: T) -> Self {
+            Self(core::cell::UnsafeCell::new(value))
+        }
+
+        /// A pointer to the value. Under loom, holding it is the tracked access.
+        #[inline]
+        pub const fn get_mut(&self) -> MutPtr<T> {
+            MutPtr(self.0.get())
+        }
+    }
+
+    /// A pointer into an [`UnsafeCell`].
+    #[derive(Debug)]
+    pub struct MutPtr<T>(*mut T);
+
+    impl<T> MutPtr<T> {
+        /// Hands the pointer to `f`.
+        #[inline]
+        pub fn with<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0)
+        }
+    }
+}

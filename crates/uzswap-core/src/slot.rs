@@ -1,0 +1,196 @@
+//! *What*: a slot: what one engine operation works with: compressor contexts, buffers, the batch
+//! being reclaimed, and pages set aside for it. There is about one a CPU.
+//!
+//! *Invariants*: an operation holds exactly one slot from beginning to end, so whoever holds all
+//! slots knows that none is under way (fork relies on it). Each slot owns [`RESERVE_PAGES`] charged
+//! pages between operations, so that reclaim can grow the pool at the limit.
+//! *Locking*: first in the order. A thread that holds a slot never waits for another slot, except
+//! `fork_prepare`, which takes all in rising order and holds nothing else.
+//! *Context*: signal, worker; allocated at init.
+
+use crate::arena::Page;
+use crate::charge::Reserve;
+use crate::lock::{RawLock, RawLockGuard};
+use crate::readahead::Streams;
+use crate::table::Entry;
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use uzswap_compress::Workspace;
+use uzswap_sys::mem::IoVec;
+
+/// Pages that each slot keeps charged, so that reclaim can make a zspage of any length, and a few,
+/// before the first page of a batch is dropped.
+pub const RESERVE_PAGES: u64 = 24;
+/// Freed pages that a slot may keep for its next faults, beyond [`RESERVE_PAGES`].
+pub const SLACK_PAGES: u64 = 64;
+/// Most pages in a batch: one folio of the largest order.
+pub const BATCH_PAGES: usize = 512;
+/// Most folios in a batch.
+pub const BATCH_FOLIOS: usize = 64;
+/// Bytes that are loaded, and copied in, at once.
+pub const LOAD_LEN: usize = 64 << 10;
+
+/// A page under reclaim and what became of it.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchPage {
+    /// The page.
+    pub page: Page,
+    /// Where it was stored; [`Entry::None`] if it was not.
+    pub entry: Entry,
+}
+
+/// A folio under reclaim: `nr` pages of the batch from `first` on.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchFolio {
+    /// Number of the folio.
+    pub index: u32,
+    /// Its first page in [`Batch::pages`].
+    pub first: usize,
+    /// Its pages in [`Batch::pages`].
+    pub nr: usize,
+    /// Its lock is held: its pages are being dropped.
+    pub dropping: bool,
+}
+
+/// What one reclaim works on.
+#[derive(Debug)]
+pub struct Batch {
+    /// Its pages.
+    pub pages: [BatchPage; BATCH_PAGES],
+    /// How many of `pages` are in use.
+    pub nr_pages: usize,
+    /// Its folios.
+    pub folios: [BatchFolio; BATCH_FOLIOS],
+    /// How many of `folios` are in use.
+    pub nr_folios: usize,
+    /// Address ranges to drop.
+    pub ranges: [IoVec; BATCH_PAGES],
+}
+
+/// The contents of a slot.
+#[derive(Debug)]
+pub struct SlotInner {
+    /// Compressor contexts.
+    pub workspace: Workspace,
+    /// [`LOAD_LEN`] bytes that pages are decompressed to.
+    pub load: &'static mut [u8],
+    /// A page that is compressed to.
+    pub store: &'static mut [u8],
+    /// The batch.
+    pub batch: &'static mut Batch,
+    /// Charged pages for the pool's growth and for the next faults.
+    pub reserve: Reserve<'static>,
+    /// Sequential accesses seen from here.
+    pub streams: Streams,
+    /// Last page that faulted though it is resident, and how often in a row.
+    pub spurious: (usize, u32),
+}
+
+/// One slot.
+#[derive(Debug)]
+pub struct Slot {
+    lock: RawLock,
+    inner: UnsafeCell<SlotInner>,
+}
+
+// SAFETY: `inner` is reached through `SlotGuard` only, which holds `lock`.
+unsafe impl Sync for Slot {}
+
+impl Slot {
+    /// A free slot.
+    #[must_use]
+    pub const fn new(inner: SlotInner) -> Slot {
+        Slot {
+            lock: RawLock::new(),
+            inner: UnsafeCell::new(inner),
+        }
+    }
+
+    /// The slot that this thread holds already and whose guard it forgot.
+    ///
+    /// # Safety
+    /// It was acquired by this thread (or, after fork, by the one it is a copy of), that guard was
+    /// forgotten, and no other was made since.
+    pub unsafe fn held(&self) -> SlotGuard<'_> {
+        SlotGuard {
+            slot: self,
+            // SAFETY: the caller's promise.
+            _guard: unsafe { self.lock.held() },
+        }
+    }
+
+    /// Takes the slot if it is free now.
+    pub fn try_acquire(&self) -> Option<SlotGuard<'_>> {
+        let guard = self.lock.try_lock()?;
+        Some(SlotGuard {
+            slot: self,
+            _guard: guard,
+        })
+    }
+
+    /// Takes the slot, waiting for it.
+    pub fn acquire(&self) -> SlotGuard<'_> {
+        let guard = self.lock.lock();
+        SlotGuard {
+            slot: self,
+            _guard: guard,
+        }
+    }
+}
+
+/// A slot, held.
+#[derive(Debug)]
+pub struct SlotGuard<'a> {
+    slot: &'a Slot,
+    _guard: RawLockGuard<'a>,
+}
+
+impl Deref for SlotGuard<'_> {
+    type Target = SlotInner;
+    fn deref(&self) -> &SlotInner {
+        // SAFETY: the lock is held by this guard.
+        unsafe { &*self.slot.inner.get() }
+    }
+}
+
+impl DerefMut for SlotGuard<'_> {
+    fn deref_mut(&mut self) -> &mut SlotInner {
+        // SAFETY: the lock is held by this guard, which is borrowed uniquely.
+        unsafe { &mut *self.slot.inner.get() }
+    }
+}
+
+/// All slots.
+#[derive(Debug)]
+pub struct SlotTable {
+    slots: &'static [Slot],
+}
+
+impl SlotTable {
+    /// The table of these slots.
+    #[must_use]
+    pub const fn new(slots: &'static [Slot]) -> Self {
+        Self { slots }
+    }
+
+    /// All of them.
+    #[must_use]
+    pub const fn all(&self) -> &'static [Slot] {
+        self.slots
+    }
+
+    /// Takes a slot: this CPU's if it is free, else any free one, else waits for this CPU's.
+    #[must_use]
+    pub fn acquire(&self) -> Option<SlotGuard<'static>> {
+        let nr = self.slots.len();
+        let own = uzswap_sys::thread::sched_getcpu() as usize;
+        for step in 0..nr {
+            if let Some(slot) = self.slots.get((own + step) % nr)
+                && let Some(guard) = slot.try_acquire()
+            {
+                return Some(guard);
+            }
+        }
+        self.slots.get(own % nr.max(1)).map(Slot::acquire)
+    }
+}

@@ -1,0 +1,14 @@
+//! The engine on the real kernel, with a handler thread: threads work on four times the
+//! memory that the limit allows, and every byte is what they wrote.
+
+mod engine_support;
+
+use uzswap_core::FaultMode;
+
+#[test]
+fn the_engine_tells_its_stories() {
+    if let Some(group) = engine_support::start(FaultMode::Thread, 4, true) {
+        engine_support::tell_all(group);
+        println!("{:?}", group.processes[0].counters);
+    }
+}

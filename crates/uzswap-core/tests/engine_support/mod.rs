@@ -1,0 +1,248 @@
+//! The engine in a test process: how it is started, and the stories that it must tell in every
+//! fault mode.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use uzswap_core::group::{GROUP_LEN, Group};
+use uzswap_core::{Engine, Fault, FaultMode, ForkPolicy, Masked, PAGE_SIZE, RemapTo, in_arena};
+use uzswap_sys::signal::{
+    self, SA_ONSTACK, SA_SIGINFO, SIGBUS, SigAction, SigInfo, SigSet, UContext,
+};
+
+pub static ENGINE: Engine = Engine::new();
+pub const RAM: u64 = 16 << 20;
+const LEN: usize = 64 << 20;
+
+unsafe extern "C" fn on_sigbus(_: i32, info: *mut SigInfo, _: *mut UContext) {
+    // SAFETY: the kernel's siginfo; the handler's mask is full.
+    let (addr, masked) = unsafe { ((*info).si_addr(), Masked::assume()) };
+    assert!(in_arena(addr), "a SIGBUS of somebody else's at {addr:#x}");
+    let out = ENGINE.fault(&masked, addr, false);
+    assert_eq!(out, Fault::Resolved, "fault at {addr:#x}");
+}
+
+/// Starts the engine with folios of `order`; `None` where the kernel does not grant the mode.
+pub fn start(mode: FaultMode, order: u32, background: bool) -> Option<&'static Group> {
+    let layout = std::alloc::Layout::from_size_align(GROUP_LEN, 4096).unwrap();
+    // SAFETY: zeroed memory is a valid group: it is made of atomics.
+    let group: &'static Group = unsafe { &*std::alloc::alloc_zeroed(layout).cast::<Group>() };
+    group.config.ram.store(RAM, Relaxed);
+    group.config.compressor.store(1, Relaxed);
+    group.config.folio_order.store(order, Relaxed);
+    group.config.same_filled.store(1, Relaxed);
+    group.config.fault_mode.store(mode as u32, Relaxed);
+    group.config.background.store(background.into(), Relaxed);
+    let process = group.claim(std::process::id(), 0, 0, |_| true);
+    // SAFETY: the handler serves arena faults only and has a full mask.
+    unsafe {
+        let action = SigAction::new(on_sigbus, SA_SIGINFO | SA_ONSTACK, SigSet::FULL);
+        signal::sigaction(SIGBUS, Some(&action)).unwrap();
+    }
+    match Masked::block(|masked| ENGINE.start(masked, group, process)) {
+        Ok(_) => {}
+        Err(error) if mode == FaultMode::Thread => {
+            println!("skipped: thread mode is not granted here: {error}");
+            return None;
+        }
+        Err(error) => panic!("the engine does not start: {error}"),
+    }
+    spawn_own_threads();
+    Some(group)
+}
+
+/// The engine's own threads; again in a fork child, which has none.
+fn spawn_own_threads() {
+    if ENGINE.mode() == Some(FaultMode::Thread) {
+        std::thread::spawn(|| Masked::block(|m| ENGINE.serve_faults(m)));
+    }
+    std::thread::spawn(|| Masked::block(|m| ENGINE.reclaim_in_background(m)));
+}
+
+/// All stories, one after the other: there is one engine in a process.
+pub fn tell_all(group: &'static Group) {
+    let counters = &group.processes[0].counters;
+    threads_on_four_times_the_limit();
+    let peak = counters.ram_peak.load(Relaxed);
+    assert!(peak <= RAM, "peak {peak} over the limit {RAM}");
+    assert!(counters.zswpout.load(Relaxed) > 10_000);
+    unmapped_memory_comes_back_as_zero();
+    discard_and_pageout();
+    mremap_moves_contents();
+    pins_keep_memory_in();
+    fork_child_has_its_own_copy();
+}
+
+/// A page's contents: its number and stamp, in text that compresses about as real data does.
+fn fill(page: &mut [u64], number: u64, stamp: u64) {
+    let mut x = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ stamp;
+    for (at, word) in page.iter_mut().enumerate() {
+        if at % 16 == 0 {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+        }
+        *word = if at % 16 == 0 {
+            x
+        } else {
+            number + stamp + (at as u64 & 7)
+        };
+    }
+}
+
+fn check(page: &[u64], number: u64, stamp: u64) {
+    let mut expected = [0_u64; PAGE_SIZE / 8];
+    fill(&mut expected, number, stamp);
+    assert!(page == expected, "page {number} stamp {stamp} is wrong");
+}
+
+fn page(base: usize, number: usize) -> &'static mut [u64] {
+    // SAFETY: a mapped page that only one thread of the test uses at a time.
+    unsafe {
+        std::slice::from_raw_parts_mut((base + number * PAGE_SIZE) as *mut u64, PAGE_SIZE / 8)
+    }
+}
+
+fn map(len: usize) -> usize {
+    Masked::block(|m| ENGINE.map(m, len, 0, 3)).unwrap()
+}
+
+fn threads_on_four_times_the_limit() {
+    let base = map(LEN);
+    let nr = LEN / PAGE_SIZE;
+    let done = AtomicU64::new(0);
+    for threads in [1, 2, 8] {
+        std::thread::scope(|scope| {
+            for t in 0..threads {
+                let done = &done;
+                scope.spawn(move || {
+                    let mine: Vec<usize> = (t..nr).step_by(threads).collect();
+                    for &n in &mine {
+                        fill(page(base, n), n as u64, threads as u64);
+                    }
+                    let mut x = 12345 + t as u64;
+                    let mut stamps = vec![threads as u64; mine.len()];
+                    for _ in 0..20_000 / threads {
+                        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let at = (x >> 33) as usize % mine.len();
+                        check(page(base, mine[at]), mine[at] as u64, stamps[at]);
+                        stamps[at] += 1;
+                        fill(page(base, mine[at]), mine[at] as u64, stamps[at]);
+                        done.fetch_add(1, Relaxed);
+                    }
+                    for (at, &n) in mine.iter().enumerate() {
+                        check(page(base, n), n as u64, stamps[at]);
+                    }
+                });
+            }
+        });
+    }
+    Masked::block(|m| ENGINE.unmap(m, base, LEN)).unwrap();
+}
+
+fn unmapped_memory_comes_back_as_zero() {
+    let base = map(4 << 20);
+    for n in 0..1024 {
+        fill(page(base, n), 7, 7);
+    }
+    Masked::block(|m| ENGINE.unmap(m, base, 4 << 20)).unwrap();
+    let again = map(4 << 20);
+    for n in 0..1024 {
+        assert!(page(again, n).iter().all(|&w| w == 0));
+    }
+    Masked::block(|m| ENGINE.unmap(m, again, 4 << 20)).unwrap();
+}
+
+fn discard_and_pageout() {
+    let base = map(2 << 20);
+    for n in 0..512 {
+        fill(page(base, n), n as u64, 1);
+    }
+    Masked::block(|m| ENGINE.pageout(m, base, 1 << 20)).unwrap();
+    Masked::block(|m| ENGINE.discard(m, base + 64 * PAGE_SIZE, 128 * PAGE_SIZE)).unwrap();
+    for n in 0..512 {
+        if (64..192).contains(&n) {
+            assert!(page(base, n).iter().all(|&w| w == 0), "page {n}");
+        } else {
+            check(page(base, n), n as u64, 1);
+        }
+    }
+    Masked::block(|m| ENGINE.unmap(m, base, 2 << 20)).unwrap();
+}
+
+fn mremap_moves_contents() {
+    let base = map(1 << 20);
+    let _stop = map(PAGE_SIZE);
+    for n in 0..256 {
+        fill(page(base, n), n as u64, 2);
+    }
+    Masked::block(|m| ENGINE.pageout(m, base, 512 << 10)).unwrap();
+    let new = Masked::block(|m| ENGINE.remap(m, base, 1 << 20, 8 << 20, RemapTo::MayMove)).unwrap();
+    assert_ne!(new, base);
+    for n in 0..256 {
+        check(page(new, n), n as u64, 2);
+    }
+    assert!(page(new, 300).iter().all(|&w| w == 0));
+    Masked::block(|m| ENGINE.unmap(m, new, 8 << 20)).unwrap();
+}
+
+fn pins_keep_memory_in() {
+    let base = map(1 << 20);
+    fill(page(base, 3), 3, 3);
+    Masked::block(|m| ENGINE.pageout(m, base, 1 << 20)).unwrap();
+    let pin = Masked::block(|m| ENGINE.pin(m, base + 3 * PAGE_SIZE + 5, 10)).unwrap();
+    Masked::block(|m| ENGINE.pageout(m, base, 1 << 20)).unwrap();
+    let mut resident = [0_u8; 1];
+    uzswap_sys::mem::mincore(base + 3 * PAGE_SIZE, PAGE_SIZE, &mut resident).unwrap();
+    assert_eq!(resident[0] & 1, 1, "pinned pages stay");
+    Masked::block(|m| ENGINE.unpin(m, pin));
+    Masked::block(|m| ENGINE.pageout(m, base, 1 << 20)).unwrap();
+    uzswap_sys::mem::mincore(base + 3 * PAGE_SIZE, PAGE_SIZE, &mut resident).unwrap();
+    assert_eq!(resident[0] & 1, 0, "unpinned pages go");
+    check(page(base, 3), 3, 3);
+}
+
+fn fork_child_has_its_own_copy() {
+    let base = map(24 << 20);
+    let wiped = map(1 << 20);
+    let nr = (24 << 20) / PAGE_SIZE;
+    for n in 0..nr {
+        fill(page(base, n), n as u64, 4);
+    }
+    fill(page(wiped, 0), 1, 1);
+    Masked::block(|m| ENGINE.fork_policy(m, wiped, 1 << 20, ForkPolicy::Wipe));
+    let group = ENGINE.process().unwrap();
+    // SAFETY: the child only uses the engine and its own memory, then exits.
+    let pid = unsafe {
+        let m = Masked::assume();
+        let guard = ENGINE.fork_prepare(&m);
+        let pid = uzswap_sys::syscall::call0(uzswap_sys::nr::FORK).unwrap();
+        if pid == 0 {
+            ENGINE.fork_child(&m, guard, group).unwrap();
+            spawn_own_threads();
+        } else {
+            ENGINE.fork_parent(&m, guard);
+        }
+        pid
+    };
+    let stamp = if pid == 0 { 50 } else { 60 };
+    for n in 0..nr {
+        check(page(base, n), n as u64, 4);
+        fill(page(base, n), n as u64, stamp);
+    }
+    for n in 0..nr {
+        check(page(base, n), n as u64, stamp);
+    }
+    if pid == 0 {
+        assert!(page(wiped, 0).iter().all(|&w| w == 0));
+        uzswap_sys::thread::exit_group(42);
+    }
+    check(page(wiped, 0), 1, 1);
+    let mut status = 0_i32;
+    // SAFETY: waits for the child made above.
+    unsafe {
+        uzswap_sys::syscall::call4(uzswap_sys::nr::WAIT4, pid, &raw mut status as usize, 0, 0)
+            .unwrap();
+    }
+    assert_eq!(status >> 8 & 0xff, 42, "the child is content");
+}

@@ -1,0 +1,132 @@
+//! A memory cgroup with a hard limit and no swap to escape to.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A memory cgroup (v1 or v2) below the caller's, removed with this value.
+///
+/// A process enters it by writing its id to [`HardLimit::procs`].
+#[derive(Debug)]
+pub struct HardLimit {
+    dir: PathBuf,
+    unified: bool,
+}
+
+impl HardLimit {
+    /// Makes a cgroup limited to `bytes`.
+    ///
+    /// # Errors
+    /// With the reason if this machine does not let us.
+    pub fn new(bytes: u64) -> Result<Self, String> {
+        let own = fs::read_to_string("/proc/self/cgroup").map_err(|e| e.to_string())?;
+        let v1 = own
+            .lines()
+            .find_map(|l| l.split_once(":memory:").map(|(_, path)| path));
+        let (base, unified) = if let Some(path) = v1 {
+            (
+                Path::new("/sys/fs/cgroup/memory").join(path.trim_start_matches('/')),
+                false,
+            )
+        } else {
+            let path = own
+                .lines()
+                .find_map(|l| l.strip_prefix("0::"))
+                .unwrap_or("/");
+            (
+                Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/')),
+                true,
+            )
+        };
+        // A v2 group that holds processes cannot also hand out controllers: go up until one can.
+        let mut parents: Vec<&Path> = vec![&base];
+        if unified {
+            parents = base
+                .ancestors()
+                .take_while(|p| p.starts_with("/sys/fs/cgroup"))
+                .collect();
+        }
+        let mut why = String::new();
+        for parent in parents {
+            let limit = Self {
+                dir: parent.join(format!("uzswap-e2e.{}", std::process::id())),
+                unified,
+            };
+            match limit.make(parent, bytes) {
+                Ok(()) => return Ok(limit),
+                Err(e) => why = format!("{}: {e}", limit.dir.display()),
+            }
+        }
+        Err(format!("no memory cgroup can be made: {why}"))
+    }
+
+    fn make(&self, parent: &Path, bytes: u64) -> io::Result<()> {
+        if self.unified {
+            // May be on already, or held back by processes in the parent; the limit file tells.
+            let _ = fs::write(parent.join("cgroup.subtree_control"), "+memory");
+        }
+        fs::create_dir(&self.dir)?;
+        if self.unified {
+            fs::write(self.dir.join("memory.max"), bytes.to_string())?;
+            // Absent where the kernel has no swap accounting: then there is no swap to escape to either.
+            let _ = fs::write(self.dir.join("memory.swap.max"), "0");
+        } else {
+            fs::write(self.dir.join("memory.limit_in_bytes"), bytes.to_string())?;
+            fs::write(self.dir.join("memory.swappiness"), "0")?;
+        }
+        Ok(())
+    }
+
+    /// The file to which a process writes its id to enter.
+    #[must_use]
+    pub fn procs(&self) -> PathBuf {
+        self.dir.join("cgroup.procs")
+    }
+
+    /// How often the OOM killer struck in it.
+    ///
+    /// # Panics
+    /// If the kernel does not say.
+    #[must_use]
+    pub fn oom_kills(&self) -> u64 {
+        let name = if self.unified {
+            "memory.events"
+        } else {
+            "memory.oom_control"
+        };
+        let text = fs::read_to_string(self.dir.join(name)).expect("the group exists");
+        text.lines()
+            .find_map(|l| l.strip_prefix("oom_kill "))
+            .and_then(|n| n.trim().parse().ok())
+            .expect("the kernel counts its kills")
+    }
+
+    /// The most memory that was ever charged to it, bytes; `None` where the kernel does not say.
+    #[must_use]
+    pub fn peak(&self) -> Option<u64> {
+        let name = if self.unified {
+            "memory.peak"
+        } else {
+            "memory.max_usage_in_bytes"
+        };
+        fs::read_to_string(self.dir.join(name))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    }
+}
+
+impl Drop for HardLimit {
+    fn drop(&mut self) {
+        // Its last process may still be on its way out.
+        for _ in 0..50 {
+            if fs::remove_dir(&self.dir).is_ok() || !self.dir.exists() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        eprintln!("could not remove {}", self.dir.display());
+    }
+}

@@ -1,0 +1,528 @@
+//! A command that is run natively and under `uzswap run`.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::user::NOBODY;
+use crate::{HardLimit, Scratch, User, uzswap};
+
+/// A command, and how uzswap is to run it.
+#[derive(Clone, Debug)]
+pub struct Job {
+    argv: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    options: Vec<OsString>,
+    stdin: Option<PathBuf>,
+    cwd: Option<PathBuf>,
+    user: User,
+    within: Option<PathBuf>,
+    timeout: Duration,
+}
+
+/// How a job ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Exit status as a shell has it: 128 + N after signal N.
+    pub status: i32,
+    /// All of stdout.
+    pub stdout: Vec<u8>,
+    /// All of stderr.
+    pub stderr: String,
+    /// What `--stats` wrote; null for a native run or when nothing was written.
+    pub stats: Value,
+    /// Highest resident set of any process of the job, file pages included, bytes; looked at every
+    /// few milliseconds. (What wait4 tells counts this test process too, as it was before exec.)
+    pub peak_rss: u64,
+    /// User and system time of the job's processes.
+    pub cpu: Duration,
+    /// Wall time.
+    pub elapsed: Duration,
+}
+
+/// A job that is still running.
+#[derive(Debug)]
+pub struct Live {
+    pid: i32,
+    started: Instant,
+    timeout: Duration,
+    scratch: Scratch,
+    what: String,
+    waited: bool,
+    peak_rss: u64,
+}
+
+impl Job {
+    /// `program`, found in `PATH` if it has no slash.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            argv: vec![program.as_ref().to_owned()],
+            env: Vec::new(),
+            options: Vec::new(),
+            stdin: None,
+            cwd: None,
+            user: User::Same,
+            within: None,
+            timeout: Duration::from_secs(240),
+        }
+    }
+
+    /// One more argument of the command.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.argv.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// More arguments of the command.
+    #[must_use]
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.argv
+            .extend(args.into_iter().map(|a| a.as_ref().to_owned()));
+        self
+    }
+
+    /// One more environment variable.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.env
+            .push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// One more option of `uzswap run`, and its value.
+    #[must_use]
+    pub fn option(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.options.push(name.into());
+        self.options.push(value.as_ref().to_owned());
+        self
+    }
+
+    /// One more option of `uzswap run` that takes no value.
+    #[must_use]
+    pub fn flag(mut self, name: &str) -> Self {
+        self.options.push(name.into());
+        self
+    }
+
+    /// `--ram`, in MiB.
+    #[must_use]
+    pub fn ram_mib(self, mib: u64) -> Self {
+        self.option("--ram", format!("{mib}M"))
+    }
+
+    /// A file as stdin; without it stdin is empty.
+    #[must_use]
+    pub fn stdin(mut self, path: impl AsRef<Path>) -> Self {
+        self.stdin = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// The working directory.
+    #[must_use]
+    pub fn cwd(mut self, path: impl AsRef<Path>) -> Self {
+        self.cwd = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Who runs it.
+    #[must_use]
+    pub fn user(mut self, user: User) -> Self {
+        self.user = user;
+        self
+    }
+
+    /// Runs it, and `uzswap` with it, inside a memory cgroup.
+    #[must_use]
+    pub fn within(mut self, limit: &HardLimit) -> Self {
+        self.within = Some(limit.procs());
+        self
+    }
+
+    /// After how long a job counts as hung, is ended, and fails its story.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Runs the command alone.
+    #[must_use]
+    pub fn native(&self) -> Outcome {
+        self.start_native().wait()
+    }
+
+    /// Runs `uzswap run OPTIONS -- COMMAND`.
+    #[must_use]
+    pub fn managed(&self) -> Outcome {
+        self.start_managed().wait()
+    }
+
+    /// Starts the command alone.
+    #[must_use]
+    pub fn start_native(&self) -> Live {
+        self.start(&self.argv, Scratch::new())
+    }
+
+    /// Starts `uzswap run OPTIONS -- COMMAND`.
+    #[must_use]
+    pub fn start_managed(&self) -> Live {
+        let scratch = Scratch::new();
+        let binary = self.binary(&scratch);
+        let mut argv: Vec<OsString> = vec![binary.into(), "run".into()];
+        argv.extend(self.options.iter().cloned());
+        if !self.options.iter().any(|o| o == "--stats") {
+            argv.push("--stats".into());
+            argv.push(scratch.join("stats.json").into());
+        }
+        argv.push("--".into());
+        argv.extend(self.argv.iter().cloned());
+        self.start(&argv, scratch)
+    }
+
+    /// Runs `uzswap` with this job's arguments and nothing added: for the stories about bad input.
+    #[must_use]
+    pub fn uzswap_itself(&self) -> Outcome {
+        let scratch = Scratch::new();
+        let mut argv: Vec<OsString> = vec![self.binary(&scratch).into()];
+        argv.extend(self.argv.iter().cloned());
+        self.start(&argv, scratch).wait()
+    }
+
+    /// An ordinary user may not be able to reach the build directory.
+    fn binary(&self, scratch: &Scratch) -> PathBuf {
+        if self.user == User::Same {
+            return uzswap().to_owned();
+        }
+        let copy = scratch.join("uzswap");
+        fs::copy(uzswap(), &copy).expect("the binary can be copied");
+        copy
+    }
+
+    #[expect(
+        clippy::zombie_processes,
+        reason = "Live waits with wait4, which also tells what the job used"
+    )]
+    fn start(&self, argv: &[OsString], scratch: Scratch) -> Live {
+        let what = argv
+            .iter()
+            .map(|a| a.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ");
+        let output = |name| File::create(scratch.join(name)).expect("output files can be made");
+        let (program, args) = argv.split_first().expect("a job has a program");
+        let mut command = if let Some(procs) = &self.within {
+            let mut shell = Command::new("/bin/sh");
+            shell
+                .args(["-c", r#"echo $$ > "$0" && exec "$@""#])
+                .arg(procs)
+                .arg(program);
+            shell
+        } else {
+            Command::new(program)
+        };
+        command
+            .args(args)
+            .envs(self.env.iter().map(|(k, v)| (k, v)))
+            .current_dir(self.cwd.as_deref().unwrap_or(scratch.path()))
+            .stdout(output("stdout"))
+            .stderr(output("stderr"))
+            .process_group(0);
+        match &self.stdin {
+            Some(path) => command.stdin(File::open(path).expect("stdin exists")),
+            None => command.stdin(Stdio::null()),
+        };
+        if self.user == User::Ordinary {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let child = command.spawn().unwrap_or_else(|e| panic!("{what}: {e}"));
+        Live {
+            pid: i32::try_from(child.id()).expect("process ids are positive ints"),
+            started: Instant::now(),
+            timeout: self.timeout,
+            scratch,
+            what,
+            waited: false,
+            peak_rss: 0,
+        }
+    }
+}
+
+impl Live {
+    /// Process id of the job's first process: `uzswap` itself for a managed one.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Where its output and stats go.
+    #[must_use]
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    /// What it has written to stdout so far.
+    #[must_use]
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.scratch.join("stdout")).unwrap_or_default()).into()
+    }
+
+    /// Waits until its stdout holds `text`.
+    ///
+    /// # Panics
+    /// If it ends or its time is up before that.
+    pub fn wait_for(&mut self, text: &str) {
+        while !self.stdout().contains(text) {
+            assert!(
+                self.started.elapsed() < self.timeout,
+                "{} never said {text:?}; stdout:\n{}\nstderr:\n{}\n{}",
+                self.what,
+                self.stdout(),
+                self.stderr(),
+                self.where_it_hangs()
+            );
+            if let Some((status, _)) = self.try_wait() {
+                panic!(
+                    "{} ended with {status} and never said {text:?}; stderr:\n{}",
+                    self.what,
+                    self.stderr()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Sends a signal to the job's first process only.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: plain system call; the process is ours and not yet waited for.
+        unsafe { libc::kill(self.pid, signal) };
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If it hangs.
+    #[must_use]
+    pub fn wait(mut self) -> Outcome {
+        let (status, usage) = loop {
+            if let Some(ended) = self.try_wait() {
+                break ended;
+            }
+            assert!(
+                self.started.elapsed() < self.timeout,
+                "{} hangs after {:?}; stdout:\n{}\nstderr:\n{}\n{}",
+                self.what,
+                self.timeout,
+                self.stdout(),
+                self.stderr(),
+                self.where_it_hangs()
+            );
+            self.peak_rss = self.peak_rss.max(highest_resident_set(self.pid));
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let stats = fs::read(self.scratch.join("stats.json"))
+            .ok()
+            .map_or(Value::Null, |text| {
+                serde_json::from_slice(&text).expect("the stats are JSON")
+            });
+        let time = |t: libc::timeval| {
+            Duration::from_secs(t.tv_sec.unsigned_abs())
+                + Duration::from_micros(t.tv_usec.unsigned_abs())
+        };
+        Outcome {
+            status,
+            stdout: fs::read(self.scratch.join("stdout")).expect("stdout was a file"),
+            stderr: self.stderr(),
+            stats,
+            peak_rss: self.peak_rss,
+            cpu: time(usage.ru_utime) + time(usage.ru_stime),
+            elapsed: self.started.elapsed(),
+        }
+    }
+
+    fn stderr(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.scratch.join("stderr")).unwrap_or_default()).into()
+    }
+
+    fn try_wait(&mut self) -> Option<(i32, libc::rusage)> {
+        let mut status = 0;
+        // SAFETY: all zeroes is a valid rusage, and wait4 writes to the two locals only.
+        let (pid, usage) = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            (
+                libc::wait4(self.pid, &raw mut status, libc::WNOHANG, &raw mut usage),
+                usage,
+            )
+        };
+        if pid != self.pid {
+            return None;
+        }
+        self.waited = true;
+        let code = if libc::WIFSIGNALED(status) {
+            128 + libc::WTERMSIG(status)
+        } else {
+            libc::WEXITSTATUS(status)
+        };
+        Some((code, usage))
+    }
+
+    /// What each thread of the job's process group is doing, for the message about a hang.
+    fn where_it_hangs(&self) -> String {
+        let mut report = String::new();
+        let ours = |stat: &str| {
+            // After the name: state, parent, process group.
+            let group = stat
+                .rsplit(')')
+                .next()
+                .and_then(|s| s.split_whitespace().nth(2));
+            group.and_then(|g| g.parse().ok()) == Some(self.pid)
+        };
+        for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Ok(stat) = fs::read_to_string(process.path().join("stat")) else {
+                continue;
+            };
+            if !ours(&stat) {
+                continue;
+            }
+            for task in fs::read_dir(process.path().join("task"))
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                let read = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+                report += &format!(
+                    "{} {} wchan={} syscall={}\n",
+                    task.path().display(),
+                    read("stat")
+                        .split(' ')
+                        .take(3)
+                        .collect::<Vec<_>>()
+                        .join(" "),
+                    read("wchan"),
+                    read("syscall").trim()
+                );
+            }
+        }
+        report
+    }
+}
+
+/// The most that process `pid` or any process below it ever had resident, as far as they still live, bytes.
+fn highest_resident_set(pid: i32) -> u64 {
+    let proc = PathBuf::from(format!("/proc/{pid}"));
+    let status = fs::read_to_string(proc.join("status")).unwrap_or_default();
+    let own = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"))
+        .and_then(|kib| kib.parse::<u64>().ok())
+        .map_or(0, |kib| kib * 1024);
+    let children =
+        fs::read_to_string(proc.join(format!("task/{pid}/children"))).unwrap_or_default();
+    children
+        .split_whitespace()
+        .filter_map(|child| child.parse().ok())
+        .map(highest_resident_set)
+        .fold(own, u64::max)
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // SAFETY: plain system call. The group is the one this job was started in; when the leader
+        // was waited for and nothing is left of the group, the call finds nobody.
+        unsafe { libc::kill(-self.pid, libc::SIGKILL) };
+        if !self.waited {
+            // SAFETY: a null status is allowed; the child is ours.
+            unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+        }
+    }
+}
+
+impl Outcome {
+    /// stdout as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into()
+    }
+
+    /// A number from the stats.
+    ///
+    /// # Panics
+    /// If the stats do not have it.
+    #[must_use]
+    pub fn stat(&self, name: &str) -> u64 {
+        self.stats[name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no number {name:?} in the stats: {}", self.stats))
+    }
+
+    /// Fails the story with all the output unless the job ended well.
+    #[must_use]
+    pub fn expect_success(self, what: &str) -> Self {
+        assert!(
+            self.status == 0,
+            "{what} ended with {}\nstdout:\n{}\nstderr:\n{}\nstats: {}",
+            self.status,
+            self.text(),
+            self.stderr,
+            self.stats
+        );
+        self
+    }
+
+    /// Checks that this managed run printed what the native run printed.
+    ///
+    /// # Panics
+    /// If it did not.
+    pub fn expect_same_output(&self, native: &Self) {
+        assert!(
+            self.status == native.status && self.stdout == native.stdout,
+            "native: {}\n{}\nmanaged: {}\n{}\n{}",
+            native.status,
+            native.text(),
+            self.status,
+            self.text(),
+            self.stderr
+        );
+    }
+
+    /// Checks that this managed run stayed within its limit, by its own account and by the
+    /// kernel's: `beside` is what the program has in RAM that no limit covers (its code,
+    /// libraries, stacks and files), in bytes.
+    ///
+    /// # Panics
+    /// If it did not.
+    pub fn expect_within(&self, beside: u64) {
+        let (peak, limit) = (self.stat("ram_peak"), self.stat("ram_limit"));
+        assert!(
+            peak > 0 && peak <= limit,
+            "ram_peak {peak} of {limit}: {}",
+            self.stats
+        );
+        assert!(
+            self.peak_rss <= limit + beside,
+            "resident set {} MiB, limit {} MiB and {} MiB beside it",
+            self.peak_rss >> 20,
+            limit >> 20,
+            beside >> 20
+        );
+    }
+
+    /// Checks that this managed run's peak is at most a quarter of the native run's.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub fn expect_quarter_of(&self, native: &Self) {
+        let peak = self.stat("ram_peak");
+        assert!(
+            peak * 4 <= native.peak_rss,
+            "peak {} MiB is more than a quarter of the native {} MiB",
+            peak >> 20,
+            native.peak_rss >> 20
+        );
+    }
+}

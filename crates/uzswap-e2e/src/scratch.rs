@@ -1,0 +1,115 @@
+//! A directory that lives as long as a story, and programs compiled into it.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::workspace;
+
+/// A directory of the story's own, removed with it. Everyone may write there: ordinary users run jobs in it.
+#[derive(Debug)]
+pub struct Scratch {
+    dir: PathBuf,
+}
+
+impl Scratch {
+    /// A fresh directory below `TMPDIR`, or `/tmp`.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "uzswap-e2e.{}.{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        let dir = std::env::temp_dir().join(name);
+        fs::create_dir(&dir).expect("a scratch directory can be made");
+        fs::set_permissions(&dir, Permissions::from_mode(0o777)).expect("it is ours");
+        Self { dir }
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Path of `name` in the directory.
+    #[must_use]
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Writes a file that everyone may read and write.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.join(name);
+        fs::write(&path, content).expect("scratch files can be written");
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("it is ours");
+        path
+    }
+
+    /// Compiles `tests/programs/<source>` (C or C++ by its suffix) and returns the executable.
+    ///
+    /// # Panics
+    /// With the compiler's message if it does not compile.
+    #[must_use]
+    pub fn compile(&self, source: &str) -> PathBuf {
+        self.compile_path(&workspace().join("tests/programs").join(source), &[])
+    }
+
+    /// Compiles any C or C++ file with extra compiler options.
+    ///
+    /// # Panics
+    /// With the compiler's message if it does not compile.
+    #[must_use]
+    pub fn compile_path(&self, source: &Path, options: &[&str]) -> PathBuf {
+        let is_c = source.extension().is_some_and(|e| e == "c");
+        let (compiler, standard) = if is_c {
+            ("gcc", "-std=gnu17")
+        } else {
+            ("g++", "-std=c++20")
+        };
+        let stem = source.file_stem().expect("sources have names");
+        let executable = self.join(stem);
+        let output = Command::new(compiler)
+            .args([standard, "-O2", "-g", "-Wall", "-pthread", "-o"])
+            .arg(&executable)
+            .arg(source)
+            .args(options)
+            .args(["-ldl", "-lrt"])
+            .output()
+            .expect("gcc is installed");
+        assert!(
+            output.status.success(),
+            "{} does not compile:\n{}",
+            source.display(),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        executable
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Left behind for a look when the story failed.
+        if std::thread::panicking() {
+            eprintln!("left for a look: {}", self.dir.display());
+        } else {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Every counter that is declared moves in some run: a counter that never does tells nothing.
+
+use std::collections::BTreeSet;
+
+use uzswap_core::counters::Counters;
+use uzswap_e2e::{Job, Outcome, Scratch, find};
+
+/// What moves only with a swap device, which this version does not have.
+const OF_SWAP_DEVICES: &[&str] = &[
+    "written_back_pages",
+    "zswpwb",
+    "pswpin",
+    "pswpout",
+    "swap_used",
+    "swap_peak",
+];
+
+/// What only a defect of a compressor, of memory or of the kernel moves: the engine's own tests
+/// inject those.
+const OF_DEFECTS: &[&str] = &["reject_compress_fail", "decompress_fail"];
+
+/// Times, which the JSON has in seconds under other names.
+const IN_SECONDS: &[(&str, &str)] = &[("fault_ticks", "fault_s"), ("reclaim_ticks", "reclaim_s")];
+
+/// Counters that the JSON has under the kernel's name.
+const RENAMED: &[(&str, &str)] = &[("pool_peak", "zswap_peak")];
+
+fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
+    let pattern = |args: [&str; 5]| Job::new(scratch.compile("pattern/pattern.c")).args(args);
+    vec![
+        // Evictions, loads, cancelled reclaims, second chances, raw pages, same-filled pages.
+        (
+            "random from many threads",
+            pattern(["256", "8", "random", "200000", "1"])
+                .ram_mib(32)
+                .managed()
+                .expect_success("random"),
+        ),
+        (
+            "in order",
+            pattern(["256", "1", "sequential", "100000", "1"])
+                .ram_mib(32)
+                .managed()
+                .expect_success("sequential"),
+        ),
+        (
+            "with a background thread",
+            pattern(["256", "2", "mixed", "100000", "1"])
+                .ram_mib(32)
+                .flag("--background-reclaim")
+                .managed()
+                .expect_success("background"),
+        ),
+        // Too much that does not compress, until the end.
+        (
+            "over the limit",
+            Job::new(scratch.compile("apps/noise.c"))
+                .args(["96", "7"])
+                .ram_mib(32)
+                .managed(),
+        ),
+        (
+            "over the limit by page tables",
+            Job::new(scratch.compile("apps/sparse.c"))
+                .arg("20000")
+                .ram_mib(24)
+                .managed(),
+        ),
+        (
+            "system calls, frees and stacks",
+            Job::new(find("python3").expect("python3 is installed"))
+                .args(["-c", PYTHON])
+                .ram_mib(24)
+                .managed()
+                .expect_success("python"),
+        ),
+    ]
+}
+
+const PYTHON: &str = "
+import ctypes, mmap, os, threading, time
+big = bytearray(b'line of text ' * 700000)
+keep = [bytearray(os.urandom(50) * 100) for _ in range(20000)]
+os.readv(os.open('/dev/zero', os.O_RDONLY), [big])
+for i in range(0, len(keep), 2): keep[i] = None
+more = [os.urandom(30) * 300 for _ in range(9000)]
+shared = mmap.mmap(-1, 4 << 20)
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+MAP_FIXED = 0x10
+libc.mmap(0x200000000000, 1 << 20, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED, -1, 0)
+MAP_STACK = 0x20000
+libc.mmap(None, 1 << 20, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_STACK, -1, 0)
+threads = [threading.Thread(target=time.sleep, args=(100,)) for _ in range(4)]
+for t in threads: t.start()
+print(len(keep), len(more), flush=True)
+os._exit(0)
+";
+
+#[test]
+fn in_some_run() {
+    let scratch = Scratch::new();
+    let runs = runs(&scratch);
+    let mut still: BTreeSet<&str> = Counters::NAMES.iter().map(|(name, _)| *name).collect();
+    for name in OF_SWAP_DEVICES.iter().chain(OF_DEFECTS) {
+        assert!(still.remove(name), "{name} is not declared any more");
+    }
+    for (what, outcome) in &runs {
+        let moved = |name: &str| {
+            let key = IN_SECONDS
+                .iter()
+                .chain(RENAMED)
+                .find(|(counter, _)| *counter == name);
+            let key = key.map_or(name, |(_, key)| key);
+            let value = &outcome.stats[key];
+            assert!(
+                value.is_number(),
+                "no {key} in the stats of the run {what}: {}",
+                outcome.stats
+            );
+            value.as_f64().is_some_and(|v| v > 0.0)
+        };
+        still.retain(|name| !moved(name));
+    }
+    assert!(still.is_empty(), "never moved: {still:?}");
+}

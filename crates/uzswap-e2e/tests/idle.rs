@@ -1,0 +1,74 @@
+//! An idle managed program uses no processor time, and neither does `uzswap run` beside it.
+
+use std::fs;
+use std::time::Duration;
+
+use uzswap_e2e::{Job, Live, Scratch, is_root};
+
+/// Clock ticks used by every process of the job, and how often any of its threads woke up.
+fn used(live: &Live) -> (u64, u64) {
+    let (mut ticks, mut wakes) = (0, 0);
+    for process in fs::read_dir("/proc").expect("/proc is there").flatten() {
+        let Ok(stat) = fs::read_to_string(process.path().join("stat")) else {
+            continue;
+        };
+        let Some((_, after_name)) = stat.rsplit_once(") ") else {
+            continue;
+        };
+        let fields: Vec<&str> = after_name.split(' ').collect();
+        // Counted from the state: process group 2, user time 11, system time 12.
+        if fields[2].parse() != Ok(live.pid()) {
+            continue;
+        }
+        ticks += fields[11].parse::<u64>().unwrap_or(0) + fields[12].parse::<u64>().unwrap_or(0);
+        for task in fs::read_dir(process.path().join("task"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            wakes += status
+                .lines()
+                .filter_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))
+                .filter_map(|n| n.trim().parse::<u64>().ok())
+                .sum::<u64>();
+        }
+    }
+    (ticks, wakes)
+}
+
+fn is_idle(fault_mode: &str) {
+    let scratch = Scratch::new();
+    let mut live = Job::new(scratch.compile("apps/idle.c"))
+        .arg("128")
+        .ram_mib(32)
+        .option("--fault-mode", fault_mode)
+        .start_managed();
+    live.wait_for("idle\n");
+    std::thread::sleep(Duration::from_millis(300));
+    let before = used(&live);
+    std::thread::sleep(Duration::from_secs(3));
+    let after = used(&live);
+    assert!(
+        after.0 - before.0 <= 1,
+        "{fault_mode}: {} ticks in 3 s",
+        after.0 - before.0
+    );
+    assert!(
+        after.1 - before.1 <= 15,
+        "{fault_mode}: {} wake-ups in 3 s",
+        after.1 - before.1
+    );
+    // `uzswap run` passes the signal on.
+    live.signal(libc::SIGTERM);
+    let outcome = live.wait().expect_success("idle");
+    assert_eq!(outcome.text(), "idle\nright\n");
+}
+
+#[test]
+fn no_processor_time() {
+    is_idle("signal");
+    if is_root() {
+        is_idle("thread");
+    }
+}

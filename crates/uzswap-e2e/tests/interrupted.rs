@@ -1,0 +1,26 @@
+//! Faults in awkward places: inside malloc and printf, under locks, in signal handlers, with signals
+//! blocked, and in threads that are exiting.
+
+use uzswap_e2e::{Job, MIB, Scratch, is_root, long_form, users};
+
+fn everything_is_right(job: &Job) {
+    let outcome = job.managed().expect_success("interrupted");
+    assert_eq!(outcome.text(), "interrupted: right\n");
+    outcome.expect_within(16 * MIB);
+    assert!(outcome.stat("refaults") > 1000, "{}", outcome.stats);
+}
+
+#[test]
+fn in_awkward_places() {
+    let scratch = Scratch::new();
+    let seconds = if long_form() { "120" } else { "3" };
+    let job = Job::new(scratch.compile("apps/interrupted.c"))
+        .args(["128", seconds])
+        .ram_mib(24);
+    for &user in users() {
+        everything_is_right(&job.clone().user(user).option("--fault-mode", "signal"));
+    }
+    if is_root() {
+        everything_is_right(&job.option("--fault-mode", "thread"));
+    }
+}

@@ -1,0 +1,50 @@
+//! Nothing needs root: an ordinary user gets signal mode and right data, and a clear line when asking
+//! for what needs root.
+
+use std::fs;
+
+use uzswap_e2e::{Job, MIB, Scratch, User, is_root, seed};
+
+fn ordinary() -> User {
+    if is_root() {
+        User::Ordinary
+    } else {
+        User::Same
+    }
+}
+
+#[test]
+fn auto_chooses_signal_mode_and_the_data_is_right() {
+    let scratch = Scratch::new();
+    let outcome = Job::new(scratch.compile("pattern/pattern.c"))
+        .args(["256", "4", "mixed", "50000", &seed().to_string()])
+        .ram_mib(32)
+        .user(ordinary())
+        .managed()
+        .expect_success("pattern as an ordinary user");
+    assert_eq!(outcome.stats["fault_mode"], "signal");
+    outcome.expect_within(16 * MIB);
+}
+
+#[test]
+fn handler_threads_are_refused_with_the_next_step() {
+    let allowed =
+        fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").is_ok_and(|v| v.trim() == "1");
+    if allowed {
+        uzswap_e2e::skip("vm.unprivileged_userfaultfd is 1: nothing to refuse");
+        return;
+    }
+    let outcome = Job::new("run")
+        .args(["--fault-mode", "thread", "--", "echo", "no"])
+        .user(ordinary())
+        .uzswap_itself();
+    assert_eq!(outcome.status, 125, "{}", outcome.stderr);
+    assert_eq!(outcome.text(), "");
+    for word in ["thread", "root", "signal"] {
+        assert!(
+            outcome.stderr.contains(word),
+            "no {word:?} in: {}",
+            outcome.stderr
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! Every page carries its own number and a changing stamp; with a limit of an eighth of the data,
+//! each must read back as it was written, from any number of threads, in any order.
+//!
+//! `UZSWAP_SEED=N` repeats a run, `UZSWAP_LONG=1` tells the long form.
+
+use std::time::Duration;
+
+use uzswap_e2e::{Job, MIB, Scratch, is_root, long_form, seed, skip};
+
+struct Run<'a> {
+    threads: u32,
+    order: &'a str,
+    source: &'a str,
+    options: &'a [(&'a str, &'a str)],
+    /// The limit is the data's size divided by this.
+    share: u64,
+}
+
+fn run(run: &Run) {
+    let (mib, accesses) = if long_form() {
+        (2048, 20_000_000)
+    } else {
+        (128, 40_000)
+    };
+    let scratch = Scratch::new();
+    let mut job = Job::new(scratch.compile("pattern/pattern.c"))
+        .args([
+            mib.to_string(),
+            run.threads.to_string(),
+            run.order.to_owned(),
+        ])
+        .args([
+            accesses.to_string(),
+            seed().to_string(),
+            run.source.to_owned(),
+        ])
+        .ram_mib(mib / run.share)
+        .timeout(Duration::from_secs(if long_form() { 3600 } else { 120 }));
+    for (option, value) in run.options {
+        job = job.option(option, value);
+    }
+    let what = format!("{} threads, {}, {}", run.threads, run.order, run.source);
+    let outcome = job.managed().expect_success(&what);
+    print!("{}", outcome.text());
+    assert!(
+        outcome.text().contains(": right,"),
+        "{what}: {}",
+        outcome.text()
+    );
+    outcome.expect_within(16 * MIB);
+    // The data was really away: more pages came back than would if most had stayed.
+    assert!(
+        outcome.stat("zswpin") > mib * 256 / 2,
+        "{what}: {}",
+        outcome.stats
+    );
+}
+
+fn all_orders(threads: u32) {
+    for order in ["random", "sequential", "strided"] {
+        run(&Run {
+            threads,
+            order,
+            source: "mmap",
+            options: &[],
+            share: 8,
+        });
+    }
+}
+
+#[test]
+fn one_thread() {
+    all_orders(1);
+}
+
+#[test]
+fn two_threads() {
+    all_orders(2);
+}
+
+#[test]
+fn eight_threads() {
+    all_orders(8);
+}
+
+#[test]
+fn thirty_two_threads() {
+    all_orders(32);
+}
+
+#[test]
+fn memory_from_malloc_and_from_many_mappings() {
+    for source in ["malloc", "pieces"] {
+        run(&Run {
+            threads: 4,
+            order: "mixed",
+            source,
+            options: &[],
+            share: 8,
+        });
+    }
+}
+
+#[test]
+fn every_compressor() {
+    for compressor in ["lz4", "zstd", "zstd:3"] {
+        run(&Run {
+            threads: 4,
+            order: "mixed",
+            source: "mmap",
+            options: &[("--compressor", compressor)],
+            // zstd makes less of these pages than lz4 does.
+            share: 4,
+        });
+    }
+}
+
+#[test]
+fn every_folio_size() {
+    for folio in ["4K", "16K", "64K", "256K"] {
+        run(&Run {
+            threads: 4,
+            order: "mixed",
+            source: "mmap",
+            options: &[("--folio", folio)],
+            share: 8,
+        });
+    }
+}
+
+#[test]
+fn handler_threads() {
+    if !is_root() {
+        skip("handler threads need root");
+        return;
+    }
+    for threads in [1, 8] {
+        run(&Run {
+            threads,
+            order: "mixed",
+            source: "mmap",
+            options: &[("--fault-mode", "thread")],
+            share: 8,
+        });
+    }
+}

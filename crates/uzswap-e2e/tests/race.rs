@@ -1,0 +1,50 @@
+//! A mutex and a counter live inside pages that are being evicted, fought for by many threads,
+//! against a count that is kept where nothing is evicted.
+
+use std::time::Duration;
+
+use uzswap_e2e::{Job, MIB, Scratch, is_root, long_form, seed, skip};
+
+fn race(threads: u32, fault_mode: &str) {
+    let (mib, rounds) = if long_form() {
+        (1024, 20_000_000)
+    } else {
+        (128, 400_000)
+    };
+    let scratch = Scratch::new();
+    let outcome = Job::new(scratch.compile("race/race.c"))
+        .args([
+            mib.to_string(),
+            threads.to_string(),
+            rounds.to_string(),
+            seed().to_string(),
+        ])
+        .ram_mib(mib / 8)
+        .option("--fault-mode", fault_mode)
+        .timeout(Duration::from_secs(if long_form() { 3600 } else { 120 }))
+        .managed()
+        .expect_success("race");
+    print!("{}", outcome.text());
+    assert!(outcome.text().contains(": right"), "{}", outcome.text());
+    outcome.expect_within(16 * MIB);
+    assert!(outcome.stat("zswpin") > 10_000, "{}", outcome.stats);
+}
+
+#[test]
+fn two_threads() {
+    race(2, "signal");
+}
+
+#[test]
+fn sixteen_threads() {
+    race(16, "signal");
+}
+
+#[test]
+fn sixteen_threads_and_handler_threads() {
+    if !is_root() {
+        skip("handler threads need root");
+        return;
+    }
+    race(16, "thread");
+}

@@ -1,0 +1,211 @@
+//! redis-server: load, BGSAVE (which forks), restart from the dump, and the same data throughout.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use uzswap_e2e::{Job, Live, MIB, Outcome, Scratch, User, find_or_skip, users};
+
+const KEYS: usize = 250_000;
+
+/// A server of the story's own, spoken to through a socket in its directory.
+struct Server {
+    live: Live,
+    socket: PathBuf,
+}
+
+impl Server {
+    fn start(job: &Job, socket: PathBuf, managed: bool) -> Self {
+        let _ = std::fs::remove_file(&socket);
+        let live = if managed {
+            job.start_managed()
+        } else {
+            job.start_native()
+        };
+        let server = Server { live, socket };
+        let start = Instant::now();
+        while UnixStream::connect(&server.socket).is_err() {
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "no server: {}",
+                server.live.stdout()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        while server.ask("PING") != "+PONG" {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        server
+    }
+
+    /// One command, one line of answer; of a bulk answer its last line.
+    fn ask(&self, command: &str) -> String {
+        let mut stream = UnixStream::connect(&self.socket).expect("the server listens");
+        stream
+            .write_all(format!("{command}\r\n").as_bytes())
+            .expect("the server reads");
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("the server answers");
+        if let Some(len) = line
+            .strip_prefix('$')
+            .and_then(|l| l.trim().parse::<usize>().ok())
+        {
+            let mut bulk = vec![0; len];
+            std::io::Read::read_exact(&mut reader, &mut bulk).expect("the server answers");
+            return String::from_utf8_lossy(&bulk).into();
+        }
+        line.trim().to_owned()
+    }
+
+    /// Strings, hashes and lists, as a pipeline.
+    fn load(&self) {
+        let mut stream = UnixStream::connect(&self.socket).expect("the server listens");
+        let answers = stream.try_clone().expect("a socket can be shared");
+        let reader = std::thread::spawn(move || BufReader::new(answers).lines().take(KEYS).count());
+        let mut batch = Vec::new();
+        for i in 0..KEYS {
+            let text =
+                format!("value_of_{i}_") + &"leave_at_the_door_and_ring_twice_".repeat(i % 32);
+            match i % 5 {
+                0 => writeln!(batch, "HSET hash:{} field:{} {text}\r", i / 100, i % 100),
+                1 => writeln!(batch, "RPUSH list:{} {text}\r", i / 50),
+                2 => writeln!(batch, "ZADD sorted:{} {i} {text}\r", i / 1000),
+                _ => writeln!(batch, "SET key:{i} {text}\r"),
+            }
+            .expect("memory");
+            if batch.len() > 1 << 20 || i + 1 == KEYS {
+                stream.write_all(&batch).expect("the server reads");
+                batch.clear();
+            }
+        }
+        assert_eq!(reader.join().expect("the reader lives"), KEYS);
+    }
+
+    fn digest(&self) -> String {
+        self.ask("DEBUG DIGEST")
+    }
+
+    fn save_in_background(&self) {
+        assert!(self.ask("BGSAVE").starts_with('+'));
+        let start = Instant::now();
+        while !self
+            .ask("INFO persistence")
+            .contains("rdb_bgsave_in_progress:0")
+        {
+            assert!(
+                start.elapsed() < Duration::from_secs(100),
+                "BGSAVE never ends"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(
+            self.ask("INFO persistence")
+                .contains("rdb_last_bgsave_status:ok")
+        );
+    }
+
+    /// Changes a tenth of the strings.
+    fn change(&self) {
+        let mut stream = UnixStream::connect(&self.socket).expect("the server listens");
+        let answers = stream.try_clone().expect("a socket can be shared");
+        let mut batch = Vec::new();
+        let changed: Vec<usize> = (3..KEYS).step_by(10).collect();
+        for i in &changed {
+            writeln!(batch, "APPEND key:{i} _changed\r").expect("memory");
+        }
+        let reader = std::thread::spawn({
+            let n = changed.len();
+            move || BufReader::new(answers).lines().take(n).count()
+        });
+        stream.write_all(&batch).expect("the server reads");
+        assert_eq!(reader.join().expect("the reader lives"), changed.len());
+    }
+
+    fn stop(self, how: &str) -> Outcome {
+        let mut stream = UnixStream::connect(&self.socket).expect("the server listens");
+        stream
+            .write_all(format!("SHUTDOWN {how}\r\n").as_bytes())
+            .expect("the server reads");
+        self.live.wait().expect_success("redis-server")
+    }
+}
+
+fn story(user: User, server: &PathBuf) {
+    let scratch = Scratch::new();
+    let socket = scratch.join("socket");
+    let job = Job::new(server)
+        .args([
+            "--port",
+            "0",
+            "--save",
+            "",
+            "--enable-debug-command",
+            "yes",
+            "--daemonize",
+            "no",
+        ])
+        .args(["--unixsocketperm", "777", "--unixsocket"])
+        .arg(&socket)
+        .arg("--dir")
+        .arg(scratch.path())
+        .user(user);
+
+    let native = Server::start(&job, socket.clone(), false);
+    native.load();
+    let loaded = native.digest();
+    native.change();
+    let changed = native.digest();
+    let native = native.stop("NOSAVE");
+    let ram = native.peak_rss / 4 / MIB;
+    println!("native peak {} MiB, --ram {ram}M", native.peak_rss / MIB);
+    let job = job.ram_mib(ram);
+
+    let first = Server::start(&job, socket.clone(), true);
+    first.load();
+    assert_eq!(first.digest(), loaded, "after loading; seen as {user:?}");
+    // Written while the child saves: the child's dump must hold the state before.
+    assert!(first.ask("BGSAVE").starts_with('+'));
+    first.change();
+    while !first
+        .ask("INFO persistence")
+        .contains("rdb_bgsave_in_progress:0")
+    {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(
+        first
+            .ask("INFO persistence")
+            .contains("rdb_last_bgsave_status:ok")
+    );
+    assert_eq!(first.digest(), changed, "after changes; seen as {user:?}");
+    let outcome = first.stop("NOSAVE");
+    outcome.expect_within(32 * MIB);
+    outcome.expect_quarter_of(&native);
+
+    let second = Server::start(&job, socket.clone(), true);
+    assert_eq!(
+        second.digest(),
+        loaded,
+        "restarted from the child's dump; seen as {user:?}"
+    );
+    second.change();
+    second.save_in_background();
+    second.stop("NOSAVE").expect_within(32 * MIB);
+
+    // The dump that a managed server wrote is good for an unmanaged one.
+    let third = Server::start(&job, socket, false);
+    assert_eq!(third.digest(), changed, "read natively; seen as {user:?}");
+    third.stop("NOSAVE");
+}
+
+#[test]
+fn load_save_restart() {
+    let Some(server) = find_or_skip("redis-server", "redis-server") else {
+        return;
+    };
+    for &user in users() {
+        story(user, &server);
+    }
+}

@@ -1,0 +1,110 @@
+//! Every C program in `tests/programs/guard` and `tests/programs/maps` tells a story of its own about
+//! system calls or mappings. Each is right natively, and just as right when its memory is being evicted.
+//!
+//! A program's first comment may hold a line `// uzswap: OPTION...` with options of `uzswap run`, such as
+//! `--ram 48M`, and a line `// modes: signal` to leave out handler threads.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use uzswap_e2e::{Job, Scratch, User, is_root, skip, workspace};
+
+fn programs(kind: &str) -> Vec<PathBuf> {
+    let dir = workspace().join("tests/programs").join(kind);
+    let mut found: Vec<PathBuf> = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|e| e == "c" || e == "cc" || e == "cpp")
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+fn directive(source: &Path, name: &str) -> Vec<String> {
+    let text = fs::read_to_string(source).expect("sources are text");
+    let prefix = format!("// {name}:");
+    text.lines()
+        .take(40)
+        .find_map(|line| line.strip_prefix(&prefix))
+        .map(|rest| rest.split_whitespace().map(str::to_owned).collect())
+        .unwrap_or_default()
+}
+
+fn tell(kind: &str) {
+    let mut failed = Vec::new();
+    let found = programs(kind);
+    for source in &found {
+        let name = source
+            .file_stem()
+            .expect("sources have names")
+            .to_string_lossy()
+            .into_owned();
+        let scratch = Scratch::new();
+        let program = scratch.compile_path(source, &[]);
+        let mut job = Job::new(program)
+            .cwd(scratch.path())
+            .timeout(Duration::from_secs(90));
+        let native = job.native();
+        assert_eq!(
+            native.status,
+            0,
+            "{name} alone: {}\n{}",
+            native.text(),
+            native.stderr
+        );
+        let options = directive(source, "uzswap");
+        if options.is_empty() {
+            job = job.ram_mib(24);
+        }
+        for option in options {
+            job = job.flag(&option);
+        }
+        let mut ways = vec![("signal", User::Same)];
+        if is_root() {
+            ways.push(("signal", User::Ordinary));
+            if directive(source, "modes").first().map(String::as_str) != Some("signal") {
+                ways.push(("thread", User::Same));
+            }
+        } else {
+            skip("handler threads need root");
+        }
+        for (mode, user) in ways {
+            let outcome = job
+                .clone()
+                .option("--fault-mode", mode)
+                .user(user)
+                .managed();
+            if outcome.status != 0 {
+                failed.push(format!(
+                    "{name}, {mode} mode, as {user:?}: status {}\n{}\n{}",
+                    outcome.status,
+                    outcome.text(),
+                    outcome.stderr
+                ));
+            }
+        }
+    }
+    assert!(
+        failed.is_empty(),
+        "{} failed:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
+    assert!(!found.is_empty(), "no programs in tests/programs/{kind}");
+}
+
+#[test]
+fn system_calls() {
+    tell("guard");
+}
+
+#[test]
+fn mappings() {
+    tell("maps");
+}

@@ -1,0 +1,187 @@
+//! *What*: the descriptors that are ours (the userfaultfd) and that the program must neither close
+//! nor replace: interposed `close`, `dup2`, `dup3`, `closefrom` and `close_range`, which treat them
+//! as not there. Also [`Next`], the C library's own functions behind interposed ones.
+//!
+//! *Invariants*: our descriptor has a high number, where programs do not put theirs. Calls that the
+//! C library makes of itself with `close_range` (spawn file actions) come through filter B.
+//! *Locking*: none. *Context*: any but signal; [`close_range`] also signal.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use uzswap_sys::syscall::{call3, from_raw};
+use uzswap_sys::{Errno, nr};
+
+use crate::guard::port;
+
+unsafe extern "C" {
+    fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void;
+    fn __errno_location() -> *mut i32;
+}
+
+/// `RTLD_NEXT`.
+const NEXT: *mut c_void = usize::MAX as *mut c_void;
+
+/// The next definition of a symbol after ours, found at first use.
+pub struct Next {
+    name: &'static CStr,
+    found: AtomicUsize,
+}
+
+impl Next {
+    /// Not looked up yet.
+    #[must_use]
+    pub const fn new(name: &'static CStr) -> Self {
+        Next {
+            name,
+            found: AtomicUsize::new(0),
+        }
+    }
+
+    /// The function.
+    pub fn get(&self) -> *mut c_void {
+        // Relaxed: the lookup has the same answer on every thread.
+        match self.found.load(Ordering::Relaxed) {
+            0 => {
+                // SAFETY: a C string; the C library is there when the program calls us.
+                let found = unsafe { dlsym(NEXT, self.name.as_ptr()) };
+                self.found.store(found as usize, Ordering::Relaxed);
+                found
+            }
+            found => found as *mut c_void,
+        }
+    }
+}
+
+/// Whether `fd` is ours.
+#[must_use]
+pub fn is_ours(fd: i32) -> bool {
+    fd >= 0 && fd == port::uffd()
+}
+
+fn refuse(errno: Errno) -> i32 {
+    // SAFETY: the calling thread's errno.
+    unsafe { *__errno_location() = errno.0 };
+    -1
+}
+
+type OneInt = unsafe extern "C" fn(i32) -> i32;
+type TwoInts = unsafe extern "C" fn(i32, i32) -> i32;
+type ThreeInts = unsafe extern "C" fn(i32, i32, i32) -> i32;
+
+static CLOSE: Next = Next::new(c"close");
+static DUP2: Next = Next::new(c"dup2");
+static DUP3: Next = Next::new(c"dup3");
+
+/// `close(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: i32) -> i32 {
+    if is_ours(fd) {
+        return refuse(Errno::EBADF);
+    }
+    // SAFETY: the symbol's type; as the caller's.
+    unsafe { core::mem::transmute::<*mut c_void, OneInt>(CLOSE.get())(fd) }
+}
+
+/// `dup2(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(from: i32, to: i32) -> i32 {
+    if is_ours(to) || is_ours(from) {
+        return refuse(Errno::EBADF);
+    }
+    // SAFETY: the symbol's type; as the caller's.
+    unsafe { core::mem::transmute::<*mut c_void, TwoInts>(DUP2.get())(from, to) }
+}
+
+/// `dup3(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(from: i32, to: i32, flags: i32) -> i32 {
+    if is_ours(to) || is_ours(from) {
+        return refuse(Errno::EBADF);
+    }
+    // SAFETY: the symbol's type; as the caller's.
+    unsafe { core::mem::transmute::<*mut c_void, ThreeInts>(DUP3.get())(from, to, flags) }
+}
+
+/// `close_range(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: i32) -> i32 {
+    match from_raw(split_close_range(
+        first as usize,
+        last as usize,
+        uzswap_sys::syscall::int(flags),
+    )) {
+        Ok(_) => 0,
+        Err(errno) => refuse(errno),
+    }
+}
+
+/// `closefrom(3)`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: i32) {
+    let first = usize::try_from(first).unwrap_or(0);
+    let most = u32::MAX as usize;
+    if is_error(split_close_range(first, most, 0)) {
+        // A kernel before 5.9.
+        for fd in first..1 << 16 {
+            // SAFETY: closes what the program asked to close.
+            unsafe { close(i32::try_from(fd).unwrap_or(-1)) };
+        }
+    }
+}
+
+const fn is_error(ret: isize) -> bool {
+    ret < 0
+}
+
+/// `close_range` around our descriptor; returns as the kernel does.
+#[must_use]
+pub fn split_close_range(first: usize, last: usize, flags: usize) -> isize {
+    const CLOSE_RANGE_UNSHARE: usize = 2;
+    let range = |first: usize, last: usize, flags: usize| -> isize {
+        // SAFETY: closes what the program asked to close, and not ours.
+        match unsafe { call3(nr::CLOSE_RANGE, first, last, flags) } {
+            Ok(_) => 0,
+            Err(errno) => -(errno.0 as isize),
+        }
+    };
+    let Ok(ours) = usize::try_from(port::uffd()) else {
+        return range(first, last, flags);
+    };
+    if first > last || ours < first || ours > last {
+        return range(first, last, flags);
+    }
+    let below = if ours > first {
+        range(first, ours - 1, flags)
+    } else {
+        0
+    };
+    if below != 0 {
+        return below;
+    }
+    if ours < last {
+        // Unshared by the first call already.
+        let flags = if ours > first {
+            flags & !CLOSE_RANGE_UNSHARE
+        } else {
+            flags
+        };
+        return range(ours + 1, last, flags);
+    }
+    0
+}

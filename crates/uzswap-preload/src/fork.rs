@@ -1,0 +1,78 @@
+//! *What*: fork in a managed process: the engine is stopped around the clone, and carried into the
+//! child, before either of the two runs on.
+//!
+//! *Invariants*: all locks of ours that the child could meet (the engine's slots, the table of
+//! actions) are held by the forking thread across the clone, so the child's copies are released by
+//! its copy of that thread. The child runs no code of the program before it has a userfaultfd of
+//! its own. A clone that asks for another stack gets it on the way out of the handler.
+//!
+//! Not kept: `CLONE_FILES` without `CLONE_VM`. A child that shared the descriptor table would
+//! replace the parent's userfaultfd by its own: it gets a table of its own.
+//! *Locking*: plain heap, table of actions, then the engine's slots. *Context*: signal (SIGSYS).
+
+use uzswap_sys::nr;
+use uzswap_sys::signal::{SIGCHLD, UContext};
+
+use crate::guard::frame::{Frame, fail};
+use crate::guard::port::{self, Masked};
+use crate::guard::stub::{self, Call};
+use crate::threads::{self, Record};
+use crate::{guard, malloc, signals};
+
+const CLONE_VM: usize = 0x100;
+const CLONE_FILES: usize = 0x400;
+
+/// Whether `call` copies the memory of the process.
+#[must_use]
+pub fn copies_memory(call: &Call) -> bool {
+    match call.nr {
+        nr::FORK => true,
+        nr::CLONE => call.args[0] & CLONE_VM == 0,
+        _ => false,
+    }
+}
+
+/// Issues the fork. Returns twice.
+///
+/// # Safety
+/// In the SIGSYS handler of the thread of record `r`, whose frame is open; `uc` is its context.
+pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -> isize {
+    let [flags, stack, parent_id, child_id, tls, _] = match call.nr {
+        nr::FORK => [uzswap_sys::syscall::int(SIGCHLD), 0, 0, 0, 0, 0],
+        _ => call.args,
+    };
+    // SAFETY: the record is this thread's; the clone keeps our stack, which the child has a copy of.
+    unsafe {
+        for word in [parent_id, child_id] {
+            if let Err(errno) = Frame::pin_whole(m, r, word, 4) {
+                return fail(errno);
+            }
+        }
+        let heap = malloc::hold();
+        let mut actions = signals::hold();
+        let engine = port::fork_prepare(m);
+        let clone = Call {
+            nr: nr::CLONE,
+            args: [flags & !CLONE_FILES, 0, parent_id, child_id, tls, 0],
+        };
+        let ret = stub::issue(&clone);
+        if ret != 0 {
+            port::fork_parent(m, engine);
+            drop(actions);
+            drop(heap);
+            return ret;
+        }
+        threads::after_fork(r);
+        signals::after_fork(&mut actions);
+        drop(actions);
+        drop(heap);
+        if let Err(error) = port::fork_child(m, engine) {
+            guard::refuse(error);
+        }
+        guard::start_workers(m);
+        if stack != 0 {
+            (*uc).uc_mcontext.rsp = stack as u64;
+        }
+        0
+    }
+}

@@ -1,0 +1,410 @@
+//! *What*: the syscall guard: makes system calls safe on memory that may be evicted.
+//!
+//! A fault inside the kernel is not served (the call fails with `EFAULT`, and a datagram is lost), so
+//! what a call touches is brought in and pinned first. Seccomp filters ([`filter`]) turn calls that
+//! concern us into SIGSYS; the handler here pins what the call's arguments name ([`ranges`],
+//! [`vector`], [`exec`]), issues it again through the stub page ([`stub`]) with the program's own
+//! signal mask in force, unpins, and returns the result as if nothing had been.
+//!
+//! *Invariants*: a trapped call is issued as often as the program issued it, and its result is the
+//! program's, whatever signals come in between ([`frame`]). Calls that only concern our own
+//! arrangements (signal actions, masks, alternate stacks) are never issued but carried out here.
+//!
+//! *What stays outside*: memory that the kernel reaches without a call of this process: another
+//! process's `process_vm_readv` or `ptrace`, `/proc/PID/mem`, robust futex lists in the arena, KVM
+//! guests, `vmsplice`d pages that the program changes before they are read. Pointers inside an
+//! ioctl's structure are brought in where they can be recognised. A debugger that is itself managed
+//! and starts its program by vfork waits for ever: a traced child stops at its first SIGSYS. Core
+//! dumps leave the arena out.
+//! *Locking*: the engine's. *Context*: signal, init.
+
+pub mod bpf;
+pub mod exec;
+pub mod fast;
+pub mod filter;
+pub mod frame;
+pub mod pieces;
+pub mod port;
+pub mod ranges;
+pub mod stub;
+pub mod table;
+pub mod text;
+pub mod tls;
+pub mod user;
+pub mod vector;
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use uzswap_core::{FaultMode, StartError, StartStep};
+use uzswap_sys::signal::{SIGSYS, SYS_SECCOMP, SigInfo, UContext};
+use uzswap_sys::{Errno, nr, seccomp};
+
+use crate::signals::{self, believes_blocked, deliver};
+use crate::threads::{self, Record};
+use crate::{fds, fork};
+use filter::{Builder, TAG_A, TAG_B};
+use frame::{Frame, fail, in_arena, unblockable};
+use pieces::{Buffers, Transfer};
+use port::Masked;
+use stub::Call;
+
+/// Nothing installed.
+const OFF: u32 = 0;
+/// Handlers and filters are in place.
+const ON: u32 = 1;
+
+static STATE: AtomicU32 = AtomicU32::new(OFF);
+static MODE: AtomicU32 = AtomicU32::new(0);
+
+/// Where the filters are built.
+struct Shared(UnsafeCell<Builder>);
+// SAFETY: used by `install` only, which runs once.
+unsafe impl Sync for Shared {}
+static BUILDER: Shared = Shared(UnsafeCell::new(Builder::new()));
+
+/// Whether the guard is in place.
+#[must_use]
+pub fn enabled() -> bool {
+    STATE.load(Ordering::Relaxed) == ON
+}
+
+const fn failed(errno: Errno) -> StartError {
+    StartError {
+        step: StartStep::Guard,
+        errno,
+    }
+}
+
+/// Puts handlers and filters in place. The engine has started; the process has one thread.
+///
+/// # Errors
+/// What the kernel refused; the process must not go on.
+pub fn install(m: &Masked, mode: FaultMode) -> Result<(), StartError> {
+    MODE.store(mode as u32, Ordering::Relaxed);
+    stub::map().map_err(failed)?;
+    threads::map().map_err(failed)?;
+    let Some(r) = threads::attach(m) else {
+        return Err(failed(Errno::ENOMEM));
+    };
+    tls::set_record(r);
+    uzswap_core::masked::set_leave(threads::leave);
+    signals::install(m).map_err(failed)?;
+    filters().map_err(failed)?;
+    STATE.store(ON, Ordering::Relaxed);
+    start_workers(m);
+    Ok(())
+}
+
+/// Takes SIGBUS and SIGSYS out of the mask that the process was started with: for init to call with
+/// that mask in force again.
+pub fn unblock() {
+    let mask = stub::block_all();
+    stub::set_mask(unblockable(mask));
+}
+
+fn filters() -> Result<(), Errno> {
+    // SAFETY: `install` runs once.
+    let builder = unsafe { &mut *BUILDER.0.get() };
+    if !filter::present() {
+        builder.build_a()?;
+        put_on(builder)?;
+    }
+    let (ranges, nr) = text::foreign();
+    let ranges = ranges.get(..nr).unwrap_or_default();
+    if !ranges.is_empty() {
+        builder.build_b(ranges, has_workers())?;
+        put_on(builder)?;
+    }
+    Ok(())
+}
+
+fn put_on(builder: &Builder) -> Result<(), Errno> {
+    let code = builder.program.code().ok_or(Errno::ENOMEM)?;
+    let flags = seccomp::FILTER_FLAG_TSYNC | seccomp::FILTER_FLAG_SPEC_ALLOW;
+    // A privileged process keeps what set-user-ID programs give.
+    // SAFETY: the handler is in place.
+    match unsafe { seccomp::install_filter(code, flags) } {
+        Err(Errno::EACCES) => {
+            seccomp::set_no_new_privs()?;
+            // SAFETY: the handler is in place.
+            unsafe { seccomp::install_filter(code, flags) }
+        }
+        other => other,
+    }
+}
+
+/// Threads of ours in this process.
+fn nr_workers() -> u64 {
+    let server = MODE.load(Ordering::Relaxed) == FaultMode::Thread as u32;
+    u64::from(server) + u64::from(port::wants_reclaimer())
+}
+
+fn has_workers() -> bool {
+    nr_workers() > 0
+}
+
+/// The end of a thread. The last one of the program's ends the process, which the kernel would not
+/// do while there are threads of ours.
+unsafe fn exit(call: &Call) -> isize {
+    let mut call = *call;
+    if uzswap_sys::thread::nr_threads().is_some_and(|nr| nr <= 1 + nr_workers()) {
+        call.nr = nr::EXIT_GROUP;
+    }
+    // SAFETY: what the program asked for.
+    unsafe { stub::issue(&call) }
+}
+
+/// Starts the engine's threads: at start and in a forked child.
+pub fn start_workers(m: &Masked) {
+    let server = MODE.load(Ordering::Relaxed) == FaultMode::Thread as u32;
+    if let Err(errno) = threads::start_workers(m, server, port::wants_reclaimer()) {
+        refuse(failed(errno));
+    }
+}
+
+/// Ends a process that cannot be managed any more.
+pub fn refuse(error: StartError) -> ! {
+    crate::init::refuse_now(error)
+}
+
+/// The body of [`signals::entry::sigsys`].
+///
+/// # Safety
+/// From the entry.
+pub unsafe extern "C" fn on_sigsys(
+    signal: i32,
+    info: *mut SigInfo,
+    uc: *mut UContext,
+    scratch: *mut UContext,
+) -> *mut UContext {
+    // SAFETY: our handlers' masks are full; the pointers are the kernel's frame.
+    unsafe {
+        let m = Masked::assume();
+        let r = threads::at(scratch as usize);
+        let tag = (*info).si_errno.unsigned_abs();
+        if (*info).si_code != SYS_SECCOMP || (tag != TAG_A && tag != TAG_B) {
+            let raised = (*info).si_code == SYS_SECCOMP;
+            let mask = deliver::collapse(&m, uc);
+            if raised && believes_blocked(r, SIGSYS) {
+                return deliver::default(signal, &*info, uc);
+            }
+            return deliver::deliver(&m, r, signal, &*info, uc, scratch, mask, raised);
+        }
+        let call = Call {
+            nr: usize::try_from((*info).si_syscall()).unwrap_or(0),
+            args: (*uc).syscall_args().map(uzswap_core::arena::narrow),
+        };
+        port::count();
+        let ret = match r {
+            Some(r) => {
+                threads::drop_exec(r);
+                Frame::open(r, uc);
+                let ret = serve(&m, r, uc, &call);
+                Frame::close(&m, r);
+                ret
+            }
+            None => without_slot(&m, uc, &call),
+        };
+        (*uc).set_syscall_return(ret);
+        uc
+    }
+}
+
+/// Carries out a trapped call.
+unsafe fn serve(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -> isize {
+    let [a, b, c, d, e, f] = call.args;
+    // SAFETY: the record is this thread's with an open frame.
+    unsafe {
+        match call.nr {
+            nr::CLONE | nr::FORK if fork::copies_memory(call) => {
+                return fork::fork(m, r, uc, call);
+            }
+            nr::EXECVE | nr::EXECVEAT => return exec::exec(m, r, call),
+            nr::EXIT => return exit(call),
+            nr::CLOSE_RANGE => return fds::split_close_range(a, b, c),
+            nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2 => {
+                return vector::transfer(m, r, call);
+            }
+            nr::VMSPLICE => return vector::transfer(m, r, call),
+            nr::SENDMSG | nr::RECVMSG => return vector::message(m, r, call),
+            nr::SENDMMSG | nr::RECVMMSG => return vector::messages(m, r, call),
+            nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => {
+                return vector::process_vm(m, r, call);
+            }
+            nr::FUTEX_WAITV => return vector::futexes(m, r, call),
+            nr::FUTEX if !is_priority(b) => return futex(m, r, call),
+            _ => {}
+        }
+        if let Some(transfer) = Transfer::plain(call)
+            && in_arena(b, c).is_some()
+        {
+            // The rest of `recvfrom` and `sendto`.
+            let mut rest = *call;
+            rest.args[2] = 0;
+            if let Err(errno) = ranges::pin(m, r, &rest) {
+                return fail(errno);
+            }
+            return pieces::run(m, r, &transfer, Buffers::One, c);
+        }
+        if let Err(errno) = ranges::pin(m, r, call) {
+            return fail(errno);
+        }
+        match call.nr {
+            nr::RT_SIGACTION => signals::sigaction(int(a), b, c, d),
+            nr::RT_SIGPROCMASK => signals::sigprocmask(Some(r), uc, int(a), b, c, d),
+            nr::SIGALTSTACK => signals::sigaltstack(r, uc, a, b),
+            nr::RT_SIGSUSPEND => masked(r, call, 0, a, b),
+            nr::PPOLL => masked(r, call, 3, d, e),
+            nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => masked(r, call, 4, e, f),
+            nr::PSELECT6 => pselect(m, r, call),
+            nr::IOCTL => {
+                let (at, len) = ranges::ioctl_argument(call);
+                if let Err(errno) = ranges::pin_behind(m, r, at, len) {
+                    return fail(errno);
+                }
+                Frame::issue(r, call)
+            }
+            nr::BPF | nr::SECCOMP | nr::KEYCTL | nr::SETXATTRAT | nr::GETXATTRAT => {
+                if let Err(errno) = ranges::pin_behind(m, r, b, 256) {
+                    return fail(errno);
+                }
+                Frame::issue(r, call)
+            }
+            // The kernel keeps these addresses and writes there later, on its own.
+            nr::SET_ROBUST_LIST | nr::SET_TID_ADDRESS | nr::RSEQ => {
+                port::hold(m, a, 32);
+                Frame::issue(r, call)
+            }
+            _ => Frame::issue(r, call),
+        }
+    }
+}
+
+/// An `int` argument.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "the kernel takes the low half"
+)]
+const fn int(arg: usize) -> i32 {
+    arg as i32
+}
+
+/// A call that puts the mask at `set` in force while it waits.
+unsafe fn masked(r: *mut Record, call: &Call, arg: usize, set: usize, size: usize) -> isize {
+    let mut call = *call;
+    // SAFETY: the record is this thread's with an open frame; the mask is pinned.
+    unsafe {
+        if set != 0 {
+            if size != 8 {
+                return fail(Errno::EINVAL);
+            }
+            let mask = match user::value(set) {
+                Ok(mask) => unblockable(mask),
+                Err(errno) => return fail(errno),
+            };
+            (*r).mask = mask;
+            (*r).frame.mask = mask;
+            (*r).frame.has_mask = true;
+            if let Some(to) = call.args.get_mut(arg) {
+                *to = (&raw const (*r).mask) as usize;
+            }
+        }
+        Frame::issue(r, &call)
+    }
+}
+
+/// `pselect6`: the mask is behind a second pointer.
+unsafe fn pselect(m: &Masked, r: *mut Record, call: &Call) -> isize {
+    let mut call = *call;
+    let at = call.args[5];
+    // SAFETY: the record is this thread's with an open frame.
+    unsafe {
+        if at == 0 {
+            return Frame::issue(r, &call);
+        }
+        let mut argument = [0usize; 2];
+        if let Err(errno) = user::read(argument.as_mut_ptr(), at, 2) {
+            return fail(errno);
+        }
+        let [set, size] = argument;
+        if set != 0 {
+            if size != 8 {
+                return fail(Errno::EINVAL);
+            }
+            if let Err(errno) = Frame::pin_whole(m, r, set, size) {
+                return fail(errno);
+            }
+            let mask = match user::value(set) {
+                Ok(mask) => unblockable(mask),
+                Err(errno) => return fail(errno),
+            };
+            (*r).mask = mask;
+            (*r).frame.mask = mask;
+            (*r).frame.has_mask = true;
+            (*r).mask_argument = [(&raw const (*r).mask) as usize, size];
+            call.args[5] = (&raw const (*r).mask_argument) as usize;
+        }
+        Frame::issue(r, &call)
+    }
+}
+
+/// Priority-inheriting futexes: the kernel writes the word when the wait is over, so it stays pinned.
+const fn is_priority(op: usize) -> bool {
+    matches!(op & 0x7f, 6 | 7 | 8 | 11 | 12 | 13)
+}
+
+/// Other futex calls: the word is read before the wait. It is brought in, not pinned, so that many
+/// waiters hold no memory; evicted in between, the call fails without having done anything, and is
+/// issued again.
+unsafe fn futex(m: &Masked, r: *mut Record, call: &Call) -> isize {
+    const ATTEMPTS: usize = 64;
+    // SAFETY: the record is this thread's with an open frame.
+    unsafe {
+        for _ in 0..ATTEMPTS {
+            if let Err(errno) = ranges::pin(m, r, call) {
+                return fail(errno);
+            }
+            Frame::unpin_to(m, r, 0);
+            let ret = Frame::issue(r, call);
+            if ret != fail(Errno::EFAULT) {
+                return ret;
+            }
+        }
+        if let Err(errno) = ranges::pin(m, r, call) {
+            return fail(errno);
+        }
+        Frame::issue(r, call)
+    }
+}
+
+/// Carries out a call for a thread that has no slot (there are more threads than slots): with
+/// signals blocked, and pins kept by nobody, so only brought in.
+unsafe fn without_slot(m: &Masked, uc: *mut UContext, call: &Call) -> isize {
+    const ATTEMPTS: usize = 64;
+    const MOST: usize = 64 << 10;
+    let [a, b, c, d, ..] = call.args;
+    // SAFETY: the context is this thread's.
+    unsafe {
+        match call.nr {
+            nr::RT_SIGACTION => return signals::sigaction(int(a), b, c, d),
+            nr::RT_SIGPROCMASK => return signals::sigprocmask(None, uc, int(a), b, c, d),
+            nr::CLOSE_RANGE => return fds::split_close_range(a, b, c),
+            _ => {}
+        }
+        for _ in 0..ATTEMPTS {
+            for pointer in table::pointers(call.nr) {
+                let at = call.args.get(usize::from(pointer.arg)).copied();
+                if let Some((at, len)) = in_arena(at.unwrap_or(0), MOST) {
+                    port::populate(m, at, len);
+                }
+            }
+            let ret = stub::issue(call);
+            if ret != fail(Errno::EFAULT) {
+                return ret;
+            }
+        }
+        stub::issue(call)
+    }
+}

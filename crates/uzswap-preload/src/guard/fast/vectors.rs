@@ -1,0 +1,196 @@
+//! *What*: vectors and messages. With nothing of ours in them they are not trapped, where filter B,
+//! which cannot look into them, would; what `writev` finds in our memory is touched first.
+//!
+//! *Invariants*, *locking*, *context*: as [`super`].
+
+use uzswap_sys::mem::IoVec;
+use uzswap_sys::syscall::int;
+use uzswap_sys::{PAGE_SIZE, nr};
+
+use super::{
+    Attempt, IoVecs, MOST, MOST_VECTORS, Message, NOT_ISSUED, attempt, in_arena, is_present, issue,
+    next, on, real, returned, write,
+};
+use crate::guard::vector::MsgHdr;
+
+/// Not a null or kernel address, which calls are given to see them fail.
+const fn is_plausible(at: usize) -> bool {
+    at >= PAGE_SIZE && at < 0x7fff_ffff_0000
+}
+
+/// Whether none of a vector's buffers is ours, nor the vector itself.
+unsafe fn is_foreign(iov: usize, count: usize) -> bool {
+    if count > MOST_VECTORS
+        || !is_plausible(iov)
+        || in_arena(iov, count * size_of::<IoVec>()).is_some()
+    {
+        return false;
+    }
+    let iov = iov as *const IoVec;
+    // SAFETY: the program's vector. (The C library looks at it, too, in some of these calls.)
+    (0..count).all(|n| unsafe {
+        let IoVec { base, len } = iov.add(n).read_unaligned();
+        in_arena(base, len).is_none()
+    })
+}
+
+unsafe fn vector(real: IoVecs, nr: usize, fd: i32, iov: usize, count: i32) -> isize {
+    // SAFETY: the program's own call.
+    unsafe {
+        if on() && usize::try_from(count).is_ok_and(|count| is_foreign(iov, count)) {
+            let ret = issue(nr, int(fd), iov, int(count), 0, 0, 0);
+            if ret != NOT_ISSUED {
+                return returned(ret);
+            }
+        }
+        real(fd, iov, count)
+    }
+}
+
+/// `readv(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readv(fd: i32, iov: usize, count: i32) -> isize {
+    // SAFETY: the program's own call.
+    unsafe { vector(real::<IoVecs>(&next::readv), nr::READV, fd, iov, count) }
+}
+
+/// `writev(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(fd: i32, iov: usize, count: i32) -> isize {
+    // SAFETY: the program's own call.
+    unsafe {
+        let real = real::<IoVecs>(&next::writev);
+        let nr_vectors = usize::try_from(count).unwrap_or(0);
+        if !on() || is_foreign(iov, nr_vectors) {
+            return vector(real, nr::WRITEV, fd, iov, count);
+        }
+        let Some(total) = touch(iov, nr_vectors) else {
+            return real(fd, iov, count);
+        };
+        match attempt(nr::WRITEV, [int(fd), iov, int(count), 0, 0, 0], 0, 0, false) {
+            Attempt::Done(ret) if ret > 0 && ret.cast_unsigned() < total => {
+                carry_on(fd, iov, nr_vectors, ret.cast_unsigned())
+            }
+            Attempt::Done(ret) => returned(ret),
+            Attempt::Library | Attempt::Partly(_) => real(fd, iov, count),
+        }
+    }
+}
+
+/// Brings the buffers of a vector in by reading a byte of each page, and returns their length;
+/// `None` if that is not worth it. Evicted again before the call is made, they make it fail with
+/// `EFAULT`, or stop at that page.
+unsafe fn touch(iov: usize, count: usize) -> Option<usize> {
+    if count == 0 || count > MOST_VECTORS || !is_plausible(iov) {
+        return None;
+    }
+    let mut total = 0usize;
+    for n in 0..count {
+        // SAFETY: the program's vector, as in `is_foreign`.
+        let IoVec { base, len } = unsafe { (iov as *const IoVec).add(n).read_unaligned() };
+        total = total.checked_add(len)?;
+        if total > MOST {
+            return None;
+        }
+        let Some((mut at, len)) = in_arena(base, len) else {
+            continue;
+        };
+        let end = at + len;
+        while at < end {
+            // SAFETY: memory that the program has written to a descriptor just now.
+            unsafe { (at as *const u8).read_volatile() };
+            at = (at / PAGE_SIZE + 1) * PAGE_SIZE;
+        }
+    }
+    Some(total)
+}
+
+/// Goes on with a vector of which `done` bytes are written, if it was a missing page that stopped it.
+unsafe fn carry_on(fd: i32, iov: usize, count: usize, done: usize) -> isize {
+    let (mut skip, mut sum, mut first) = (done, done, true);
+    for n in 0..count {
+        // SAFETY: the program's vector, as in `is_foreign`.
+        let IoVec { base, len } = unsafe { (iov as *const IoVec).add(n).read_unaligned() };
+        if skip >= len {
+            skip -= len;
+            continue;
+        }
+        let (at, part) = (base + skip, len - skip);
+        skip = 0;
+        if first && (in_arena(at, 1).is_none() || is_present(at, 1)) {
+            break;
+        }
+        first = false;
+        // SAFETY: the program's own call.
+        let ret = unsafe { write(fd, at, part) };
+        let Ok(moved) = usize::try_from(ret) else {
+            break;
+        };
+        sum += moved;
+        if moved < part {
+            break;
+        }
+    }
+    sum.cast_signed()
+}
+
+unsafe fn message(real: Message, nr: usize, fd: i32, at: usize, flags: i32) -> isize {
+    // SAFETY: the program's own call; the C library's callers pass a header that can be read.
+    unsafe {
+        if on() && is_plausible(at) && in_arena(at, size_of::<MsgHdr>()).is_none() {
+            let header = (at as *const MsgHdr).read_unaligned();
+            let foreign = in_arena(header.name, 1).is_none()
+                && in_arena(header.control, 1).is_none()
+                && (header.iov_len == 0 || is_foreign(header.iov, header.iov_len));
+            if foreign {
+                let ret = issue(nr, int(fd), at, int(flags), 0, 0, 0);
+                if ret != NOT_ISSUED {
+                    return returned(ret);
+                }
+            }
+        }
+        real(fd, at, flags)
+    }
+}
+
+/// `sendmsg(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: i32, header: usize, flags: i32) -> isize {
+    // SAFETY: the program's own call.
+    unsafe {
+        message(
+            real::<Message>(&next::sendmsg),
+            nr::SENDMSG,
+            fd,
+            header,
+            flags,
+        )
+    }
+}
+
+/// `recvmsg(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: i32, header: usize, flags: i32) -> isize {
+    // SAFETY: the program's own call.
+    unsafe {
+        message(
+            real::<Message>(&next::recvmsg),
+            nr::RECVMSG,
+            fd,
+            header,
+            flags,
+        )
+    }
+}

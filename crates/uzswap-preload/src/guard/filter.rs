@@ -1,0 +1,367 @@
+//! *What*: the two seccomp filters.
+//!
+//! **Filter A** is put on once by the first process of a `uzswap run`, and inherited by all. It
+//! traps a call if one of its pointer arguments ([`super::table`]) lies in the arena, unless it
+//! comes from the stub page. A program that is not managed (a static one, or one started with an
+//! empty environment) inherits it too, has nothing mapped there, and so never sees it but for one
+//! thing: `io_setup`, `io_uring_setup` and `clone3` answer `ENOSYS` and callers fall back, as they
+//! do in containers.
+//!
+//! **Filter B** is put on by every managed process, and names its own foreign text (everything
+//! executable at start but ours). It traps what cannot be seen by looking at arguments, or must
+//! pass through us: vectors and message headers (whose buffers lie behind a second pointer), forks,
+//! signal actions and masks, `execve`, `close_range`. A program started from here inherits it, but
+//! has its text elsewhere, by address space randomisation, so that filter B leaves it alone.
+//!
+//! *Holes, known*: calls of filter B's kind made by an instruction that was not mapped at start
+//! (a library loaded later that has its own `syscall` instruction, code made at run time) or by a
+//! program that is not position independent. Without address space randomisation an unmanaged
+//! child may have its text where a parent's was.
+//!
+//! *Invariants*: filter A is the same in all processes, so it is enough that one put it on: a probe
+//! call tells ([`present`]).
+//! *Locking*: none. *Context*: init.
+
+use uzswap_core::{ARENA_BASE, ARENA_LEN};
+use uzswap_sys::seccomp::{
+    AUDIT_ARCH_X86_64, DATA_ARCH, DATA_IP_HI, DATA_IP_LO, DATA_NR, RET_ALLOW, RET_ERRNO, RET_TRAP,
+    data_arg_hi, data_arg_lo, op,
+};
+use uzswap_sys::{Errno, nr};
+
+use super::bpf::{Leaves, MAX_LEAVES, Program};
+use super::{stub, table};
+
+/// `si_errno` of a trap by filter A.
+pub const TAG_A: u32 = 0x5a51;
+/// `si_errno` of a trap by filter B.
+pub const TAG_B: u32 = 0x5a52;
+
+/// A call number that no kernel has, by which filter A is asked whether it is there.
+const PROBE_NR: u32 = 0x5a53;
+/// What the probe passes, and filter A answers to (with an error number).
+const PROBE_ARG: u32 = 0x757a_7377;
+const PROBE_ANSWER: u32 = 0xa51;
+
+/// Call numbers with this bit are of the x32 ABI.
+const X32: u32 = 0x4000_0000;
+const CLONE_VM: u32 = 0x100;
+
+/// Bits of the arena's addresses above 2³².
+const ARENA_HI: u32 = high(ARENA_BASE);
+/// Those bits that differ within the arena.
+const ARENA_HI_VARIES: u32 = high(ARENA_LEN) - 1;
+const _: () = assert!(ARENA_LEN.is_power_of_two() && ARENA_BASE.is_multiple_of(ARENA_LEN));
+
+/// Classes of calls in filter A above the 64 argument masks.
+const CLASS_NOT_THERE: u8 = 64;
+const CLASS_PROBE: u8 = 65;
+const CLASS_FUTEX: u8 = 66;
+
+/// Memory that building a filter takes.
+pub struct Builder {
+    /// The result.
+    pub program: Program,
+    leaves: Leaves,
+    starts: [(u32, u8); MAX_LEAVES],
+}
+
+impl Builder {
+    /// Empty.
+    #[must_use]
+    pub const fn new() -> Self {
+        Builder {
+            program: Program::new(),
+            leaves: Leaves::new(),
+            starts: [(0, 0); MAX_LEAVES],
+        }
+    }
+
+    /// Emits the head (other ABIs are let through) and the tree over `class_of`.
+    fn tree(&mut self, class_of: impl Fn(u32) -> u8, numbers: impl Iterator<Item = u32>) {
+        let Builder {
+            program,
+            leaves,
+            starts,
+        } = self;
+        program.clear();
+        leaves.clear();
+        let mut len = 0;
+        let mut last = None;
+        for nr in numbers {
+            let class = class_of(nr);
+            if last != Some(class)
+                && let Some(to) = starts.get_mut(len)
+            {
+                *to = (nr, class);
+                len += 1;
+                last = Some(class);
+            }
+        }
+        program.load(DATA_ARCH);
+        program.jump(op::JEQ, AUDIT_ARCH_X86_64, 1, 0);
+        program.ret(RET_ALLOW);
+        program.load(DATA_NR);
+        program.jump(op::JGE, X32, 0, 1);
+        program.ret(RET_ALLOW);
+        program.tree(starts.get(..len).unwrap_or_default(), leaves);
+    }
+
+    /// Builds filter A.
+    ///
+    /// # Errors
+    /// `ENOMEM`: it does not fit.
+    pub fn build_a(&mut self) -> Result<(), Errno> {
+        let end = u32::try_from(table::END).map_err(|_| Errno::ENOMEM)?;
+        let numbers = (0..=end).chain([PROBE_NR, PROBE_NR + 1]);
+        self.tree(class_a, numbers);
+        let Builder {
+            program, leaves, ..
+        } = self;
+        for class in 1..64u8 {
+            if !leaves.land(program, class) {
+                continue;
+            }
+            let nr_args = class.count_ones();
+            for (n, arg) in (0..6u32).filter(|a| class & 1 << a != 0).enumerate() {
+                let left = nr_args - u32::try_from(n).unwrap_or(0) - 1;
+                program.load(data_arg_hi(arg));
+                program.stmt(op::AND, !ARENA_HI_VARIES);
+                // Over the checks that are left and the return.
+                let over = u8::try_from(3 * left + 1).unwrap_or(0);
+                program.jump(op::JEQ, ARENA_HI, over, 0);
+            }
+            program.ret(RET_ALLOW);
+            trap_a(program);
+        }
+        if leaves.land(program, CLASS_FUTEX) {
+            futex(program);
+        }
+        leaves.land(program, CLASS_NOT_THERE);
+        program.ret(RET_ERRNO | Errno::ENOSYS.0.unsigned_abs());
+        leaves.land(program, CLASS_PROBE);
+        program.load(data_arg_lo(0));
+        program.jump(op::JEQ, PROBE_ARG, 0, 1);
+        program.ret(RET_ERRNO | PROBE_ANSWER);
+        program.ret(RET_ALLOW);
+        self.finished()
+    }
+
+    /// Builds filter B for the text in `ranges` (first and end address of each). `workers`: the
+    /// process has threads of ours, which the last thread of the program must not leave behind.
+    ///
+    /// # Errors
+    /// `ENOMEM`: it does not fit.
+    pub fn build_b(&mut self, ranges: &[(usize, usize)], workers: bool) -> Result<(), Errno> {
+        let end = u32::try_from(table::END).map_err(|_| Errno::ENOMEM)?;
+        let class = |nr| match nr as usize {
+            nr::EXIT if workers => Condition::Always as u8,
+            _ => class_b(nr),
+        };
+        self.tree(class, 0..=end);
+        let Builder {
+            program, leaves, ..
+        } = self;
+        // Each condition ends in a jump to the one list of ranges: every process adds a filter to
+        // those it inherits, and the kernel's room for them is limited.
+        let mut to_ranges = [0; CONDITIONS.len()];
+        let mut nr_to_ranges = 0;
+        for condition in CONDITIONS {
+            if !leaves.land(program, *condition as u8) {
+                continue;
+            }
+            match condition {
+                Condition::Never | Condition::Always => {}
+                Condition::Fork => {
+                    // Sharing memory it is a thread or a vfork.
+                    program.load(data_arg_lo(0));
+                    program.jump(op::JSET, CLONE_VM, 0, 1);
+                    program.ret(RET_ALLOW);
+                }
+                Condition::Terminal => {
+                    program.load(data_arg_lo(1));
+                    program.stmt(op::RSH, 8);
+                    program.jump(op::JEQ, 0x54, 0, 1);
+                    program.ret(RET_ALLOW);
+                }
+                Condition::Arg1 => pointer_given(program, 1),
+                Condition::Arg3 => pointer_given(program, 3),
+                Condition::Arg4 => pointer_given(program, 4),
+                Condition::Arg5 => pointer_given(program, 5),
+            }
+            if let Some(to) = to_ranges.get_mut(nr_to_ranges) {
+                *to = program.ja();
+                nr_to_ranges += 1;
+            }
+        }
+        let here = program.here();
+        for jump in to_ranges.iter().take(nr_to_ranges) {
+            program.land(*jump, here);
+        }
+        for (from, to) in ranges {
+            // The end is the address after the last instruction, which is what is reported.
+            program.load(DATA_IP_HI);
+            program.jump(op::JEQ, high(*from), 0, 4);
+            program.load(DATA_IP_LO);
+            program.jump(op::JGE, low(*from), 0, 2);
+            program.jump(op::JGT, low(*to), 1, 0);
+            program.ret(RET_TRAP | TAG_B);
+        }
+        program.ret(RET_ALLOW);
+        self.finished()
+    }
+
+    fn finished(&self) -> Result<(), Errno> {
+        if self.leaves.complete() && self.program.code().is_some() {
+            Ok(())
+        } else {
+            Err(Errno::ENOMEM)
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the low half is what BPF compares"
+)]
+const fn low(address: usize) -> u32 {
+    address as u32
+}
+
+const fn high(address: usize) -> u32 {
+    low(address >> 32)
+}
+
+/// In the arena: trap, unless it comes from the stub page.
+fn trap_a(program: &mut Program) {
+    program.load(DATA_IP_HI);
+    program.jump(op::JEQ, high(stub::CALL_RETURN), 0, 3);
+    program.load(DATA_IP_LO);
+    program.jump(op::JEQ, low(stub::CALL_RETURN), 0, 1);
+    program.ret(RET_ALLOW);
+    program.ret(RET_TRAP | TAG_A);
+}
+
+/// Which arguments of `futex` are pointers depends on the operation; the others hold what happens to
+/// be in their registers. Waking private waiters touches no memory.
+fn futex(program: &mut Program) {
+    const OP: u32 = 0x7f;
+    const PRIVATE: u32 = 0x80;
+    const WAKE: u32 = 1;
+    const WAKE_BITSET: u32 = 10;
+    /// Operations on one word: wake, unlock and trylock with priorities.
+    const ONE_WORD: [u32; 4] = [WAKE, WAKE_BITSET, 7, 8];
+    /// One word and a time: wait, lock with priorities.
+    const TIMED: [u32; 4] = [0, 9, 6, 13];
+    let in_arena = |program: &mut Program, arg| {
+        program.load(data_arg_hi(arg));
+        program.stmt(op::AND, !ARENA_HI_VARIES);
+        program.jump(op::JEQ, ARENA_HI, 0, 1);
+        program.ja()
+    };
+    let allow = |program: &mut Program, bits, operations: &[u32]| {
+        program.load(data_arg_lo(1));
+        program.stmt(op::AND, bits);
+        for operation in operations {
+            program.jump(op::JEQ, *operation, 0, 1);
+            program.ret(RET_ALLOW);
+        }
+    };
+    allow(
+        program,
+        OP | PRIVATE,
+        &[WAKE | PRIVATE, WAKE_BITSET | PRIVATE],
+    );
+    let word = in_arena(program, 0);
+    allow(program, OP, &ONE_WORD);
+    let time = in_arena(program, 3);
+    allow(program, OP, &TIMED);
+    let second = in_arena(program, 4);
+    program.ret(RET_ALLOW);
+    let here = program.here();
+    for jump in [word, time, second] {
+        program.land(jump, here);
+    }
+    trap_a(program);
+}
+
+/// Goes on if argument `n` is not null.
+fn pointer_given(program: &mut Program, n: u32) {
+    program.load(data_arg_lo(n));
+    program.jump(op::JEQ, 0, 0, 3);
+    program.load(data_arg_hi(n));
+    program.jump(op::JEQ, 0, 0, 1);
+    program.ret(RET_ALLOW);
+}
+
+/// The class of call `nr` in filter A: its mask of pointer arguments, or one of `CLASS_`.
+fn class_a(nr: u32) -> u8 {
+    match nr as usize {
+        nr::IO_SETUP | nr::IO_URING_SETUP | nr::CLONE3 => CLASS_NOT_THERE,
+        nr::FUTEX => CLASS_FUTEX,
+        n if n < table::END => table::mask(n),
+        _ if nr == PROBE_NR => CLASS_PROBE,
+        n => table::mask(n),
+    }
+}
+
+/// When a call of filter B traps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Condition {
+    Never = 0,
+    Always = 1,
+    /// A clone that copies memory.
+    Fork = 2,
+    /// All but terminal calls, which are frequent and have plain arguments.
+    Terminal = 3,
+    /// Argument 1 is not null.
+    Arg1 = 4,
+    Arg3 = 5,
+    Arg4 = 6,
+    Arg5 = 7,
+}
+
+const CONDITIONS: &[Condition] = &[
+    Condition::Always,
+    Condition::Fork,
+    Condition::Terminal,
+    Condition::Arg1,
+    Condition::Arg3,
+    Condition::Arg4,
+    Condition::Arg5,
+];
+
+fn class_b(nr: u32) -> u8 {
+    let condition = match nr as usize {
+        nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2 => {
+            Condition::Always
+        }
+        nr::SENDMSG | nr::RECVMSG | nr::SENDMMSG | nr::RECVMMSG => Condition::Always,
+        nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV | nr::VMSPLICE | nr::FUTEX_WAITV => {
+            Condition::Always
+        }
+        nr::RT_SIGACTION | nr::SIGALTSTACK | nr::RT_SIGSUSPEND => Condition::Always,
+        nr::EXECVE | nr::EXECVEAT | nr::FORK | nr::CLOSE_RANGE => Condition::Always,
+        nr::CLONE => Condition::Fork,
+        nr::IOCTL => Condition::Terminal,
+        nr::RT_SIGPROCMASK => Condition::Arg1,
+        nr::PPOLL => Condition::Arg3,
+        nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => Condition::Arg4,
+        nr::PSELECT6 => Condition::Arg5,
+        _ => Condition::Never,
+    };
+    condition as u8
+}
+
+/// Whether filter A is on this process.
+#[must_use]
+pub fn present() -> bool {
+    // SAFETY: no kernel has this call.
+    let ret = unsafe { uzswap_sys::syscall::call1(PROBE_NR as usize, PROBE_ARG as usize) };
+    ret == Err(Errno(PROBE_ANSWER.cast_signed()))
+}
+
+#[cfg(test)]
+#[path = "filter/tests.rs"]
+mod tests;

@@ -1,0 +1,99 @@
+//! *What*: the few calls by which guard, signals and fork reach the engine and the group.
+//!
+//! *Invariants*: none of its own. *Locking*: the engine's. *Context*: any, with signals blocked.
+
+use core::sync::atomic::Ordering;
+
+use uzswap_core::counters::add;
+pub use uzswap_core::{Fault, Masked, Pin};
+use uzswap_core::{ForkGuard, StartError};
+
+use crate::init::{ENGINE, claim};
+
+/// Pins `[addr, addr + len)`, see [`uzswap_core::Engine::pin`].
+///
+/// # Errors
+/// The fault that could not be served.
+pub fn pin(m: &Masked, addr: usize, len: usize) -> Result<Pin, Fault> {
+    ENGINE.pin(m, addr, len)
+}
+
+/// Ends a pin.
+pub fn unpin(m: &Masked, pin: Pin) {
+    ENGINE.unpin(m, pin);
+}
+
+/// Brings a range in and keeps it in for good.
+pub fn hold(m: &Masked, addr: usize, len: usize) {
+    // What does not fit stays a fault away.
+    let _ = ENGINE.hold(m, addr, len);
+}
+
+/// Brings a range in.
+pub fn populate(m: &Masked, addr: usize, len: usize) {
+    let _ = ENGINE.populate(m, addr, len);
+}
+
+/// Bytes that one call may pin at once.
+pub fn pin_budget() -> usize {
+    ENGINE.pin_budget()
+}
+
+/// Serves a fault.
+pub fn fault(m: &Masked, addr: usize, write: bool) -> Fault {
+    ENGINE.fault(m, addr, write)
+}
+
+/// Ends the process: `needed` bytes more do not fit the limit.
+pub fn over_limit(needed: usize) -> ! {
+    ENGINE.end_over_limit(needed as u64)
+}
+
+/// The handler thread's loop.
+pub fn serve_faults(m: &Masked) {
+    ENGINE.serve_faults(m);
+}
+
+/// The background thread's loop.
+pub fn reclaim_in_background(m: &Masked) {
+    ENGINE.reclaim_in_background(m);
+}
+
+/// The engine's descriptor, or -1.
+pub fn uffd() -> i32 {
+    ENGINE.uffd()
+}
+
+/// Counts a guarded call.
+pub fn count() {
+    if let Some(process) = ENGINE.process() {
+        add(&process.counters.guarded_syscalls, 1);
+    }
+}
+
+/// The group's configuration of the background thread.
+pub fn wants_reclaimer() -> bool {
+    crate::init::group().is_some_and(|g| g.config.background.load(Ordering::Relaxed) != 0)
+}
+
+/// Stops the engine for a fork.
+pub fn fork_prepare(m: &Masked) -> ForkGuard {
+    ENGINE.fork_prepare(m)
+}
+
+/// Goes on in the parent.
+pub fn fork_parent(m: &Masked, guard: ForkGuard) {
+    ENGINE.fork_parent(m, guard);
+}
+
+/// Goes on in the child, with a slot of its own in the group.
+///
+/// # Errors
+/// The engine could not be carried over.
+pub fn fork_child(m: &Masked, guard: ForkGuard) -> Result<(), StartError> {
+    let Some(group) = crate::init::group() else {
+        ENGINE.fork_parent(m, guard);
+        return Ok(());
+    };
+    ENGINE.fork_child(m, guard, claim(group))
+}

@@ -1,0 +1,197 @@
+//! *What*: the foreign text of this process: what is executable at start and not ours.
+//!
+//! *Invariants*: ranges do not overlap, hold no instruction of ours or of the stub page, and do not
+//! cross a multiple of 4 GiB. Text below 4 GiB is left out: a program that is not position
+//! independent lies where other such programs lie, too.
+//! *Locking*: none. *Context*: init.
+
+use uzswap_core::{ARENA_BASE, ARENA_LEN};
+use uzswap_sys::file;
+
+use super::stub;
+
+/// Most ranges that are told apart; further ones are joined with the one before.
+pub const NR_RANGES: usize = 12;
+const LOW: usize = 1 << 32;
+
+/// The ranges (first and end address), and how many.
+#[must_use]
+pub fn foreign() -> ([(usize, usize); NR_RANGES], usize) {
+    let mut found = Ranges {
+        ranges: [(0, 0); NR_RANGES],
+        nr: 0,
+        joinable: false,
+    };
+    let flags = file::O_RDONLY | file::O_CLOEXEC;
+    let Ok(fd) = file::openat(file::AT_FDCWD, c"/proc/self/maps", flags, 0) else {
+        return (found.ranges, 0);
+    };
+    let mut chunk = [0u8; 4096];
+    let mut line = [0u8; 128];
+    let mut len = 0;
+    while let Ok(nr) = file::read(fd, &mut chunk) {
+        if nr == 0 {
+            break;
+        }
+        for byte in chunk.iter().take(nr) {
+            if *byte == b'\n' {
+                found.line(line.get(..len).unwrap_or_default());
+                len = 0;
+            } else if let Some(to) = line.get_mut(len) {
+                *to = *byte;
+                len += 1;
+            }
+        }
+    }
+    let _ = file::close(fd);
+    (found.ranges, found.nr)
+}
+
+struct Ranges {
+    ranges: [(usize, usize); NR_RANGES],
+    nr: usize,
+    /// Nothing of ours lies between the last range and what comes next.
+    joinable: bool,
+}
+
+impl Ranges {
+    /// Takes a line of /proc/self/maps; the file is in order of addresses.
+    fn line(&mut self, line: &[u8]) {
+        let Some((from, rest)) = hex(line) else {
+            return;
+        };
+        let Some((to, rest)) = rest.split_first().and_then(|(_, rest)| hex(rest)) else {
+            return;
+        };
+        let executable = rest.get(3) == Some(&b'x');
+        if !executable {
+            return;
+        }
+        let here = stub::window as *const () as usize;
+        let ours = (from..to).contains(&here) || (from..to).contains(&stub::STUB);
+        let arena = (ARENA_BASE..ARENA_BASE + ARENA_LEN).contains(&from);
+        let kernels = line.ends_with(b"[vdso]") || line.ends_with(b"[vsyscall]");
+        if ours || arena {
+            self.joinable = false;
+            return;
+        }
+        if from < LOW || kernels {
+            return;
+        }
+        self.add(from, to);
+    }
+
+    fn add(&mut self, from: usize, to: usize) {
+        let last = self.nr.checked_sub(1).and_then(|n| self.ranges.get_mut(n));
+        if let Some((first, end)) = last {
+            let near = from - *end < LOW && *first / LOW == (to - 1) / LOW;
+            if self.joinable && near {
+                *end = to;
+                return;
+            }
+        }
+        // A range over a multiple of 4 GiB is cut there.
+        let cut = (from / LOW + 1) * LOW;
+        if to > cut {
+            self.push(from, cut - 1);
+            self.push(cut, to);
+        } else {
+            self.push(from, to);
+        }
+    }
+
+    fn push(&mut self, from: usize, to: usize) {
+        if let Some(range) = self.ranges.get_mut(self.nr) {
+            *range = (from, to);
+            self.nr += 1;
+            self.joinable = true;
+        }
+    }
+}
+
+/// A hexadecimal number at the start of `text`, and what follows.
+fn hex(text: &[u8]) -> Option<(usize, &[u8])> {
+    let digits = text.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+    let (number, rest) = text.split_at(digits);
+    let number = core::str::from_utf8(number).ok()?;
+    Some((usize::from_str_radix(number, 16).ok()?, rest))
+}
+
+/// Whether the program is written in Go. Its runtime makes system calls of its own, blocks all
+/// signals by itself, and lies below 4 GiB, where filter B must not go: it cannot be managed.
+#[must_use]
+pub fn is_go() -> bool {
+    const AT_PHDR: usize = 3;
+    const AT_PHNUM: usize = 5;
+    let flags = file::O_RDONLY | file::O_CLOEXEC;
+    let Ok(fd) = file::openat(file::AT_FDCWD, c"/proc/self/auxv", flags, 0) else {
+        return false;
+    };
+    let mut vector = [0u8; 1024];
+    let len = file::read(fd, &mut vector).unwrap_or(0);
+    let _ = file::close(fd);
+    let (mut headers, mut nr) = (0, 0);
+    for entry in vector.get(..len).unwrap_or_default().chunks_exact(16) {
+        let word = |at: usize| {
+            let bytes = entry.get(at..at + 8).and_then(|b| b.try_into().ok());
+            bytes.map_or(0, usize::from_le_bytes)
+        };
+        match word(0) {
+            AT_PHDR => headers = word(8),
+            AT_PHNUM => nr = word(8),
+            _ => {}
+        }
+    }
+    // SAFETY: the kernel says where the program's headers are.
+    unsafe { has_go_note(headers as *const ProgramHeader, nr) }
+}
+
+/// `Elf64_Phdr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ProgramHeader {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    address: u64,
+    physical: u64,
+    file_len: u64,
+    len: u64,
+    align: u64,
+}
+
+/// Looks through the notes of a program for the mark of Go's linker.
+///
+/// # Safety
+/// `headers` are the `nr` program headers of a mapped program.
+unsafe fn has_go_note(headers: *const ProgramHeader, nr: usize) -> bool {
+    const PT_NOTE: u32 = 4;
+    const PT_PHDR: u32 = 6;
+    const NOTE_HEADER: usize = 12;
+    if headers.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's promise; segments of notes are mapped as their headers say.
+    unsafe {
+        let all = core::slice::from_raw_parts(headers, nr);
+        let Some(own) = all.iter().find(|h| h.kind == PT_PHDR) else {
+            return false;
+        };
+        let base = (headers as usize).wrapping_sub(uzswap_core::arena::narrow(own.address));
+        for notes in all.iter().filter(|h| h.kind == PT_NOTE) {
+            let mut at = base.wrapping_add(uzswap_core::arena::narrow(notes.address));
+            let end = at + uzswap_core::arena::narrow(notes.len);
+            while at + NOTE_HEADER < end {
+                let [name_len, len, _kind] = (at as *const [u32; 3]).read_unaligned();
+                let name = at + NOTE_HEADER;
+                if name_len == 4 && (name as *const [u8; 4]).read_unaligned() == *b"Go\0\0" {
+                    return true;
+                }
+                at = name
+                    + (name_len as usize).next_multiple_of(4)
+                    + (len as usize).next_multiple_of(4);
+            }
+        }
+    }
+    false
+}

@@ -1,0 +1,233 @@
+//! *What*: start of the library in a process: finds the group, claims a slot in it, starts the
+//! engine, installs handlers and guard.
+//!
+//! It runs once, at the earliest of the first allocation, the first mapping and the library's own
+//! constructor; ld.so allocates before any constructor runs. Without a group in the environment the
+//! library stays inert: every exported function does what it does natively.
+//!
+//! *Invariants*: uses raw system calls only, since libc may not be set up yet; never allocates.
+//! The engine is started before the handlers are installed, the handlers before the guard.
+//! *Locking*: none. A process has one thread when this runs.
+//! *Context*: init.
+
+use core::ffi::CStr;
+use core::fmt::Arguments;
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+use uzswap_core::group::{FAILURE_START, GROUP_ENV, GROUP_LEN, Group, MAGIC, Process};
+use uzswap_core::{Engine, Masked, StartError};
+use uzswap_sys::fmt::write_line;
+use uzswap_sys::syscall::call5;
+use uzswap_sys::{Errno, arch, file, mem, nr, thread};
+
+use crate::{guard, malloc};
+
+/// This process's engine. Zero-filled until it starts.
+pub static ENGINE: Engine = Engine::new();
+
+/// The group's mapping; null in a process that is not managed.
+static GROUP: AtomicPtr<Group> = AtomicPtr::new(core::ptr::null_mut());
+
+static STATE: AtomicU8 = AtomicU8::new(UNTRIED);
+const UNTRIED: u8 = 0;
+const DONE: u8 = 1;
+
+/// Whether this process is managed; starts it if nothing has yet.
+#[inline]
+pub fn managed() -> bool {
+    if STATE.load(Ordering::Relaxed) == UNTRIED {
+        start();
+    }
+    ENGINE.started()
+}
+
+#[cold]
+fn start() {
+    // A call that comes back here while the start is under way finds it tried: it is served by the
+    // engine as soon as that has started, and natively before.
+    if STATE.swap(DONE, Ordering::Relaxed) == DONE {
+        return;
+    }
+    malloc::set_up();
+    let mut path = [0_u8; 1024];
+    if !group_path(&mut path) {
+        return;
+    }
+    let Ok(path) = CStr::from_bytes_until_nul(&path) else {
+        return;
+    };
+    if guard::text::is_go() {
+        say(format_args!(
+            "uzswap: a Go program is not managed: it makes system calls behind the C library"
+        ));
+        return;
+    }
+    match open_group(path) {
+        Ok(group) => manage(group),
+        // The run that this program came from has ended; programs it left behind go on unmanaged.
+        Err(Errno::ENOENT) => {}
+        Err(errno) => {
+            say(format_args!(
+                "uzswap: this process is not managed: cannot open the group file {}: {errno}",
+                path.to_str().unwrap_or("?")
+            ));
+        }
+    }
+}
+
+fn manage(group: &'static Group) {
+    GROUP.store(core::ptr::from_ref(group).cast_mut(), Ordering::Release);
+    let process = claim(group);
+    let limit = group.config.ram.load(Ordering::Relaxed);
+    malloc::set_limit(limit);
+    Masked::block(|m| {
+        let mode = match ENGINE.start(m, group, process) {
+            Ok(mode) => mode,
+            Err(error) => refuse(group, limit, error),
+        };
+        if let Err(error) = guard::install(m, mode) {
+            refuse(group, limit, error);
+        }
+    });
+    guard::unblock();
+}
+
+/// The group that this process belongs to.
+pub fn group() -> Option<&'static Group> {
+    // SAFETY: null, or a mapping that is never unmapped.
+    unsafe { GROUP.load(Ordering::Acquire).as_ref() }
+}
+
+/// Ends a process that can be managed no longer.
+pub fn refuse_now(error: StartError) -> ! {
+    match group() {
+        Some(group) => refuse(group, group.config.ram.load(Ordering::Relaxed), error),
+        None => thread::exit_group(125),
+    }
+}
+
+/// Ends the process: it was to be managed and cannot be.
+fn refuse(group: &Group, limit: u64, error: StartError) -> ! {
+    let pid = thread::getpid().unsigned_abs();
+    let errno = error.errno.0.unsigned_abs();
+    group.fail(FAILURE_START, pid, errno, error.step as u32, 0, limit);
+    say(format_args!("uzswap: cannot start: {error}"));
+    thread::exit_group(125)
+}
+
+/// One line on standard error.
+pub fn say(line: Arguments<'_>) {
+    let _ = write_line(2, line);
+}
+
+/// A slot in `group` for this process, named and counted.
+pub fn claim(group: &'static Group) -> &'static Process {
+    let pid = thread::getpid();
+    // SAFETY: takes no argument.
+    let ppid = unsafe { uzswap_sys::syscall::call0(nr::GETPPID) }.unwrap_or(0);
+    let is_alive = |pid: u32| {
+        let pid = pid.cast_signed();
+        uzswap_sys::signal::tgkill(pid, pid, 0) != Err(Errno::ESRCH)
+    };
+    let ppid = u32::try_from(ppid).unwrap_or(0);
+    let process = group.claim(pid.unsigned_abs(), ppid, arch::rdtsc(), is_alive);
+    let mut comm = [0_u64; 2];
+    const PR_GET_NAME: usize = 16;
+    // SAFETY: the kernel writes 16 bytes.
+    let named = unsafe { call5(nr::PRCTL, PR_GET_NAME, comm.as_mut_ptr() as usize, 0, 0, 0) };
+    if named.is_ok() {
+        for (cell, word) in process.comm.iter().zip(comm) {
+            cell.store(word, Ordering::Relaxed);
+        }
+    }
+    process
+}
+
+/// Maps the group file for good.
+fn open_group(path: &CStr) -> Result<&'static Group, Errno> {
+    let fd = file::openat(file::AT_FDCWD, path, file::O_RDWR | file::O_CLOEXEC, 0)?;
+    let mapped = map_group(fd);
+    let _ = file::close(fd);
+    let addr = mapped?;
+    // SAFETY: a shared mapping of a whole `Group`, never unmapped; every field is an atomic.
+    let group = unsafe { &*(addr as *const Group) };
+    // Acquire: pairs with the creator's release; the configuration is complete.
+    if group.magic.load(Ordering::Acquire) == MAGIC {
+        Ok(group)
+    } else {
+        Err(Errno::EINVAL)
+    }
+}
+
+fn map_group(fd: i32) -> Result<usize, Errno> {
+    let stat = file::fstat(fd)?;
+    if usize::try_from(stat.st_size).unwrap_or(0) < GROUP_LEN {
+        return Err(Errno::EINVAL);
+    }
+    let prot = mem::PROT_READ | mem::PROT_WRITE;
+    // SAFETY: a fresh mapping where the kernel likes.
+    unsafe { mem::mmap(0, GROUP_LEN, prot, mem::MAP_SHARED, fd, 0) }
+}
+
+/// Writes the value of [`GROUP_ENV`] to `path`, zero-terminated; `false` if it is not set. Reads the
+/// environment that the process was started with from the kernel: libc's is not there yet.
+fn group_path(path: &mut [u8]) -> bool {
+    let open = file::openat(
+        file::AT_FDCWD,
+        c"/proc/self/environ",
+        file::O_RDONLY | file::O_CLOEXEC,
+        0,
+    );
+    let Ok(fd) = open else { return false };
+    let found = find_value(fd, GROUP_ENV.as_bytes(), path);
+    let _ = file::close(fd);
+    found
+}
+
+fn find_value(fd: i32, name: &[u8], value: &mut [u8]) -> bool {
+    let mut chunk = [0_u8; 4096];
+    // Bytes of `name` and its '=' matched so far in this entry; `None`: another variable.
+    let mut matched = Some(0_usize);
+    let mut len = 0;
+    loop {
+        let nr = match file::read(fd, &mut chunk) {
+            Ok(0) => return len > 0,
+            Ok(nr) => nr,
+            Err(Errno::EINTR) => continue,
+            Err(_) => return false,
+        };
+        for &byte in chunk.iter().take(nr) {
+            if byte == 0 {
+                if len > 0 {
+                    return true;
+                }
+                matched = Some(0);
+                continue;
+            }
+            matched = match matched {
+                Some(at) if at <= name.len() => {
+                    (byte == name.get(at).copied().unwrap_or(b'=')).then_some(at + 1)
+                }
+                Some(at) => {
+                    // The last byte stays zero: a longer value cannot be the path of our file.
+                    let room = value.len() - 1;
+                    if let Some(out) = value.get_mut(..room).and_then(|v| v.get_mut(len)) {
+                        *out = byte;
+                    }
+                    len += 1;
+                    Some(at)
+                }
+                None => None,
+            };
+        }
+    }
+}
+
+extern "C" fn constructor() {
+    managed();
+}
+
+/// Before other constructors: they may map memory by raw calls and expect handlers in place.
+#[used]
+#[unsafe(link_section = ".init_array.00001")]
+static CONSTRUCTOR: extern "C" fn() = constructor;

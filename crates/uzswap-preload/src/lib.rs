@@ -1,0 +1,25 @@
+//! The library that `uzswap run` preloads into unmodified programs: it gives them an allocator and an
+//! address space whose memory the engine manages, and makes their system calls, signals and forks
+//! work on it.
+//!
+//! Where to look: `init` (start in a process), `malloc` (allocator), `maps` (mmap and relatives),
+//! `guard` (system calls on evicted memory), `signals`, `threads`, `fork`, `fds`.
+#![no_std]
+
+mod fds;
+mod fork;
+mod guard;
+mod init;
+mod malloc;
+mod maps;
+mod signals;
+mod threads;
+
+pub use init::ENGINE;
+
+/// A bug of ours: one line, then the end. Unwinding through the program's frames is no choice.
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    init::say(format_args!("uzswap: internal error: {info}"));
+    uzswap_sys::thread::exit_group(127)
+}

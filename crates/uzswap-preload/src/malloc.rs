@@ -1,0 +1,366 @@
+//! *What*: the program's allocator: malloc and its relatives, on mimalloc, whose memory comes from
+//! our own `mmap` and so lies in the arena. What libc itself allocates (streams and their buffers,
+//! directory buffers, loader records) comes from the [`plain`] heap outside the arena: libc hands it
+//! to system calls all the time, and every one of them would have to be guarded.
+//!
+//! *Invariants*: an address tells which heap it belongs to. Nothing here runs in a handler of ours.
+//! *Locking*: mimalloc's own (none on its paths for threads); one lock per size class in [`plain`].
+//! *Context*: the program's, with whatever signal mask it has; also ld.so's, before libc is set up.
+
+mod callers;
+mod large;
+mod operators;
+mod options;
+mod plain;
+
+use core::arch::naked_asm;
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use libmimalloc_sys as mi;
+use uzswap_core::in_arena;
+use uzswap_sys::{Errno, PAGE_SIZE};
+
+use crate::fds::Next;
+use crate::init::{self, ENGINE};
+use crate::maps::set_errno;
+
+pub use plain::hold;
+
+/// Least size asked of mimalloc, bytes: smaller blocks of its are aligned to less than glibc's.
+const LEAST: usize = 16;
+
+unsafe extern "C" {
+    fn __libc_free(p: *mut c_void);
+    fn __libc_realloc(p: *mut c_void, size: usize) -> *mut c_void;
+}
+
+/// Whether `p` is from libc's own heap: a library that was loaded with `RTLD_DEEPBIND` finds libc's
+/// malloc before ours, and leaves to others to free what it got there.
+fn is_libcs(p: *mut c_void) -> bool {
+    // All that mimalloc has it was given after the engine started.
+    ENGINE.started() && !in_arena(p as usize)
+}
+
+/// Whether [`set_up`] has run.
+static READY: AtomicBool = AtomicBool::new(false);
+
+/// Prepares both heaps. Called once, by `init`, before anything is allocated.
+pub fn set_up() {
+    options::set();
+    plain::set_up();
+    callers::set_up();
+    READY.store(true, Ordering::Relaxed);
+}
+
+/// Bounds the plain heap once the limit is known: it is not part of what the limit counts.
+pub fn set_limit(ram: u64) {
+    plain::set_budget(usize::try_from(ram / 32).unwrap_or(usize::MAX));
+}
+
+#[inline]
+fn ready() {
+    if !READY.load(Ordering::Relaxed) {
+        init::managed();
+    }
+}
+
+/// `errno` as on failure of an allocation.
+fn checked(p: *mut c_void) -> *mut c_void {
+    if p.is_null() {
+        set_errno(Errno::ENOMEM);
+    }
+    p
+}
+
+#[inline]
+fn allocate(size: usize, caller: usize) -> *mut c_void {
+    ready();
+    if callers::is_libc(caller) {
+        let p = plain::allocate(size);
+        if !p.is_null() {
+            return p;
+        }
+    }
+    checked(managed(size))
+}
+
+/// A block in the arena, or null.
+#[inline]
+fn managed(size: usize) -> *mut c_void {
+    if size >= large::SMALLEST {
+        let p = large::allocate(size);
+        if !p.is_null() {
+            return p;
+        }
+    }
+    // SAFETY: any size will do.
+    unsafe { mi::mi_malloc(size.max(LEAST)) }
+}
+
+/// The rest of an exported allocation function: jumps to `$to` with the caller's address as one more
+/// argument, in the register `$register`.
+macro_rules! with_caller {
+    ($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*), $register:literal, $to:ident) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> *mut c_void {
+            naked_asm!(concat!("mov ", $register, ", [rsp]"), "jmp {to}", to = sym $to)
+        }
+    };
+}
+
+with_caller!(
+    /// `malloc(3)`.
+    malloc(size: usize), "rsi", malloc_for);
+with_caller!(
+    /// `calloc(3)`.
+    calloc(nr: usize, size: usize), "rdx", calloc_for);
+with_caller!(
+    /// `realloc(3)`.
+    realloc(p: *mut c_void, size: usize), "rdx", realloc_for);
+with_caller!(
+    /// `reallocarray(3)`.
+    reallocarray(p: *mut c_void, nr: usize, size: usize), "rcx", reallocarray_for);
+
+extern "C" fn malloc_for(size: usize, caller: usize) -> *mut c_void {
+    allocate(size, caller)
+}
+
+extern "C" fn calloc_for(nr: usize, size: usize, caller: usize) -> *mut c_void {
+    ready();
+    if callers::is_libc(caller)
+        && let Some(len) = nr.checked_mul(size)
+    {
+        let p = plain::allocate(len);
+        if !p.is_null() {
+            // SAFETY: at least `len` bytes, just allocated.
+            unsafe { p.cast::<u8>().write_bytes(0, len) };
+            return p;
+        }
+    }
+    if let Some(len) = nr.checked_mul(size) {
+        if len < LEAST {
+            // SAFETY: any size will do.
+            return checked(unsafe { mi::mi_zalloc(LEAST) });
+        }
+        if len >= large::SMALLEST {
+            let p = large::allocate(len);
+            if !p.is_null() {
+                return p;
+            }
+        }
+    }
+    // SAFETY: any sizes will do: an overflow is refused.
+    checked(unsafe { mi::mi_calloc(nr, size) })
+}
+
+unsafe extern "C" fn realloc_for(p: *mut c_void, size: usize, caller: usize) -> *mut c_void {
+    if p.is_null() {
+        return allocate(size, caller);
+    }
+    if size == 0 {
+        // SAFETY: the caller's.
+        unsafe { free(p) };
+        return core::ptr::null_mut();
+    }
+    // SAFETY: the caller's; which heap it is from, the address tells.
+    let room = unsafe {
+        match plain::usable(p) {
+            Some(room) if size <= room && size >= room / 2 => return p,
+            Some(room) => room,
+            None if large::owns(p) => {
+                if size >= large::SMALLEST {
+                    return checked(large::resize(p, size));
+                }
+                large::usable(p)
+            }
+            None if is_libcs(p) => return __libc_realloc(p, size),
+            None if size >= large::SMALLEST => mi::mi_usable_size(p),
+            None => return checked(mi::mi_realloc(p, size.max(LEAST))),
+        }
+    };
+    let new = allocate(size, caller);
+    if !new.is_null() {
+        // SAFETY: both blocks are live, distinct, and have that many bytes.
+        unsafe {
+            new.cast::<u8>()
+                .copy_from_nonoverlapping(p.cast(), room.min(size));
+            free(p);
+        }
+    }
+    new
+}
+
+unsafe extern "C" fn reallocarray_for(
+    p: *mut c_void,
+    nr: usize,
+    size: usize,
+    caller: usize,
+) -> *mut c_void {
+    match nr.checked_mul(size) {
+        // SAFETY: the caller's.
+        Some(len) => unsafe { realloc_for(p, len, caller) },
+        None => checked(core::ptr::null_mut()),
+    }
+}
+
+/// `free(3)`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(p: *mut c_void) {
+    // SAFETY: the caller's; which heap it is from, the address tells.
+    unsafe {
+        if plain::usable(p).is_some() {
+            plain::free(p);
+        } else if large::owns(p) {
+            large::free(p);
+        } else if !is_libcs(p) {
+            mi::mi_free(p);
+        } else if !p.is_null() {
+            __libc_free(p);
+        }
+    }
+}
+
+/// `cfree(3)`: the old name.
+///
+/// # Safety
+/// As `free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cfree(p: *mut c_void) {
+    // SAFETY: the caller's.
+    unsafe { free(p) }
+}
+
+/// `malloc_usable_size(3)`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(p: *mut c_void) -> usize {
+    match plain::usable(p) {
+        Some(room) => room,
+        // SAFETY: the caller's.
+        None if large::owns(p) => unsafe { large::usable(p) },
+        None if p.is_null() => 0,
+        None if is_libcs(p) => {
+            static LIBCS: Next = Next::new(c"malloc_usable_size");
+            type UsableSize = unsafe extern "C" fn(*mut c_void) -> usize;
+            // SAFETY: the symbol's type, the caller's block.
+            unsafe { core::mem::transmute::<*mut c_void, UsableSize>(LIBCS.get())(p) }
+        }
+        // SAFETY: the caller's.
+        None => unsafe { mi::mi_usable_size(p) },
+    }
+}
+
+fn aligned(size: usize, align: usize) -> *mut c_void {
+    ready();
+    // SAFETY: any size will do; the alignment is a power of two.
+    checked(unsafe { mi::mi_malloc_aligned(size, align) })
+}
+
+/// `memalign(3)`. Alignments that are no power of two are rounded up to one, as glibc does.
+#[unsafe(no_mangle)]
+pub extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    match align.checked_next_power_of_two() {
+        Some(align) => aligned(size, align),
+        None => {
+            set_errno(Errno::EINVAL);
+            core::ptr::null_mut()
+        }
+    }
+}
+
+/// `aligned_alloc(3)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
+    if !align.is_power_of_two() {
+        set_errno(Errno::EINVAL);
+        return core::ptr::null_mut();
+    }
+    aligned(size, align)
+}
+
+/// `posix_memalign(3)`: returns an error number and leaves `errno` alone.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: usize) -> c_int {
+    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
+        return Errno::EINVAL.0;
+    }
+    ready();
+    // SAFETY: any size will do; the alignment is a power of two.
+    let p = unsafe { mi::mi_malloc_aligned(size, align) };
+    if p.is_null() {
+        return Errno::ENOMEM.0;
+    }
+    // SAFETY: the caller's.
+    unsafe { out.write(p) };
+    0
+}
+
+/// `valloc(3)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn valloc(size: usize) -> *mut c_void {
+    aligned(size, PAGE_SIZE)
+}
+
+/// `pvalloc(3)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
+    match size.checked_next_multiple_of(PAGE_SIZE) {
+        Some(size) => aligned(size, PAGE_SIZE),
+        None => checked(core::ptr::null_mut()),
+    }
+}
+
+/// `malloc_trim(3)`: gives free memory back. Says 1: something may have been.
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
+    ready();
+    // SAFETY: collects the calling thread's heap.
+    unsafe { mi::mi_collect(true) };
+    1
+}
+
+/// `strdup(3)`: the copy is the program's data, though libc would allocate it.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strdup(s: *const c_char) -> *mut c_char {
+    ready();
+    // SAFETY: the caller's.
+    checked(unsafe { mi::mi_strdup(s) }.cast()).cast()
+}
+
+/// `strdup(3)`, as old headers spell it.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __strdup(s: *const c_char) -> *mut c_char {
+    // SAFETY: the caller's.
+    unsafe { strdup(s) }
+}
+
+/// `strndup(3)`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strndup(s: *const c_char, n: usize) -> *mut c_char {
+    ready();
+    // SAFETY: the caller's.
+    checked(unsafe { mi::mi_strndup(s, n) }.cast()).cast()
+}

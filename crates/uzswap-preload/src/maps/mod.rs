@@ -1,0 +1,43 @@
+//! *What*: the address space as the program sees it: mmap, munmap, mremap, madvise, mprotect, mlock,
+//! mincore and their relatives, over the arena and over what the kernel alone manages.
+//!
+//! Where to look: [`map`] (mmap, munmap), [`remap`], [`advise`], [`protect`] (mprotect, mlock,
+//! mincore), [`give`] (memory that the program wants the kernel to manage after all), [`span`]
+//! (splitting a range at the arena's edges), [`kept`] (counts of unmanaged memory), [`exports`] (the C functions).
+//!
+//! *Invariants*: arguments are judged as the kernel judges them, in the kernel's order, so that
+//! errors are what they would be without us. Program memory is never touched while signals are
+//! blocked: a fault there could not be served.
+//! *Locking*: the engine's. *Context*: the program's.
+
+mod advise;
+mod exports;
+mod give;
+mod kept;
+mod map;
+mod protect;
+mod remap;
+mod span;
+
+use uzswap_core::MapError;
+use uzswap_sys::Errno;
+
+unsafe extern "C" {
+    fn __errno_location() -> *mut i32;
+}
+
+/// Sets the program's `errno`.
+pub fn set_errno(errno: Errno) {
+    // SAFETY: the calling thread's own cell.
+    unsafe { __errno_location().write(errno.0) };
+}
+
+/// What the program is told when the engine refuses.
+fn errno_of(error: MapError) -> Errno {
+    match error {
+        MapError::NoSpace => Errno::ENOMEM,
+        MapError::Invalid => Errno::EINVAL,
+        MapError::NotMapped => Errno::EFAULT,
+        MapError::Kernel(errno) => errno,
+    }
+}

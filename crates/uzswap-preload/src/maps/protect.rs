@@ -1,0 +1,127 @@
+//! *What*: mprotect, mlock, mincore.
+//!
+//! *Invariants*: pages that cannot be read are not evicted, which the engine sees to; memory under a
+//! protection key is given away, because our handlers run without its rights.
+//! *Locking*: the engine's. *Context*: the program's.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use uzswap_core::region::Flags;
+use uzswap_core::{ARENA_BASE, Fault, Masked, PAGE_SIZE};
+use uzswap_sys::Errno;
+use uzswap_sys::mem::{self, PROT_EXEC, PROT_GROWSDOWN, PROT_GROWSUP, PROT_READ, PROT_WRITE};
+
+use super::span::Span;
+use crate::init::ENGINE;
+
+/// `mprotect(2)`.
+///
+/// # Errors
+/// As mprotect(2).
+pub fn mprotect(m: &Masked, addr: usize, len: usize, prot: i32) -> Result<(), Errno> {
+    // SAFETY: the program's call, for memory that the kernel manages.
+    let kernel = |addr, len| unsafe { mem::mprotect(addr, len, prot) };
+    let span = Span::new(addr, len).filter(|_| ENGINE.started());
+    let Some((span, part)) = span.and_then(|span| Some((span, span.inside()?))) else {
+        return kernel(addr, len);
+    };
+    if prot & (PROT_GROWSDOWN | PROT_GROWSUP) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut outside = span.outside();
+    if let Some(below) = outside.next().filter(|o| o.addr < part.addr) {
+        kernel(below.addr, below.len)?;
+    }
+    let bits = prot & (PROT_READ | PROT_WRITE | PROT_EXEC);
+    ENGINE.protect(m, part.addr, part.len, bits.unsigned_abs())?;
+    if part.end() < span.end() {
+        kernel(part.end(), span.end() - part.end())?;
+    }
+    Ok(())
+}
+
+/// Bytes held by [`mlock`].
+static LOCKED: AtomicUsize = AtomicUsize::new(0);
+
+/// `mlock(2)`: brings the range in. What fits the engine's pin budget stays in for good; more than
+/// that could not be kept within the limit, and is as safe from a swap device as the rest: there is
+/// none.
+///
+/// # Errors
+/// As mlock(2).
+pub fn mlock(m: &Masked, addr: usize, len: usize) -> Result<(), Errno> {
+    // mlock, unlike madvise, rounds the address down.
+    let start = addr & !(PAGE_SIZE - 1);
+    let span = Span::new(start, len.saturating_add(addr - start));
+    let Some(part) = span.and_then(Span::inside).filter(|_| ENGINE.started()) else {
+        return mem::mlock(addr, len);
+    };
+    for outside in span.into_iter().flat_map(Span::outside) {
+        mem::mlock(outside.addr, outside.len)?;
+    }
+    let mut at = part.addr;
+    while at < part.end() {
+        at = ENGINE.region(at).ok_or(Errno::ENOMEM)?.end;
+    }
+    let held = LOCKED.fetch_add(part.len, Ordering::Relaxed) + part.len;
+    let done = if held <= ENGINE.pin_budget() {
+        ENGINE.hold(m, part.addr, part.len)
+    } else {
+        LOCKED.fetch_sub(part.len, Ordering::Relaxed);
+        ENGINE.populate(m, part.addr, part.len)
+    };
+    done.map_err(|fault| match fault {
+        Fault::OverLimit { .. } => Errno::EAGAIN,
+        _ => Errno::ENOMEM,
+    })
+}
+
+/// `munlock(2)`: nothing to do for managed memory.
+///
+/// # Errors
+/// As munlock(2).
+pub fn munlock(_: &Masked, addr: usize, len: usize) -> Result<(), Errno> {
+    let start = addr & !(PAGE_SIZE - 1);
+    let span = Span::new(start, len.saturating_add(addr - start));
+    let Some(part) = span.and_then(Span::inside).filter(|_| ENGINE.started()) else {
+        return mem::munlock(addr, len);
+    };
+    for outside in span.into_iter().flat_map(Span::outside) {
+        mem::munlock(outside.addr, outside.len)?;
+    }
+    let mut at = part.addr;
+    while at < part.end() {
+        at = ENGINE.region(at).ok_or(Errno::ENOMEM)?.end;
+    }
+    Ok(())
+}
+
+/// Pages told about at once by [`mincore`].
+pub const CHUNK: usize = 1024;
+
+/// `mincore(2)` for at most [`CHUNK`] pages: 1 where a page holds data, be it evicted, since bringing
+/// it in costs no I/O.
+///
+/// # Errors
+/// As mincore(2).
+pub fn mincore(m: &Masked, addr: usize, mut out: &mut [u8]) -> Result<(), Errno> {
+    let mut at = addr;
+    while !out.is_empty() {
+        let (end, ours) = match ENGINE.region(at) {
+            Some(region) => (region.end, !region.flags.contains(Flags::FOREIGN)),
+            None if uzswap_core::in_arena(at) => return Err(Errno::ENOMEM),
+            None if at < ARENA_BASE => (ARENA_BASE, false),
+            None => (usize::MAX & !(PAGE_SIZE - 1), false),
+        };
+        let nr = ((end - at) / PAGE_SIZE).min(out.len());
+        let (part, rest) = out.split_at_mut_checked(nr).ok_or(Errno::ENOMEM)?;
+        if ours {
+            ENGINE.residency(m, at, part)?;
+        } else {
+            mem::mincore(at, nr * PAGE_SIZE, part)?;
+        }
+        at += nr * PAGE_SIZE;
+        out = rest;
+    }
+    Ok(())
+}

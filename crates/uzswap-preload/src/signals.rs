@@ -1,0 +1,314 @@
+//! *What*: the program's signals. SIGBUS and SIGSYS are ours; every handler of the program is known
+//! to the kernel only through an entry of ours, which brings it onto the stack and under the mask
+//! where the kernel would have started it ([`deliver`]).
+//!
+//! Why every handler: it makes the kernel write all signal frames to our own alternate stacks,
+//! never to memory that may be evicted (a coroutine's stack); it lets a call that is being issued
+//! for the program be taken back before the program's handler runs ([`crate::guard::frame`]); and
+//! the program may have as small an alternate stack as it likes.
+//!
+//! *Invariants*
+//! - In the kernel, SIGBUS and SIGSYS always have our actions. What the program sets for them is in
+//!   [`ACTIONS`] alone, and is honoured for signals that are not ours.
+//! - For other signals the kernel's action is what [`ACTIONS`] says, with [`entry::program`] in the
+//!   handler's place. A process that shares memory but not actions (a vfork child) changes the
+//!   kernel's only.
+//! - SIGBUS and SIGSYS are in no mask of the kernel's while a program's code runs: masks lose them
+//!   on the way in. What the program believes is in [`Record::blocked`]: it reads back what it set
+//!   with `sigprocmask`; a fault under a blocked SIGBUS ends the program as it natively does. Not
+//!   kept: sent (not raised) SIGBUS and SIGSYS are not held back, nor seen by `sigwaitinfo` or
+//!   `signalfd`; and a program started with exec begins with both unblocked and not ignored.
+//!
+//! *Locking*: [`ACTIONS`], held across the kernel's call that goes with a change, and across fork.
+//! *Context*: signal, init.
+
+pub mod deliver;
+pub mod entry;
+pub mod fault;
+
+use uzswap_core::lock::{Lock, LockGuard};
+use uzswap_sys::signal::{
+    NSIG, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_ONSTACK, SA_RESTART, SIG_BLOCK, SIG_DFL, SIG_IGN,
+    SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGKILL, SIGSTOP, SIGSYS, SS_AUTODISARM, SS_DISABLE,
+    SS_ONSTACK, SigAction, SigSet, SigStack, UContext,
+};
+use uzswap_sys::{Errno, thread};
+
+use crate::guard::frame::{fail, unblockable};
+use crate::guard::port::Masked;
+use crate::guard::{stub, user};
+use crate::threads::Record;
+
+/// The two signals that the program cannot block.
+const OURS: SigSet = SigSet::EMPTY.with(SIGBUS).with(SIGSYS);
+
+/// What the program set, for signals 0 to 64.
+pub struct Actions {
+    table: [SigAction; 65],
+    /// The process that the table describes.
+    pid: i32,
+}
+
+static ACTIONS: Lock<Actions> = Lock::new(Actions {
+    table: [SigAction::DEFAULT; 65],
+    pid: 0,
+});
+
+/// Locks the table across a fork.
+pub fn hold() -> LockGuard<'static, Actions> {
+    ACTIONS.lock()
+}
+
+/// In a forked child: the table is this process's now.
+pub fn after_fork(actions: &mut LockGuard<'static, Actions>) {
+    actions.pid = thread::getpid();
+}
+
+fn index(signal: i32) -> usize {
+    usize::try_from(signal).unwrap_or(0)
+}
+
+/// What the program set for `signal`.
+#[must_use]
+pub fn action(signal: i32) -> SigAction {
+    let actions = ACTIONS.lock();
+    actions
+        .table
+        .get(index(signal))
+        .copied()
+        .unwrap_or(SigAction::DEFAULT)
+}
+
+const fn is_handler(action: &SigAction) -> bool {
+    action.handler != SIG_DFL && action.handler != SIG_IGN
+}
+
+/// What the kernel is told where the program said `action`.
+fn kernels(action: &SigAction) -> SigAction {
+    if !is_handler(action) {
+        return *action;
+    }
+    let kept = SA_NOCLDSTOP | SA_NOCLDWAIT | SA_RESTART;
+    SigAction::new(
+        entry::program,
+        (action.flags & kept) | SA_ONSTACK,
+        SigSet::FULL,
+    )
+}
+
+/// Takes over the signals of the process: handlers that are there already become entries, SIGBUS
+/// and SIGSYS get ours.
+///
+/// # Errors
+/// Practically none.
+pub fn install(_: &Masked) -> Result<(), Errno> {
+    let mut actions = ACTIONS.lock();
+    actions.pid = thread::getpid();
+    for signal in 1..=NSIG {
+        if signal == SIGKILL || signal == SIGSTOP {
+            continue;
+        }
+        // SAFETY: only reads.
+        let Ok(found) = (unsafe { stub::sigaction(signal, None) }) else {
+            continue;
+        };
+        if let Some(kept) = actions.table.get_mut(index(signal)) {
+            *kept = found;
+        }
+        let new = match signal {
+            SIGBUS => SigAction::new(entry::sigbus, SA_ONSTACK, SigSet::FULL),
+            SIGSYS => SigAction::new(entry::sigsys, SA_ONSTACK, SigSet::FULL),
+            _ if is_handler(&found) => kernels(&found),
+            _ => continue,
+        };
+        // SAFETY: our entries are what handlers must be.
+        unsafe { stub::sigaction(signal, Some(&new)) }?;
+    }
+    Ok(())
+}
+
+/// Takes a one-shot action off (`SA_RESETHAND`), if it still is the one that was delivered.
+pub fn reset(signal: i32, delivered: &SigAction) {
+    let mut actions = ACTIONS.lock();
+    if let Some(kept) = actions.table.get_mut(index(signal))
+        && kept == delivered
+    {
+        kept.handler = SIG_DFL;
+        if signal != SIGBUS && signal != SIGSYS {
+            // SAFETY: the default action.
+            let _ = unsafe { stub::sigaction(signal, Some(&SigAction::DEFAULT)) };
+        }
+    }
+}
+
+/// `rt_sigaction` for the program.
+///
+/// # Safety
+/// `new` and `old` are the program's pointers; parts in the arena are pinned.
+pub unsafe fn sigaction(signal: i32, new: usize, old: usize, size: usize) -> isize {
+    if size != size_of::<SigSet>() || !(1..=NSIG).contains(&signal) {
+        return fail(Errno::EINVAL);
+    }
+    let mut wanted = None;
+    if new != 0 {
+        let mut action = SigAction::DEFAULT;
+        // SAFETY: plain numbers.
+        if let Err(errno) = unsafe { user::read(&raw mut action, new, 1) } {
+            return fail(errno);
+        }
+        if signal == SIGKILL || signal == SIGSTOP {
+            return fail(Errno::EINVAL);
+        }
+        wanted = Some(action);
+    }
+    let mut actions = ACTIONS.lock();
+    let shared = actions.pid != thread::getpid();
+    let Some(kept) = actions.table.get_mut(index(signal)) else {
+        return fail(Errno::EINVAL);
+    };
+    let ours = signal == SIGBUS || signal == SIGSYS;
+    let found = if ours {
+        Ok(*kept)
+    } else {
+        // The kernel's word decides between handler and none: a vfork child has actions of its own.
+        // SAFETY: only reads.
+        unsafe { stub::sigaction(signal, None) }.map(|k| {
+            if k.handler == entry::program as *const () as usize {
+                *kept
+            } else {
+                k
+            }
+        })
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(errno) => return fail(errno),
+    };
+    if let Some(action) = wanted {
+        if !ours {
+            // SAFETY: our entry stands for the program's handler.
+            if let Err(errno) = unsafe { stub::sigaction(signal, Some(&kernels(&action))) } {
+                return fail(errno);
+            }
+        }
+        if !shared {
+            *kept = action;
+        }
+    }
+    drop(actions);
+    if old != 0
+        && let Err(errno) = user::write(old, &found)
+    {
+        return fail(errno);
+    }
+    0
+}
+
+/// `rt_sigprocmask` for the program: changes the mask that returns with the frame.
+///
+/// # Safety
+/// As [`sigaction`]; `r` is the thread's record, `uc` its trapped context.
+pub unsafe fn sigprocmask(
+    r: Option<*mut Record>,
+    uc: *mut UContext,
+    how: i32,
+    set: usize,
+    old: usize,
+    size: usize,
+) -> isize {
+    if size != size_of::<SigSet>() {
+        return fail(Errno::EINVAL);
+    }
+    // SAFETY: the record and the context are this thread's.
+    unsafe {
+        let blocked = r.map_or(SigSet::EMPTY, |r| (*r).blocked);
+        let before = SigSet((*uc).uc_sigmask.0 | blocked.0);
+        if set != 0 {
+            let set: SigSet = match user::value(set) {
+                Ok(set) => set,
+                Err(errno) => return fail(errno),
+            };
+            let after = match how {
+                SIG_BLOCK => SigSet(before.0 | set.0),
+                SIG_UNBLOCK => SigSet(before.0 & !set.0),
+                SIG_SETMASK => set,
+                _ => return fail(Errno::EINVAL),
+            };
+            let after = after.without(SIGKILL).without(SIGSTOP);
+            (*uc).uc_sigmask = unblockable(after);
+            if let Some(r) = r {
+                (*r).blocked = SigSet(after.0 & OURS.0);
+            }
+        }
+        if old != 0
+            && let Err(errno) = user::write(old, &before)
+        {
+            return fail(errno);
+        }
+    }
+    0
+}
+
+/// Whether the program believes `signal`, one of ours, blocked.
+///
+/// # Safety
+/// `r` is the calling thread's record.
+#[must_use]
+pub unsafe fn believes_blocked(r: Option<*mut Record>, signal: i32) -> bool {
+    // SAFETY: the caller's promise.
+    r.is_some_and(|r| unsafe { (*r).blocked.contains(signal) })
+}
+
+/// Smallest alternate stack that the program may set.
+const MINSIGSTKSZ: usize = 2048;
+
+/// Whether `sp` is on the stack.
+#[must_use]
+pub const fn is_on(stack: &SigStack, sp: usize) -> bool {
+    stack.size > 0 && sp > stack.sp && sp - stack.sp <= stack.size
+}
+
+/// `sigaltstack` for the program: kept in the record. The kernel goes on using ours.
+///
+/// # Safety
+/// As [`sigaction`]; `r` is the thread's record.
+pub unsafe fn sigaltstack(r: *mut Record, uc: *mut UContext, new: usize, old: usize) -> isize {
+    // SAFETY: the record and the context are this thread's.
+    unsafe {
+        let now = (*r).altstack;
+        let sp = usize::try_from((*uc).uc_mcontext.rsp).unwrap_or(0);
+        let on = is_on(&now, sp);
+        if new != 0 {
+            let mut set = SigStack::DISABLED;
+            if let Err(errno) = user::read(&raw mut set, new, 1) {
+                return fail(errno);
+            }
+            if on {
+                return fail(Errno::EPERM);
+            }
+            match set.flags & !SS_AUTODISARM {
+                SS_DISABLE => set = SigStack::DISABLED,
+                0 | SS_ONSTACK => {
+                    if set.size < MINSIGSTKSZ {
+                        return fail(Errno::ENOMEM);
+                    }
+                }
+                _ => return fail(Errno::EINVAL),
+            }
+            (*r).altstack = set;
+        }
+        if old != 0 {
+            let mut told = now;
+            told.flags &= SS_AUTODISARM;
+            if now.size == 0 {
+                told.flags |= SS_DISABLE;
+            } else if on {
+                told.flags |= SS_ONSTACK;
+            }
+            if let Err(errno) = user::write(old, &told) {
+                return fail(errno);
+            }
+        }
+    }
+    0
+}

@@ -1,0 +1,111 @@
+//! *What*: where the kernel enters our handlers: the switch to a slot stack, and the return.
+//!
+//! *Invariants*: a handler's body runs on a slot stack if there is one to be had, with all signals
+//! blocked. It ends by `rt_sigreturn` from the context that the body returns, never by `ret`: no
+//! frame of ours outlives it, and the step into a program's handler (registers, stack and mask) is
+//! a single system call.
+//! *Locking*: none. *Context*: signal.
+
+use core::arch::naked_asm;
+use uzswap_sys::nr;
+use uzswap_sys::signal::{SigInfo, UContext};
+
+use crate::guard::stub::HOUSE;
+use crate::threads::{SLOTS, SLOTS_LEN, enter};
+
+/// Bytes that an entry leaves free for a context to return to.
+const SCRATCH: usize = 512;
+const _: () = assert!(size_of::<UContext>() <= SCRATCH);
+
+macro_rules! entry {
+    ($(#[$doc:meta])* $name:ident => $body:path) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// For the kernel to call, with all signals blocked.
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name(signal: i32, info: *mut SigInfo, uc: *mut UContext) {
+            naked_asm!(
+                "mov r12d, edi",
+                "mov r13, rsi",
+                "mov r14, rdx",
+                // Frame pointer 0 ends back traces.
+                "xor ebp, ebp",
+                "and rsp, -16",
+                "movabs rcx, {slots}",
+                "mov rax, rsp",
+                "sub rax, rcx",
+                "movabs rcx, {slots_len}",
+                "cmp rax, rcx",
+                "jb 2f",
+                "mov rdi, rdx",
+                "call {enter}",
+                "test rax, rax",
+                "cmovnz rsp, rax",
+                "2:",
+                "sub rsp, {scratch}",
+                "mov edi, r12d",
+                "mov rsi, r13",
+                "mov rdx, r14",
+                "mov rcx, rsp",
+                "call {body}",
+                "mov rsp, rax",
+                "mov eax, {sigreturn}",
+                "movabs rcx, {house}",
+                "jmp rcx",
+                slots = const SLOTS,
+                slots_len = const SLOTS_LEN,
+                enter = sym enter,
+                scratch = const SCRATCH,
+                body = sym $body,
+                sigreturn = const nr::RT_SIGRETURN,
+                house = const HOUSE,
+            )
+        }
+    };
+}
+
+entry! {
+    /// SIGBUS.
+    sigbus => super::fault::on_sigbus
+}
+entry! {
+    /// SIGSYS.
+    sigsys => crate::guard::on_sigsys
+}
+entry! {
+    /// Every signal for which the program has a handler.
+    program => super::deliver::on_program
+}
+
+/// Returns from a program's handler whose frame lies in the arena: brings the frame in, then asks
+/// the kernel to read it.
+///
+/// # Safety
+/// For a handler to return to.
+#[unsafe(naked)]
+pub unsafe extern "C" fn restorer() {
+    naked_asm!(
+        // The frame is a few KiB above: touch every page of it.
+        "mov al, [rsp]",
+        "mov al, [rsp + 431]",
+        "mov rcx, [rsp + 224]",
+        "test rcx, rcx",
+        "jz 2f",
+        "mov al, [rcx]",
+        "mov edx, [rcx + 464]",
+        "cmp edx, 0x46505853",
+        "jne 2f",
+        "mov edx, [rcx + 468]",
+        "mov al, [rcx + rdx - 1]",
+        "cmp edx, 4096",
+        "jb 2f",
+        "mov al, [rcx + 4096]",
+        "mov al, [rcx + rdx - 4096]",
+        "2:",
+        "mov eax, {sigreturn}",
+        "syscall",
+        "ud2",
+        sigreturn = const nr::RT_SIGRETURN,
+    )
+}

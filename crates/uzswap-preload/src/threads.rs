@@ -1,0 +1,578 @@
+//! *What*: one *slot* a thread: the alternate stack that our handlers run on, and the record of
+//! what the guard keeps for the thread. All slots lie in one fixed range, so a handler finds its
+//! thread's record from the stack pointer alone: no thread-local storage.
+//!
+//! *Invariants*
+//! - [`TIDS`]`[n]` is 0 (free), [`CLAIMED`] (a thread is being created), or the id of slot `n`'s
+//!   thread. Only that thread, or a thread that found it dead, touches the slot.
+//! - The kernel's alternate stack of a thread is always its slot's stack. What the program sets
+//!   with `sigaltstack` is kept in the record, and the program's handlers run there
+//!   ([`crate::signals::deliver`]).
+//! - A thread that the C library did not start (raw clone) gets its slot at its first signal.
+//! - Slots are never in the arena, and never unmapped: a dead thread's slot is used again.
+//!
+//! *Locking*: slots are claimed by compare-and-swap on [`TIDS`]; the record needs no lock.
+//! *Context*: signal, init, and the start of every thread.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use uzswap_sys::mem::{
+    IoVec, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ,
+    PROT_WRITE, UIO_MAXIOV, mmap, mprotect,
+};
+use uzswap_sys::signal::{SigInfo, SigSet, SigStack, UContext, tgkill};
+use uzswap_sys::{Errno, PAGE_SIZE, thread};
+
+use crate::guard::frame::Frame;
+use crate::guard::port::{Masked, Pin};
+use crate::guard::stub;
+use uzswap_core::masked::Job;
+
+/// Where the slots begin.
+pub const SLOTS: usize = 0x0ffe_0000_0000;
+/// Bytes of a slot: a guard page, the stack, the record.
+pub const SLOT_LEN: usize = 256 << 10;
+/// Threads that can have a slot at once.
+pub const NR_SLOTS: usize = 1 << 14;
+/// Bytes of all slots.
+pub const SLOTS_LEN: usize = SLOT_LEN * NR_SLOTS;
+/// Bytes at a slot's top that hold the record.
+const RECORD_LEN: usize = 96 << 10;
+/// Pins that one call can hold.
+pub const NR_PINS: usize = 2048;
+
+const _: () = assert!(SLOTS + SLOTS_LEN <= stub::STUB, "the stub page is above");
+const _: () = assert!(size_of::<Record>() <= RECORD_LEN);
+
+/// A slot whose thread is being created.
+const CLAIMED: u32 = u32::MAX;
+
+static TIDS: [AtomicU32; NR_SLOTS] = [const { AtomicU32::new(0) }; NR_SLOTS];
+/// Slots below this number have been used.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// What the guard keeps for a thread. Zeroed memory is a fresh record but for `altstack`.
+#[repr(C)]
+pub struct Record {
+    /// The call being issued for the thread, if any.
+    pub frame: Frame,
+    /// The alternate stack that the program set.
+    pub altstack: SigStack,
+    /// SIGBUS and SIGSYS, as far as the program believes them blocked.
+    pub blocked: SigSet,
+    /// A mask passed to the kernel in place of the program's.
+    pub mask: SigSet,
+    /// `pselect6`'s last argument, rebuilt: pointer and length of a mask.
+    pub mask_argument: [usize; 2],
+    /// A message header passed to the kernel in place of the program's.
+    pub header: crate::guard::vector::MsgHdr,
+    /// Where the program has the header that `header` stands for.
+    pub user_header: usize,
+    /// Memory of an `execve` being tried: address and length, 0 when none.
+    pub exec: [usize; 2],
+    /// What [`begin`] calls on a new thread, and with what.
+    start: [usize; 2],
+    /// Pins of the call, the first `frame.nr_pins` of them.
+    pub pins: [MaybeUninit<Pin>; NR_PINS],
+    /// Vectors passed to the kernel in place of the program's.
+    pub iov: [IoVec; UIO_MAXIOV],
+    /// The program's vectors.
+    pub user_iov: [IoVec; UIO_MAXIOV],
+}
+
+/// Slot number `n`'s lowest address.
+const fn slot(n: usize) -> usize {
+    SLOTS + n * SLOT_LEN
+}
+
+/// The record of the slot that `n` numbers.
+const fn record(n: usize) -> *mut Record {
+    (slot(n) + SLOT_LEN - RECORD_LEN) as *mut Record
+}
+
+/// The record of the thread whose slot stack holds `sp`.
+#[must_use]
+pub fn at(sp: usize) -> Option<*mut Record> {
+    let offset = sp.wrapping_sub(SLOTS);
+    (offset < SLOTS_LEN).then(|| record(offset / SLOT_LEN))
+}
+
+/// Reserves the range of the slots.
+///
+/// # Errors
+/// `EEXIST`: something else lies there. Others as mmap(2).
+pub fn map() -> Result<(), Errno> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    // SAFETY: NOREPLACE takes nothing away from anybody.
+    let at = unsafe { mmap(SLOTS, SLOTS_LEN, PROT_NONE, flags, -1, 0) }?;
+    if at == SLOTS {
+        Ok(())
+    } else {
+        Err(Errno::EEXIST)
+    }
+}
+
+/// Claims a slot, under [`CLAIMED`]: it becomes a thread's once it is [prepared](prepare), so that a
+/// fork in between leaves the child no record that is not mapped.
+fn claim() -> Option<usize> {
+    let used = USED.load(Ordering::Relaxed);
+    if let Some(n) = claim_below(used) {
+        return Some(n);
+    }
+    // All in use, as far as is known: look for the dead at every doubling.
+    if used >= 16 && (used.is_power_of_two() || used == NR_SLOTS) {
+        reap(used);
+        if let Some(n) = claim_below(used) {
+            return Some(n);
+        }
+    }
+    loop {
+        let n = USED
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+                (n < NR_SLOTS).then_some(n + 1)
+            })
+            .ok()?;
+        // Another claimer may have seen the number raised and been quicker.
+        if take(n) {
+            return Some(n);
+        }
+    }
+}
+
+fn claim_below(used: usize) -> Option<usize> {
+    (0..used).find(|&n| take(n))
+}
+
+/// Claims and prepares a slot for thread `tid`.
+fn claim_for(m: &Masked, tid: u32) -> Option<usize> {
+    // A dead thread's id may have come round again: its slot is this thread's.
+    let used = USED.load(Ordering::Relaxed);
+    let n = match (0..used).find(|&n| tid_of(n) == Some(tid)) {
+        Some(n) => n,
+        None => claim()?,
+    };
+    let usable = prepare(m, n);
+    let owner = if usable { tid } else { 0 };
+    TIDS.get(n).inspect(|t| t.store(owner, Ordering::Release));
+    usable.then_some(n)
+}
+
+fn tid_of(n: usize) -> Option<u32> {
+    TIDS.get(n).map(|t| t.load(Ordering::Relaxed))
+}
+
+fn take(n: usize) -> bool {
+    TIDS.get(n).is_some_and(|t| {
+        t.load(Ordering::Relaxed) == 0
+            && t.compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    })
+}
+
+/// Frees the slots of threads that are gone.
+fn reap(used: usize) {
+    let pid = thread::getpid();
+    for t in TIDS.iter().take(used) {
+        let tid = t.load(Ordering::Relaxed);
+        if tid != 0
+            && tid != CLAIMED
+            && let Ok(id) = i32::try_from(tid)
+            && tgkill(pid, id, 0) == Err(Errno::ESRCH)
+        {
+            let _ = t.compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Makes slot `n` usable, with a fresh record.
+fn prepare(m: &Masked, n: usize) -> bool {
+    let usable = slot(n) + PAGE_SIZE;
+    // SAFETY: a slot of ours; the lowest page stays a guard.
+    if unsafe { mprotect(usable, SLOT_LEN - PAGE_SIZE, PROT_READ | PROT_WRITE) }.is_err() {
+        return false;
+    }
+    let r = record(n);
+    // SAFETY: the slot is claimed, so this thread alone touches the record.
+    unsafe {
+        Frame::close(m, r);
+        (*r).altstack = SigStack::DISABLED;
+        (*r).blocked = SigSet::EMPTY;
+        (*r).exec = [0, 0];
+        (*r).start = [0, 0];
+    }
+    true
+}
+
+/// The alternate stack of slot `n`, for the kernel.
+const fn stack_of(n: usize) -> SigStack {
+    let low = slot(n) + PAGE_SIZE;
+    SigStack::new(low, SLOT_LEN - RECORD_LEN - PAGE_SIZE, 0)
+}
+
+/// Gives the calling thread a slot and makes the kernel use it. What alternate stack the thread had
+/// becomes the program's.
+pub fn attach(m: &Masked) -> Option<*mut Record> {
+    let tid = u32::try_from(thread::gettid()).ok()?;
+    let n = claim_for(m, tid)?;
+    let r = record(n);
+    // SAFETY: the stack lies in the slot, which lives as long as the thread; the record is ours.
+    unsafe {
+        if let Ok(old) = stub::sigaltstack(&stack_of(n)) {
+            (*r).altstack = old;
+        }
+    }
+    Some(r)
+}
+
+/// Called by the entries when a handler found itself on a stack that is no slot: gives the thread
+/// one and returns where its stack is free from, or 0 when there is none to be had.
+///
+/// # Safety
+/// In a handler with all signals blocked; `uc` is its frame.
+pub unsafe extern "C" fn enter(uc: *mut UContext) -> usize {
+    // SAFETY: the handlers' masks are full.
+    let m = unsafe { Masked::assume() };
+    let Ok(tid) = u32::try_from(thread::gettid()) else {
+        return 0;
+    };
+    // SAFETY: the kernel's frame.
+    let interrupted = uzswap_core::arena::narrow(unsafe { (*uc).uc_mcontext.rsp });
+    let used = USED.load(Ordering::Relaxed);
+    let known = (0..used).find(|&n| tid_of(n) == Some(tid));
+    let n = match known {
+        // The slot is in use below the interrupted stack pointer: the program set a real alternate
+        // stack behind our back, and the kernel switched to it from ours.
+        Some(n) if interrupted.wrapping_sub(slot(n)) < SLOT_LEN => {
+            return (interrupted - 256) & !15;
+        }
+        Some(n) => n,
+        None => {
+            let Some(n) = claim_for(&m, tid) else {
+                return 0;
+            };
+            n
+        }
+    };
+    // SAFETY: the frame is the kernel's and the record this thread's. `rt_sigreturn` sets the
+    // alternate stack that the frame names.
+    unsafe {
+        let kernels = (*uc).uc_stack;
+        if kernels.sp != stack_of(n).sp {
+            (*record(n)).altstack = kernels;
+        }
+        (*uc).uc_stack = stack_of(n);
+    }
+    slot(n) + SLOT_LEN - RECORD_LEN
+}
+
+/// In a forked child: this thread is the only one, under a new id. Pins were not inherited.
+///
+/// # Safety
+/// In the child, on the forking thread's slot stack.
+pub unsafe fn after_fork(own: *mut Record) {
+    let used = USED.load(Ordering::Relaxed);
+    let tid = u32::try_from(thread::gettid()).unwrap_or(CLAIMED);
+    for (n, t) in TIDS.iter().enumerate().take(used) {
+        // A slot that was being created may not be mapped yet, and holds nothing.
+        if !matches!(t.load(Ordering::Relaxed), 0 | CLAIMED) {
+            // SAFETY: this thread's record, or that of a thread that is not in this process.
+            unsafe { Frame::forget(record(n)) };
+        }
+        t.store(if record(n) == own { tid } else { 0 }, Ordering::Relaxed);
+    }
+}
+
+/// Frees memory that a failed or finished `execve` of this thread's vfork child left behind.
+///
+/// # Safety
+/// `r` is the calling thread's record.
+pub unsafe fn drop_exec(r: *mut Record) {
+    // SAFETY: the record is ours; the memory was mapped for the purpose.
+    unsafe {
+        let [addr, len] = (*r).exec;
+        if len > 0 {
+            (*r).exec = [0, 0];
+            let _ = uzswap_sys::mem::munmap(addr, len);
+        }
+    }
+}
+
+// New threads -------------------------------------------------------------------------------------
+
+/// Start routine and argument, as two registers.
+#[repr(C)]
+struct Start {
+    routine: usize,
+    argument: usize,
+}
+
+/// First code on a thread that `pthread_create` or `thrd_create` started: takes its slot, then
+/// becomes the program's routine, so that no frame of ours is below it. It works on the slot's
+/// stack, since the thread's own may lie in the arena.
+#[unsafe(naked)]
+unsafe extern "C" fn thread_start(slot: *mut c_void) -> *mut c_void {
+    core::arch::naked_asm!(
+        "push rbx",
+        "mov rbx, rsp",
+        // The record is at the end of the stack.
+        "mov rsp, rdi",
+        "mov rsi, rbx",
+        "call {begin}",
+        "mov rsp, rbx",
+        "pop rbx",
+        "mov rdi, rdx",
+        "jmp rax",
+        begin = sym begin,
+    )
+}
+
+unsafe extern "C" fn begin(r: *mut Record, sp: usize) -> Start {
+    let old = stub::block_all();
+    // SAFETY: blocked just now.
+    let m = unsafe { Masked::assume() };
+    // SAFETY: the creator claimed the slot for this thread and will not touch it again.
+    let start = unsafe {
+        let n = (r as usize - SLOTS) / SLOT_LEN;
+        let tid = u32::try_from(thread::gettid()).unwrap_or(CLAIMED);
+        // The same id in another slot is a dead thread's.
+        for t in TIDS.iter().take(USED.load(Ordering::Relaxed)) {
+            let _ = t.compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        TIDS.get(n).inspect(|t| t.store(tid, Ordering::Release));
+        hold_stack(&m, sp);
+        crate::guard::tls::set_record(r);
+        Start {
+            routine: (*r).start[0],
+            argument: (*r).start[1],
+        }
+    };
+    // SAFETY: the slot lives as long as the thread. The kernel looks at what stack is in use only
+    // when one is set already.
+    unsafe {
+        let _ = stub::sigaltstack(&stack_of((r as usize - SLOTS) / SLOT_LEN));
+    }
+    stub::set_mask(old);
+    start
+}
+
+/// A stack in the arena holds what the kernel reads and writes by itself (thread descriptor, rseq,
+/// robust list) at its top, above the frames that exist so far.
+fn hold_stack(m: &Masked, sp: usize) {
+    const TOP: usize = 64 << 10;
+    if uzswap_core::in_arena(sp) {
+        crate::guard::port::hold(m, sp & !(PAGE_SIZE - 1), TOP);
+    }
+}
+
+type PthreadCreate =
+    unsafe extern "C" fn(*mut c_void, *const c_void, *mut c_void, *mut c_void) -> i32;
+type ThrdCreate = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> i32;
+
+static PTHREAD_CREATE: crate::fds::Next = crate::fds::Next::new(c"pthread_create");
+static THRD_CREATE: crate::fds::Next = crate::fds::Next::new(c"thrd_create");
+
+/// Claims a slot for a thread about to be created.
+fn claim_for_new(routine: *mut c_void, argument: *mut c_void) -> Option<*mut Record> {
+    if !crate::guard::enabled() {
+        return None;
+    }
+    let n = Masked::block(|m| {
+        let n = claim()?;
+        if prepare(m, n) {
+            return Some(n);
+        }
+        TIDS.get(n).inspect(|t| t.store(0, Ordering::Release));
+        None
+    })?;
+    let r = record(n);
+    // SAFETY: claimed and not handed over yet.
+    unsafe { (*r).start = [routine as usize, argument as usize] };
+    Some(r)
+}
+
+fn release(r: *mut Record) {
+    let n = (r as usize - SLOTS) / SLOT_LEN;
+    TIDS.get(n).inspect(|t| t.store(0, Ordering::Release));
+}
+
+/// `pthread_create(3)`: the new thread gets its slot before it runs the program's code.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    id: *mut c_void,
+    attr: *const c_void,
+    routine: *mut c_void,
+    argument: *mut c_void,
+) -> i32 {
+    // SAFETY: the symbol's type.
+    let real: PthreadCreate = unsafe { core::mem::transmute(PTHREAD_CREATE.get()) };
+    // SAFETY: as the caller's; the start routine takes one pointer and returns one.
+    unsafe {
+        let Some(r) = claim_for_new(routine, argument) else {
+            return real(id, attr, routine, argument);
+        };
+        let ret = real(id, attr, thread_start as *mut c_void, r.cast());
+        if ret != 0 {
+            release(r);
+        }
+        ret
+    }
+}
+
+/// `thrd_create(3)`: as [`pthread_create`]. A routine that returns `int` returns it in the same
+/// register.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thrd_create(
+    id: *mut c_void,
+    routine: *mut c_void,
+    argument: *mut c_void,
+) -> i32 {
+    // SAFETY: the symbol's type.
+    let real: ThrdCreate = unsafe { core::mem::transmute(THRD_CREATE.get()) };
+    // SAFETY: as the caller's.
+    unsafe {
+        let Some(r) = claim_for_new(routine, argument) else {
+            return real(id, routine, argument);
+        };
+        let ret = real(id, thread_start as *mut c_void, r.cast());
+        if ret != 0 {
+            release(r);
+        }
+        ret
+    }
+}
+
+// Leaving a stack in the arena --------------------------------------------------------------------
+
+/// Bytes of the caller's frames that are kept in while a job of theirs runs.
+const CALLER_FRAMES: usize = 32 << 10;
+
+/// [`uzswap_core::masked::Leave`] of this library: onto the thread's slot stack, which nothing uses
+/// while the program's own code runs.
+///
+/// # Safety
+/// In the program's context, on a stack in the arena.
+pub unsafe fn leave(job: Job, argument: *mut c_void) {
+    // The one call that may be trapped here; all else is registers until the stack is left.
+    let tid = u32::try_from(thread::gettid()).unwrap_or(CLAIMED);
+    let used = USED.load(Ordering::Relaxed);
+    let Some(n) = (0..used).find(|&n| tid_of(n) == Some(tid)) else {
+        // A thread of a raw clone that no signal has found yet: nothing better can be done.
+        // SAFETY: as the caller's.
+        return unsafe { on_slot(job as *const c_void, argument, 0) };
+    };
+    // SAFETY: the slot is this thread's, and free.
+    unsafe { switch(job as *const c_void, argument, record(n) as usize) }
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn switch(job: *const c_void, argument: *mut c_void, stack: usize) {
+    core::arch::naked_asm!(
+        "push rbx",
+        "mov rbx, rsp",
+        "mov rsp, rdx",
+        "mov rdx, rbx",
+        "call {on_slot}",
+        "mov rsp, rbx",
+        "pop rbx",
+        "ret",
+        on_slot = sym on_slot,
+    )
+}
+
+unsafe extern "C" fn on_slot(job: *const c_void, argument: *mut c_void, sp: usize) {
+    // SAFETY: it was one in `leave`.
+    let job: Job = unsafe { core::mem::transmute(job) };
+    let old = stub::block_all();
+    // SAFETY: blocked just now, on a slot stack.
+    let m = unsafe { Masked::assume() };
+    let frames = crate::guard::frame::in_arena(sp & !(PAGE_SIZE - 1), CALLER_FRAMES);
+    let pin = frames.and_then(|(at, len)| crate::guard::port::pin(&m, at, len).ok());
+    // SAFETY: the job's own promise.
+    unsafe { job(argument, &m) };
+    if let Some(pin) = pin {
+        crate::guard::port::unpin(&m, pin);
+    }
+    stub::set_mask(old);
+}
+
+// Threads of the engine ---------------------------------------------------------------------------
+
+const WORKER_STACK: usize = 64 << 10;
+
+/// A thread of the engine's own, and its stack.
+#[repr(C, align(4096))]
+struct Worker {
+    stack: UnsafeCell<[u8; WORKER_STACK]>,
+    alive: AtomicU32,
+}
+
+// SAFETY: the stack belongs to the one thread that runs on it.
+unsafe impl Sync for Worker {}
+
+impl Worker {
+    const fn new() -> Self {
+        Worker {
+            stack: UnsafeCell::new([0; WORKER_STACK]),
+            alive: AtomicU32::new(0),
+        }
+    }
+
+    fn start(&'static self, entry: extern "C" fn(*mut c_void)) -> Result<(), Errno> {
+        self.alive.store(0, Ordering::Relaxed);
+        let top = self.stack.get() as usize + WORKER_STACK;
+        // SAFETY: one such thread a process (fork leaves none behind), on a stack of its own; it
+        // runs the engine only, which uses no thread-local storage.
+        unsafe { thread::spawn_raw(top, entry, core::ptr::null_mut(), &self.alive) }.map(|_| ())
+    }
+}
+
+static SERVER: Worker = Worker::new();
+static RECLAIMER: Worker = Worker::new();
+
+extern "C" fn serve(_: *mut c_void) {
+    // SAFETY: started with all signals blocked.
+    let m = unsafe { Masked::assume() };
+    crate::guard::port::serve_faults(&m);
+}
+
+extern "C" fn reclaim(_: *mut c_void) {
+    // SAFETY: started with all signals blocked.
+    let m = unsafe { Masked::assume() };
+    crate::guard::port::reclaim_in_background(&m);
+}
+
+/// Starts the engine's threads, as its mode and the group's configuration ask for: at start and in
+/// fork children. They inherit the full mask.
+///
+/// # Errors
+/// As clone(2).
+pub fn start_workers(_: &Masked, server: bool, reclaimer: bool) -> Result<(), Errno> {
+    if server {
+        SERVER.start(serve)?;
+    }
+    if reclaimer {
+        RECLAIMER.start(reclaim)?;
+    }
+    Ok(())
+}
+
+/// The alternate stack of the calling handler's thread, as the kernel has it.
+#[must_use]
+pub fn kernel_stack(r: *mut Record) -> SigStack {
+    stack_of((r as usize - SLOTS) / SLOT_LEN)
+}
+
+/// For handlers: `info` of a signal that the kernel would have sent itself.
+#[must_use]
+pub fn is_sent(info: &SigInfo) -> bool {
+    info.si_code <= 0
+}

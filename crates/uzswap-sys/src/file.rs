@@ -1,0 +1,333 @@
+//! What: descriptors: open, read, write, stat, poll.
+//! Invariants: none closes or duplicates behind the caller's back.
+//! Locking: none.
+//! Context: any; the calls that wait say so.
+
+use crate::syscall::{Result, call1, call2, call3, call4, int, to_int};
+use crate::{Errno, nr, thread::Timespec};
+use core::ffi::CStr;
+
+#[allow(missing_docs, reason = "see open(2) and fcntl(2)")]
+mod consts {
+    pub const AT_FDCWD: i32 = -100;
+    pub const AT_EMPTY_PATH: i32 = 0x1000;
+    pub const AT_SYMLINK_NOFOLLOW: i32 = 0x100;
+    pub const O_RDONLY: i32 = 0;
+    pub const O_WRONLY: i32 = 1;
+    pub const O_RDWR: i32 = 2;
+    pub const O_CREAT: i32 = 0o100;
+    pub const O_EXCL: i32 = 0o200;
+    pub const O_TRUNC: i32 = 0o1000;
+    pub const O_APPEND: i32 = 0o2000;
+    pub const O_NONBLOCK: i32 = 0o4000;
+    pub const O_DIRECTORY: i32 = 0o200_000;
+    pub const O_NOFOLLOW: i32 = 0o400_000;
+    pub const O_CLOEXEC: i32 = 0o2_000_000;
+    pub const F_GETFD: i32 = 1;
+    pub const F_SETFD: i32 = 2;
+    pub const F_GETFL: i32 = 3;
+    pub const F_DUPFD_CLOEXEC: i32 = 1030;
+    pub const F_ADD_SEALS: i32 = 1033;
+    pub const FD_CLOEXEC: i32 = 1;
+    pub const MFD_CLOEXEC: u32 = 1;
+    pub const MFD_ALLOW_SEALING: u32 = 2;
+    pub const POLLIN: i16 = 1;
+    pub const POLLOUT: i16 = 4;
+    pub const POLLERR: i16 = 8;
+    pub const POLLHUP: i16 = 16;
+    pub const S_IFMT: u32 = 0o170_000;
+    pub const S_IFREG: u32 = 0o100_000;
+    pub const S_IFCHR: u32 = 0o020_000;
+    pub const S_IFDIR: u32 = 0o040_000;
+    pub const S_ISUID: u32 = 0o4000;
+    pub const S_ISGID: u32 = 0o2000;
+    pub const STDERR: i32 = 2;
+}
+pub use consts::*;
+
+/// The kernel's `struct stat` of x86-64.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "see stat(2)")]
+pub struct Stat {
+    pub st_dev: u64,
+    pub st_ino: u64,
+    pub st_nlink: u64,
+    pub st_mode: u32,
+    pub st_uid: u32,
+    pub st_gid: u32,
+    pad: u32,
+    pub st_rdev: u64,
+    pub st_size: i64,
+    pub st_blksize: i64,
+    pub st_blocks: i64,
+    pub st_atime: u64,
+    pub st_atime_nsec: u64,
+    pub st_mtime: u64,
+    pub st_mtime_nsec: u64,
+    pub st_ctime: u64,
+    pub st_ctime_nsec: u64,
+    unused: [i64; 3],
+}
+
+/// The kernel's `struct pollfd`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "see poll(2)")]
+pub struct PollFd {
+    pub fd: i32,
+    pub events: i16,
+    pub revents: i16,
+}
+
+/// `openat(2)`.
+///
+/// # Errors
+/// As openat(2).
+pub fn openat(dir: i32, path: &CStr, flags: i32, mode: u32) -> Result<i32> {
+    // SAFETY: the kernel reads the path.
+    unsafe {
+        call4(
+            nr::OPENAT,
+            int(dir),
+            path.as_ptr() as usize,
+            int(flags),
+            mode as usize,
+        )
+    }
+    .map(to_int)
+}
+
+/// `close(2)`. The descriptor is gone also when this fails.
+///
+/// # Errors
+/// As close(2).
+pub fn close(fd: i32) -> Result<()> {
+    // SAFETY: touches no memory.
+    unsafe { call1(nr::CLOSE, int(fd)) }.map(|_| ())
+}
+
+/// `read(2)`. May wait.
+///
+/// # Errors
+/// As read(2).
+pub fn read(fd: i32, buf: &mut [u8]) -> Result<usize> {
+    // SAFETY: the kernel writes within the slice.
+    unsafe { call3(nr::READ, int(fd), buf.as_mut_ptr() as usize, buf.len()) }
+}
+
+/// `write(2)`. May wait.
+///
+/// # Errors
+/// As write(2).
+pub fn write(fd: i32, buf: &[u8]) -> Result<usize> {
+    // SAFETY: the kernel reads within the slice.
+    unsafe { call3(nr::WRITE, int(fd), buf.as_ptr() as usize, buf.len()) }
+}
+
+/// Writes the whole slice, through interruptions and short writes. May wait.
+///
+/// # Errors
+/// As write(2); what came before the error is written.
+pub fn write_all(fd: i32, mut buf: &[u8]) -> Result<()> {
+    while !buf.is_empty() {
+        match write(fd, buf) {
+            Ok(0) => return Err(Errno::EIO),
+            Ok(n) => buf = buf.get(n..).unwrap_or(&[]),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// `pread(2)`. May wait.
+///
+/// # Errors
+/// As pread(2).
+pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
+    #[expect(clippy::cast_possible_truncation, reason = "u64 is usize here")]
+    let offset = offset as usize;
+    // SAFETY: the kernel writes within the slice.
+    unsafe {
+        call4(
+            nr::PREAD64,
+            int(fd),
+            buf.as_mut_ptr() as usize,
+            buf.len(),
+            offset,
+        )
+    }
+}
+
+/// `pwrite(2)`. May wait.
+///
+/// # Errors
+/// As pwrite(2).
+pub fn pwrite(fd: i32, buf: &[u8], offset: u64) -> Result<usize> {
+    #[expect(clippy::cast_possible_truncation, reason = "u64 is usize here")]
+    let offset = offset as usize;
+    // SAFETY: the kernel reads within the slice.
+    unsafe {
+        call4(
+            nr::PWRITE64,
+            int(fd),
+            buf.as_ptr() as usize,
+            buf.len(),
+            offset,
+        )
+    }
+}
+
+/// `fstat(2)`.
+///
+/// # Errors
+/// As fstat(2).
+pub fn fstat(fd: i32) -> Result<Stat> {
+    let mut stat = Stat::default();
+    // SAFETY: `Stat` is the kernel's layout, 144 bytes.
+    unsafe { call2(nr::FSTAT, int(fd), core::ptr::from_mut(&mut stat) as usize) }?;
+    Ok(stat)
+}
+
+/// `newfstatat(2)`; `flags`: `AT_SYMLINK_NOFOLLOW`.
+///
+/// # Errors
+/// As fstatat(2).
+pub fn fstatat(dir: i32, path: &CStr, flags: i32) -> Result<Stat> {
+    let mut stat = Stat::default();
+    let out = core::ptr::from_mut(&mut stat) as usize;
+    // SAFETY: `Stat` is the kernel's layout, 144 bytes; the path is read.
+    unsafe {
+        call4(
+            nr::NEWFSTATAT,
+            int(dir),
+            path.as_ptr() as usize,
+            out,
+            int(flags),
+        )
+    }?;
+    Ok(stat)
+}
+
+/// `ftruncate(2)`.
+///
+/// # Errors
+/// As ftruncate(2).
+pub fn ftruncate(fd: i32, len: u64) -> Result<()> {
+    #[expect(clippy::cast_possible_truncation, reason = "u64 is usize here")]
+    let len = len as usize;
+    // SAFETY: changes a file; mappings beyond its end are their owner's concern.
+    unsafe { call2(nr::FTRUNCATE, int(fd), len) }.map(|_| ())
+}
+
+/// `memfd_create(2)` with `MFD_*` flags.
+///
+/// # Errors
+/// As `memfd_create(2)`.
+pub fn memfd_create(name: &CStr, flags: u32) -> Result<i32> {
+    // SAFETY: the kernel reads the name.
+    unsafe { call2(nr::MEMFD_CREATE, name.as_ptr() as usize, flags as usize) }.map(to_int)
+}
+
+/// Duplicates `fd` to the lowest free number not below `least`, close-on-exec.
+///
+/// # Errors
+/// `EMFILE`, `EBADF`, or `EINVAL` where `least` is over the limit.
+pub fn dupfd_cloexec(fd: i32, least: i32) -> Result<i32> {
+    fcntl(fd, F_DUPFD_CLOEXEC, int(least)).map(to_int)
+}
+
+/// `dup3(2)`: makes `new` another number for what `old` is, closing what `new` was.
+///
+/// # Errors
+/// `EBADF`, or `EINVAL` where both are the same.
+pub fn dup3(old: i32, new: i32, flags: i32) -> Result<()> {
+    // SAFETY: no memory is involved.
+    unsafe { call3(nr::DUP3, int(old), int(new), int(flags)) }.map(drop)
+}
+
+/// `fcntl(2)` with an integer argument.
+///
+/// # Errors
+/// As fcntl(2).
+pub fn fcntl(fd: i32, command: i32, arg: usize) -> Result<usize> {
+    // SAFETY: callers pass commands with integer arguments; a wrong address gives EFAULT for
+    // reading ones. Commands that write through `arg` are not among the constants here.
+    unsafe { call3(nr::FCNTL, int(fd), int(command), arg) }
+}
+
+/// `readlinkat(2)`: returns the bytes written, cut to `buf`, without a zero.
+///
+/// # Errors
+/// As readlinkat(2).
+pub fn readlinkat(dir: i32, path: &CStr, buf: &mut [u8]) -> Result<usize> {
+    // SAFETY: the kernel writes within the slice.
+    unsafe {
+        call4(
+            nr::READLINKAT,
+            int(dir),
+            path.as_ptr() as usize,
+            buf.as_mut_ptr() as usize,
+            buf.len(),
+        )
+    }
+}
+
+/// `unlinkat(2)` of a file.
+///
+/// # Errors
+/// As unlinkat(2).
+pub fn unlinkat(dir: i32, path: &CStr) -> Result<()> {
+    // SAFETY: the kernel reads the path.
+    unsafe { call3(nr::UNLINKAT, int(dir), path.as_ptr() as usize, 0) }.map(|_| ())
+}
+
+/// `poll(2)`, through ppoll; `timeout` is relative, `None` waits for ever. Returns how many are
+/// ready.
+///
+/// # Errors
+/// `EINTR`: a signal.
+pub fn poll(fds: &mut [PollFd], timeout: Option<&Timespec>) -> Result<usize> {
+    // ppoll writes the time left back, so it gets a copy.
+    let mut left = timeout.copied();
+    let left = left
+        .as_mut()
+        .map_or(core::ptr::null_mut(), core::ptr::from_mut);
+    // SAFETY: the kernel reads and writes the slice and the copy.
+    unsafe {
+        call4(
+            nr::PPOLL,
+            fds.as_mut_ptr() as usize,
+            fds.len(),
+            left as usize,
+            0,
+        )
+    }
+}
+
+/// `pidfd_open(2)` (Linux 5.3), close-on-exec by nature.
+///
+/// # Errors
+/// As `pidfd_open(2)`.
+pub fn pidfd_open(pid: i32) -> Result<i32> {
+    // SAFETY: touches no memory.
+    unsafe { call2(nr::PIDFD_OPEN, int(pid), 0) }.map(to_int)
+}
+
+/// `getrandom(2)`: fills the slice. Waits only before the system's pool is first seeded.
+///
+/// # Errors
+/// As getrandom(2).
+pub fn getrandom(buf: &mut [u8]) -> Result<()> {
+    let mut done = 0;
+    while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        // SAFETY: the kernel writes within the slice.
+        match unsafe { call3(nr::GETRANDOM, rest.as_mut_ptr() as usize, rest.len(), 0) } {
+            Ok(n) => done += n,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}

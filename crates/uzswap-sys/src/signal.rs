@@ -1,0 +1,426 @@
+//! What: signals at the kernel's own interface: masks, actions, alternate stacks, and what a handler
+//! finds in its arguments.
+//! Invariants: layouts are the kernel's, not the C library's (whose `sigset_t` is 128 bytes).
+//! Locking: blocking all signals is what makes an engine lock safe against handlers.
+//! Context: any.
+
+use crate::nr;
+use crate::syscall::{Result, call2, call3, call4, int};
+use core::arch::naked_asm;
+use core::ffi::c_void;
+
+#[allow(missing_docs, reason = "see signal(7) and sigaction(2)")]
+mod consts {
+    pub const SIGHUP: i32 = 1;
+    pub const SIGINT: i32 = 2;
+    pub const SIGQUIT: i32 = 3;
+    pub const SIGILL: i32 = 4;
+    pub const SIGTRAP: i32 = 5;
+    pub const SIGABRT: i32 = 6;
+    pub const SIGBUS: i32 = 7;
+    pub const SIGFPE: i32 = 8;
+    pub const SIGKILL: i32 = 9;
+    pub const SIGUSR1: i32 = 10;
+    pub const SIGSEGV: i32 = 11;
+    pub const SIGUSR2: i32 = 12;
+    pub const SIGPIPE: i32 = 13;
+    pub const SIGALRM: i32 = 14;
+    pub const SIGTERM: i32 = 15;
+    pub const SIGCHLD: i32 = 17;
+    pub const SIGCONT: i32 = 18;
+    pub const SIGSTOP: i32 = 19;
+    pub const SIGSYS: i32 = 31;
+    pub const NSIG: i32 = 64;
+
+    pub const SIG_DFL: usize = 0;
+    pub const SIG_IGN: usize = 1;
+
+    pub const SIG_BLOCK: i32 = 0;
+    pub const SIG_UNBLOCK: i32 = 1;
+    pub const SIG_SETMASK: i32 = 2;
+
+    pub const SA_NOCLDSTOP: u64 = 0x1;
+    pub const SA_NOCLDWAIT: u64 = 0x2;
+    pub const SA_SIGINFO: u64 = 0x4;
+    pub const SA_RESTORER: u64 = 0x0400_0000;
+    pub const SA_ONSTACK: u64 = 0x0800_0000;
+    pub const SA_RESTART: u64 = 0x1000_0000;
+    pub const SA_NODEFER: u64 = 0x4000_0000;
+    pub const SA_RESETHAND: u64 = 0x8000_0000;
+
+    pub const SS_ONSTACK: i32 = 1;
+    pub const SS_DISABLE: i32 = 2;
+    pub const SS_AUTODISARM: i32 = i32::MIN;
+
+    pub const SI_USER: i32 = 0;
+    pub const SI_KERNEL: i32 = 0x80;
+    pub const SI_TKILL: i32 = -6;
+    pub const SEGV_MAPERR: i32 = 1;
+    pub const SEGV_ACCERR: i32 = 2;
+    pub const BUS_ADRALN: i32 = 1;
+    pub const BUS_ADRERR: i32 = 2;
+    pub const BUS_OBJERR: i32 = 3;
+    pub const BUS_MCEERR_AR: i32 = 4;
+    pub const BUS_MCEERR_AO: i32 = 5;
+    pub const SYS_SECCOMP: i32 = 1;
+}
+pub use consts::*;
+
+/// A set of signals, as the kernel keeps it: bit `n - 1` is signal `n`.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SigSet(pub u64);
+
+impl SigSet {
+    /// No signal.
+    pub const EMPTY: SigSet = SigSet(0);
+    /// Every signal. The kernel ignores `SIGKILL` and `SIGSTOP` in masks.
+    pub const FULL: SigSet = SigSet(!0);
+
+    const fn bit(signal: i32) -> u64 {
+        if signal >= 1 && signal <= NSIG {
+            1 << (signal - 1)
+        } else {
+            0
+        }
+    }
+
+    /// This set and `signal`; numbers outside 1..=64 change nothing.
+    #[must_use]
+    pub const fn with(self, signal: i32) -> Self {
+        SigSet(self.0 | Self::bit(signal))
+    }
+
+    /// This set less `signal`.
+    #[must_use]
+    pub const fn without(self, signal: i32) -> Self {
+        SigSet(self.0 & !Self::bit(signal))
+    }
+
+    /// Is `signal` in it?
+    #[must_use]
+    pub const fn contains(self, signal: i32) -> bool {
+        self.0 & Self::bit(signal) != 0
+    }
+}
+
+/// Changes this thread's mask (`SIG_BLOCK`, `SIG_UNBLOCK`, `SIG_SETMASK`) and returns the old one;
+/// `set` `None` only reads. About 100 ns.
+///
+/// # Errors
+/// `EINVAL`: unknown `how`.
+#[inline]
+pub fn sigprocmask(how: i32, set: Option<SigSet>) -> Result<SigSet> {
+    let mut old = SigSet::EMPTY;
+    let new = set.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: both sets are 8 bytes as the last argument says.
+    unsafe {
+        call4(
+            nr::RT_SIGPROCMASK,
+            int(how),
+            new as usize,
+            core::ptr::from_mut(&mut old) as usize,
+            size_of::<SigSet>(),
+        )
+    }?;
+    Ok(old)
+}
+
+/// Signals that wait to be delivered to this thread or process.
+///
+/// # Errors
+/// Practically none.
+pub fn sigpending() -> Result<SigSet> {
+    let mut set = SigSet::EMPTY;
+    let out = core::ptr::from_mut(&mut set) as usize;
+    // SAFETY: the kernel writes 8 bytes.
+    unsafe { call2(nr::RT_SIGPENDING, out, size_of::<SigSet>()) }?;
+    Ok(set)
+}
+
+/// The kernel's `struct sigaction`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SigAction {
+    /// `SIG_DFL`, `SIG_IGN`, or the address of the handler.
+    pub handler: usize,
+    /// `SA_*`.
+    pub flags: u64,
+    /// What a handler returns to, used with `SA_RESTORER`; x86-64 has no other way.
+    pub restorer: usize,
+    /// Blocked while the handler runs, besides the signal itself.
+    pub mask: SigSet,
+}
+
+/// A handler as the kernel calls it with `SA_SIGINFO`.
+pub type Handler = unsafe extern "C" fn(i32, *mut SigInfo, *mut UContext);
+
+impl SigAction {
+    /// The default action.
+    pub const DEFAULT: SigAction = SigAction {
+        handler: SIG_DFL,
+        flags: 0,
+        restorer: 0,
+        mask: SigSet::EMPTY,
+    };
+
+    /// An action that calls `handler`, with our own restorer. `SA_SIGINFO` and `SA_RESTORER` are
+    /// added to `flags`.
+    #[must_use]
+    pub fn new(handler: Handler, flags: u64, mask: SigSet) -> Self {
+        SigAction {
+            handler: handler as *const () as usize,
+            flags: flags | SA_SIGINFO | SA_RESTORER,
+            restorer: restorer as *const () as usize,
+            mask,
+        }
+    }
+}
+
+/// Returns from a signal frame. The bytes are exactly those by which libgcc's unwinder and gdb know
+/// a signal frame without debug information (`mov $15, %rax; syscall`).
+#[unsafe(naked)]
+unsafe extern "C" fn restorer() {
+    naked_asm!(".byte 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05")
+}
+
+/// The address of our restorer, for actions that are put together elsewhere.
+#[must_use]
+pub fn restorer_addr() -> usize {
+    restorer as *const () as usize
+}
+
+/// Sets the action of `signal` for the whole process, or only reads it, and returns the old one.
+///
+/// # Errors
+/// `EINVAL`: no such signal, or one that cannot be caught.
+///
+/// # Safety
+/// The handler runs on any thread at any instruction.
+pub unsafe fn sigaction(signal: i32, action: Option<&SigAction>) -> Result<SigAction> {
+    let mut old = SigAction::DEFAULT;
+    let new = action.map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: `SigAction` is the kernel's layout; the effect is the caller's promise.
+    unsafe {
+        call4(
+            nr::RT_SIGACTION,
+            int(signal),
+            new as usize,
+            core::ptr::from_mut(&mut old) as usize,
+            size_of::<SigSet>(),
+        )
+    }?;
+    Ok(old)
+}
+
+/// The kernel's `stack_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SigStack {
+    /// Lowest address.
+    pub sp: usize,
+    /// `SS_*`.
+    pub flags: i32,
+    pad: i32,
+    /// Bytes.
+    pub size: usize,
+}
+
+impl SigStack {
+    /// A stack for [`sigaltstack`].
+    #[must_use]
+    pub const fn new(sp: usize, size: usize, flags: i32) -> Self {
+        SigStack {
+            sp,
+            flags,
+            pad: 0,
+            size,
+        }
+    }
+
+    /// No alternate stack.
+    pub const DISABLED: SigStack = SigStack::new(0, 0, SS_DISABLE);
+}
+
+/// Sets this thread's alternate signal stack, or only reads it, and returns the old one.
+///
+/// # Errors
+/// `EPERM`: running on it now. `ENOMEM`: smaller than the kernel's least (which grows with AVX-512
+/// and AMX: ask `AT_MINSIGSTKSZ`).
+///
+/// # Safety
+/// The memory stays mapped, resident-able without a fault handler, and unused for the thread's life.
+pub unsafe fn sigaltstack(stack: Option<&SigStack>) -> Result<SigStack> {
+    let mut old = SigStack::DISABLED;
+    let new = stack.map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: `SigStack` is the kernel's layout; the memory is the caller's promise.
+    unsafe {
+        call2(
+            nr::SIGALTSTACK,
+            new as usize,
+            core::ptr::from_mut(&mut old) as usize,
+        )
+    }?;
+    Ok(old)
+}
+
+/// Sends `signal` to one thread of process `pid` (`tgkill(2)`).
+///
+/// # Errors
+/// As tgkill(2).
+pub fn tgkill(pid: i32, tid: i32, signal: i32) -> Result<()> {
+    // SAFETY: what the signal does is the receiver's action.
+    unsafe { call3(nr::TGKILL, int(pid), int(tid), int(signal)) }.map(|_| ())
+}
+
+/// Sends `signal` with this very `info` to one thread of our own process, so that a handler sees
+/// what the first one saw.
+///
+/// # Errors
+/// As `rt_tgsigqueueinfo(2)`; `EPERM` for kernel codes when sent to others.
+pub fn tgsigqueueinfo(pid: i32, tid: i32, signal: i32, info: &SigInfo) -> Result<()> {
+    let info = core::ptr::from_ref(info) as usize;
+    // SAFETY: the kernel reads 128 bytes, the size of `SigInfo`.
+    unsafe { call4(nr::RT_TGSIGQUEUEINFO, int(pid), int(tid), int(signal), info) }.map(|_| ())
+}
+
+/// The kernel's `siginfo_t`, 128 bytes; which fields mean something depends on the signal.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug)]
+pub struct SigInfo {
+    /// Signal number.
+    pub si_signo: i32,
+    /// For SIGSYS the low 16 bits of the filter's return value.
+    pub si_errno: i32,
+    /// Why: positive codes come from the kernel.
+    pub si_code: i32,
+    pad: i32,
+    addr: usize,
+    syscall: i32,
+    arch: u32,
+    rest: [u64; 12],
+}
+
+impl SigInfo {
+    /// SIGSEGV, SIGBUS: the address that faulted, exact to the byte for SIGSEGV and for SIGBUS
+    /// from userfaultfd (page-aligned on some kernels).
+    #[must_use]
+    pub const fn si_addr(&self) -> usize {
+        self.addr
+    }
+
+    /// SIGSYS: the number of the trapped call.
+    #[must_use]
+    pub const fn si_syscall(&self) -> i32 {
+        self.syscall
+    }
+
+    /// SIGSYS: the instruction after the trapped `syscall`.
+    #[must_use]
+    pub const fn si_call_addr(&self) -> usize {
+        self.addr
+    }
+
+    /// SIGSYS: `AUDIT_ARCH_*`.
+    #[must_use]
+    pub const fn si_arch(&self) -> u32 {
+        self.arch
+    }
+
+    /// Sent signals: the sender's process id.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is the field")]
+    #[expect(clippy::cast_possible_wrap, reason = "a pid is an int in the ABI")]
+    pub const fn si_pid(&self) -> i32 {
+        self.addr as u32 as i32
+    }
+}
+
+/// The saved registers, in the kernel's order (`struct sigcontext`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "registers are named by themselves")]
+pub struct MContext {
+    pub r8: u64,
+    pub r9: u64,
+    pub r10: u64,
+    pub r11: u64,
+    pub r12: u64,
+    pub r13: u64,
+    pub r14: u64,
+    pub r15: u64,
+    pub rdi: u64,
+    pub rsi: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub rdx: u64,
+    pub rax: u64,
+    pub rcx: u64,
+    pub rsp: u64,
+    pub rip: u64,
+    pub eflags: u64,
+    /// cs, gs, fs, ss.
+    pub segments: [u16; 4],
+    /// For page faults the hardware error code: see [`PF_WRITE`].
+    pub err: u64,
+    pub trapno: u64,
+    pub oldmask: u64,
+    /// The fault address.
+    pub cr2: u64,
+    /// Floating-point state, on the signal frame.
+    pub fpstate: *mut c_void,
+    reserved: [u64; 8],
+}
+
+/// `err`: the page was there (protection), not missing.
+pub const PF_PROT: u64 = 1;
+/// `err`: the access was a write.
+pub const PF_WRITE: u64 = 2;
+/// `err`: from user mode.
+pub const PF_USER: u64 = 4;
+/// `err`: an instruction fetch.
+pub const PF_INSTR: u64 = 16;
+
+/// The kernel's `ucontext`, which a handler may change: the thread resumes as it says.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct UContext {
+    /// `UC_*` flags.
+    pub uc_flags: u64,
+    /// Unused by the kernel.
+    pub uc_link: *mut c_void,
+    /// The thread's alternate stack.
+    pub uc_stack: SigStack,
+    /// Registers.
+    pub uc_mcontext: MContext,
+    /// The mask that returns with the frame. Only these 8 bytes are on a kernel frame.
+    pub uc_sigmask: SigSet,
+}
+
+impl UContext {
+    /// System call number (as trapped) or return value to be.
+    #[must_use]
+    pub const fn syscall_args(&self) -> [u64; 6] {
+        let r = &self.uc_mcontext;
+        [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
+    }
+
+    /// What the trapped call shall return.
+    #[expect(
+        clippy::cast_sign_loss,
+        reason = "rax holds -errno as two's complement"
+    )]
+    pub const fn set_syscall_return(&mut self, value: isize) {
+        self.uc_mcontext.rax = value as u64;
+    }
+}
+
+const _: () = {
+    assert!(size_of::<SigInfo>() == 128);
+    assert!(size_of::<MContext>() == 256);
+    assert!(core::mem::offset_of!(UContext, uc_sigmask) == 296);
+    assert!(core::mem::offset_of!(MContext, rip) == 16 * 8);
+    assert!(core::mem::offset_of!(MContext, fpstate) == 184);
+    assert!(size_of::<SigAction>() == 32);
+    assert!(size_of::<SigStack>() == 24);
+};

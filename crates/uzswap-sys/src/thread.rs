@@ -1,0 +1,227 @@
+//! What: who and where this thread is, time, and threads of our own outside the C library.
+//! Invariants: a thread from [`spawn_raw`] has no TLS of its own (it shares its creator's FS base)
+//! and must run only code that uses none: this workspace's no_std crates.
+//! Locking: none.
+//! Context: any, except that spawning is for init.
+
+use crate::syscall::{Result, call0, call1, call2, call3, from_raw, int, to_int};
+use crate::{Errno, arch, file, futex, nr};
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// The kernel's `struct timespec`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timespec {
+    /// Seconds.
+    pub sec: i64,
+    /// Nanoseconds, below 10⁹.
+    pub nsec: i64,
+}
+
+impl Timespec {
+    /// From nanoseconds.
+    #[must_use]
+    #[expect(clippy::cast_possible_wrap, reason = "u64::MAX ns is 1.8e10 s")]
+    pub const fn from_nanos(ns: u64) -> Self {
+        Timespec {
+            sec: (ns / 1_000_000_000) as i64,
+            nsec: (ns % 1_000_000_000) as i64,
+        }
+    }
+}
+
+/// This thread's id, unique in the system.
+#[must_use]
+pub fn gettid() -> i32 {
+    // SAFETY: touches nothing; cannot fail.
+    unsafe { call0(nr::GETTID) }.map_or(0, to_int)
+}
+
+/// This process's id.
+#[must_use]
+pub fn getpid() -> i32 {
+    // SAFETY: touches nothing; cannot fail.
+    unsafe { call0(nr::GETPID) }.map_or(0, to_int)
+}
+
+/// The CPU this thread runs on; a hint, old as soon as it is read. No system call on a normal
+/// kernel (see [`arch::cpu_by_segment_limit`]); `RDPID` and `RDTSCP` would read the same value but
+/// need a CPU feature or cost 3× as much.
+#[inline]
+#[must_use]
+pub fn sched_getcpu() -> u32 {
+    arch::cpu_by_segment_limit().unwrap_or_else(getcpu_syscall)
+}
+
+#[cold]
+fn getcpu_syscall() -> u32 {
+    let mut cpu = 0u32;
+    // SAFETY: the kernel writes one u32; the other pointers are null.
+    let _ = unsafe { call3(nr::GETCPU, core::ptr::from_mut(&mut cpu) as usize, 0, 0) };
+    cpu
+}
+
+/// `sched_yield(2)`.
+pub fn sched_yield() {
+    // SAFETY: touches nothing; cannot fail.
+    let _ = unsafe { call0(nr::SCHED_YIELD) };
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, by a real system call (100-150 ns; the vDSO belongs to the C
+/// library). 0 if a sandbox refuses.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    const CLOCK_MONOTONIC: usize = 1;
+    clock_ns(CLOCK_MONOTONIC)
+}
+
+/// Nanoseconds of CPU time that the whole process used.
+#[must_use]
+pub fn process_cpu_ns() -> u64 {
+    const CLOCK_PROCESS_CPUTIME_ID: usize = 2;
+    clock_ns(CLOCK_PROCESS_CPUTIME_ID)
+}
+
+#[expect(clippy::cast_sign_loss, reason = "these clocks are never negative")]
+fn clock_ns(clock: usize) -> u64 {
+    let mut now = Timespec::default();
+    // SAFETY: the kernel writes one timespec.
+    let _ = unsafe {
+        call2(
+            nr::CLOCK_GETTIME,
+            clock,
+            core::ptr::from_mut(&mut now) as usize,
+        )
+    };
+    now.sec as u64 * 1_000_000_000 + now.nsec as u64
+}
+
+/// Sleeps `ns` nanoseconds, or until a signal.
+///
+/// # Errors
+/// `EINTR`.
+pub fn nanosleep(ns: u64) -> Result<()> {
+    let time = Timespec::from_nanos(ns);
+    // SAFETY: the kernel reads one timespec.
+    unsafe { call2(nr::NANOSLEEP, core::ptr::from_ref(&time) as usize, 0) }.map(|_| ())
+}
+
+/// Threads in this process right now, exiting ones not counted: link count of `/proc/self/task`
+/// less two. `None` without /proc.
+#[must_use]
+pub fn nr_threads() -> Option<u64> {
+    let stat = file::fstatat(file::AT_FDCWD, c"/proc/self/task", 0).ok()?;
+    stat.st_nlink.checked_sub(2).filter(|&nr| nr > 0)
+}
+
+/// Ends the calling thread at once; nothing is run or freed.
+///
+/// # Safety
+/// Only for threads that the C library does not know ([`spawn_raw`]).
+pub unsafe fn exit_thread(code: i32) -> ! {
+    loop {
+        // SAFETY: the caller's promise.
+        let _ = unsafe { call1(nr::EXIT, int(code)) };
+    }
+}
+
+/// Ends the process at once, all threads: no exit handlers, no flushing.
+pub fn exit_group(code: i32) -> ! {
+    loop {
+        // SAFETY: nothing runs after it.
+        let _ = unsafe { call1(nr::EXIT_GROUP, int(code)) };
+    }
+}
+
+const CLONE_VM: usize = 0x100;
+const CLONE_FS: usize = 0x200;
+const CLONE_FILES: usize = 0x400;
+const CLONE_SIGHAND: usize = 0x800;
+const CLONE_THREAD: usize = 0x1_0000;
+const CLONE_SYSVSEM: usize = 0x4_0000;
+const CLONE_PARENT_SETTID: usize = 0x10_0000;
+const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
+
+/// Starts a thread of this process that the C library does not know of: no pthread, no TLS, no
+/// stack guard but the caller's. It inherits the signal mask: block all signals around this call,
+/// or the program's handlers may run on it. Returns its thread id.
+///
+/// `alive` holds the thread id while the thread runs and becomes 0 when it has left its stack for
+/// good ([`wait_exit`]). If `entry` returns, the thread ends.
+///
+/// # Errors
+/// `EAGAIN`: process limits. `EPERM`: a seccomp policy.
+///
+/// # Safety
+/// `stack_top` is the end of writable memory that nobody else uses until `alive` is 0, and that is
+/// never evicted; `entry` uses no thread-local storage, calls no C library, and does not unwind.
+pub unsafe fn spawn_raw(
+    stack_top: usize,
+    entry: extern "C" fn(*mut core::ffi::c_void),
+    arg: *mut core::ffi::c_void,
+    alive: &'static AtomicU32,
+) -> Result<i32> {
+    let flags = CLONE_VM
+        | CLONE_FS
+        | CLONE_FILES
+        | CLONE_SIGHAND
+        | CLONE_THREAD
+        | CLONE_SYSVSEM
+        | CLONE_PARENT_SETTID
+        | CLONE_CHILD_CLEARTID;
+    // SAFETY: the stack and the entry are the caller's promise; `alive` lives for ever.
+    let ret = unsafe { clone_thread(flags, stack_top, alive.as_ptr(), entry, arg) };
+    from_raw(ret).map(to_int)
+}
+
+/// Waits until a thread of [`spawn_raw`] is gone and its stack is free.
+pub fn wait_exit(alive: &AtomicU32) {
+    loop {
+        // Acquire: all that the thread did is visible; pairs with the kernel's store at exit.
+        let tid = alive.load(Ordering::Acquire);
+        if tid == 0 {
+            return;
+        }
+        // The kernel wakes with the shared key; a changed word or a signal looks again.
+        let _: core::result::Result<(), Errno> = futex::wait_shared(alive, tid, None);
+    }
+}
+
+/// clone(2) needs assembly: the child returns on another stack, where no Rust frame exists.
+#[unsafe(naked)]
+unsafe extern "C" fn clone_thread(
+    flags: usize,
+    stack_top: usize,
+    tid: *mut u32,
+    entry: extern "C" fn(*mut core::ffi::c_void),
+    arg: *mut core::ffi::c_void,
+) -> isize {
+    naked_asm!(
+        "and rsi, -16",
+        // The child finds its entry and argument on its own stack.
+        "sub rsi, 16",
+        "mov [rsi], rcx",
+        "mov [rsi + 8], r8",
+        // parent_tid (rdx) and child_tid (r10) are the same word; tls (r8) is not set.
+        "mov r10, rdx",
+        "xor r8d, r8d",
+        "mov eax, {clone}",
+        "syscall",
+        "test rax, rax",
+        "jz 2f",
+        "ret",
+        "2:",
+        // Frame pointer 0 ends back traces.
+        "xor ebp, ebp",
+        "pop rax",
+        "pop rdi",
+        "call rax",
+        "xor edi, edi",
+        "mov eax, {exit}",
+        "syscall",
+        "ud2",
+        clone = const nr::CLONE,
+        exit = const nr::EXIT,
+    )
+}

@@ -1,0 +1,319 @@
+//! The life of a page by hand: missing, SIGBUS, copied in, protected, written again, dropped, back.
+#![cfg(not(miri))]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "tests own every mapping they touch"
+)]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::SeqCst};
+use uzswap_sys::signal::{self, SigAction, SigInfo, SigSet, UContext};
+use uzswap_sys::uffd::{self, CopyError, Event, Uffd, UffdMsg, feature};
+use uzswap_sys::{Errno, PAGE_SIZE, file, mem};
+
+const PAGES: usize = 64;
+const FLAGS: i32 = file::O_CLOEXEC | file::O_NONBLOCK | uffd::UFFD_USER_MODE_ONLY;
+
+static UFFD: AtomicI32 = AtomicI32::new(-1);
+static BASE: AtomicUsize = AtomicUsize::new(0);
+static MISSING: AtomicUsize = AtomicUsize::new(0);
+static PROTECTED: AtomicUsize = AtomicUsize::new(0);
+static FOREIGN: AtomicBool = AtomicBool::new(false);
+/// The tests share the handler's state.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Missing pages are filled with their number; a write to a protected page lifts the protection.
+unsafe extern "C" fn on_sigbus(_: i32, info: *mut SigInfo, context: *mut UContext) {
+    let addr = unsafe { (*info).si_addr() } & !(PAGE_SIZE - 1);
+    let base = BASE.load(SeqCst);
+    let uffd = Uffd(UFFD.load(SeqCst));
+    if addr < base || addr >= base + PAGES * PAGE_SIZE {
+        FOREIGN.store(true, SeqCst);
+        uzswap_sys::thread::exit_group(99);
+    }
+    let page = [(addr - base) / PAGE_SIZE; PAGE_SIZE / 8];
+    match unsafe { uffd.copy(addr, page.as_ptr().cast(), PAGE_SIZE, uffd::MODE_DONTWAKE) } {
+        Ok(_) => _ = MISSING.fetch_add(1, SeqCst),
+        Err(CopyError {
+            errno: Errno::EEXIST,
+            ..
+        }) => {
+            // A write to a protected page, or another thread came first and there is nothing to do.
+            if unsafe { (*context).uc_mcontext.err } & signal::PF_WRITE == 0 {
+                return;
+            }
+            uffd.write_protect(addr, PAGE_SIZE, false, true)
+                .expect("unprotect");
+            PROTECTED.fetch_add(1, SeqCst);
+        }
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+struct Arena {
+    uffd: Uffd,
+    base: usize,
+}
+
+impl Arena {
+    fn new(features: u64) -> Option<Arena> {
+        let uffd = match Uffd::open(FLAGS) {
+            Ok(uffd) => uffd,
+            Err(errno) => {
+                println!("skipped: userfaultfd: {errno}");
+                return None;
+            }
+        };
+        uffd.api(features).expect("handshake");
+        let flags = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_NORESERVE;
+        let base = unsafe { mem::mmap(0, PAGES * PAGE_SIZE, 3, flags, -1, 0) }.expect("mmap");
+        let mode = uffd::REGISTER_MODE_MISSING | uffd::REGISTER_MODE_WP;
+        unsafe {
+            mem::madvise(base, PAGES * PAGE_SIZE, mem::MADV_NOHUGEPAGE).expect("nohugepage");
+            uffd.register(base, PAGES * PAGE_SIZE, mode)
+                .expect("register");
+        }
+        UFFD.store(uffd.0, SeqCst);
+        BASE.store(base, SeqCst);
+        MISSING.store(0, SeqCst);
+        PROTECTED.store(0, SeqCst);
+        Some(Arena { uffd, base })
+    }
+
+    fn page(&self, i: usize) -> usize {
+        self.base + i * PAGE_SIZE
+    }
+
+    fn word(&self, i: usize) -> *mut usize {
+        std::ptr::with_exposed_provenance_mut(self.page(i))
+    }
+
+    fn read(&self, i: usize) -> usize {
+        unsafe { self.word(i).add(100).read_volatile() }
+    }
+
+    fn write(&self, i: usize, value: usize) {
+        unsafe { self.word(i).add(100).write_volatile(value) }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let _ = self.uffd.close();
+        let _ = unsafe { mem::munmap(self.base, PAGES * PAGE_SIZE) };
+    }
+}
+
+fn set_handler() {
+    let action = SigAction::new(on_sigbus, 0, SigSet::FULL);
+    unsafe { signal::sigaction(signal::SIGBUS, Some(&action)) }.expect("sigaction");
+}
+
+#[test]
+fn a_page_goes_out_and_comes_back_by_sigbus() {
+    let _guard = ONE_AT_A_TIME.lock();
+    let Some(a) = Arena::new(feature::SIGBUS | feature::PAGEFAULT_FLAG_WP) else {
+        return;
+    };
+    set_handler();
+    for i in 0..PAGES {
+        assert_eq!(a.read(i), i);
+    }
+    assert_eq!(MISSING.load(SeqCst), PAGES);
+
+    // Protected: readable without a fault, a write faults once.
+    a.uffd
+        .write_protect(a.base, PAGES * PAGE_SIZE, true, false)
+        .expect("protect");
+    assert_eq!(a.read(5), 5);
+    assert_eq!(PROTECTED.load(SeqCst), 0);
+    a.write(5, 1005);
+    a.write(5, 2005);
+    assert_eq!((a.read(5), PROTECTED.load(SeqCst)), (2005, 1));
+
+    // Dropped: comes back from the store, and protection does not stick to the new page.
+    unsafe { mem::madvise(a.page(8), 4 * PAGE_SIZE, mem::MADV_DONTNEED) }.expect("drop");
+    assert_eq!(a.read(9), 9);
+    a.write(9, 3009);
+    assert_eq!(
+        (MISSING.load(SeqCst), PROTECTED.load(SeqCst)),
+        (PAGES + 1, 1)
+    );
+}
+
+#[test]
+fn threads_that_fault_on_the_same_page_all_see_it() {
+    let _guard = ONE_AT_A_TIME.lock();
+    let Some(a) = Arena::new(feature::SIGBUS | feature::PAGEFAULT_FLAG_WP) else {
+        return;
+    };
+    set_handler();
+    for round in 0..20 {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..PAGES).for_each(|i| assert_eq!(a.read(i), i)));
+            }
+        });
+        unsafe { mem::madvise(a.base, PAGES * PAGE_SIZE, mem::MADV_DONTNEED) }.expect("drop");
+        assert_eq!(MISSING.load(SeqCst), (round + 1) * PAGES);
+    }
+}
+
+#[test]
+fn a_copy_stops_at_what_is_there_and_says_how_far_it_came() {
+    let _guard = ONE_AT_A_TIME.lock();
+    let Some(a) = Arena::new(feature::SIGBUS | feature::PAGEFAULT_FLAG_WP) else {
+        return;
+    };
+    set_handler();
+    let src = vec![7usize; PAGES * PAGE_SIZE / 8];
+    let src = src.as_ptr().cast::<u8>();
+    let copy = |i: usize, n: usize| unsafe { a.uffd.copy(a.page(i), src, n * PAGE_SIZE, 1) };
+
+    assert_eq!(a.read(10), 10);
+    let stopped = copy(6, 8).expect_err("page 10 is there");
+    assert_eq!(
+        stopped,
+        CopyError {
+            copied: 4 * PAGE_SIZE,
+            errno: Errno::EAGAIN
+        }
+    );
+    assert_eq!(
+        copy(10, 4),
+        Err(CopyError {
+            copied: 0,
+            errno: Errno::EEXIST
+        })
+    );
+    assert_eq!((a.read(6), a.read(9), a.read(10)), (7, 7, 10));
+    assert_eq!(copy(11, 3), Ok(3 * PAGE_SIZE));
+
+    // Installed protected: the first write faults.
+    let mode = uffd::MODE_DONTWAKE | uffd::COPY_MODE_WP;
+    unsafe { a.uffd.copy(a.page(20), src, PAGE_SIZE, mode) }.expect("copy");
+    a.write(20, 1);
+    assert_eq!((PROTECTED.load(SeqCst), a.read(20)), (1, 1));
+
+    let unreadable = unsafe { a.uffd.copy(a.page(30), 8 as *const u8, PAGE_SIZE, 1) };
+    assert_eq!(
+        unreadable,
+        Err(CopyError {
+            copied: 0,
+            errno: Errno::EFAULT
+        })
+    );
+    assert_eq!(
+        unsafe { a.uffd.zeropage(a.page(40), 2 * PAGE_SIZE, 1) },
+        Ok(2 * PAGE_SIZE)
+    );
+    assert_eq!(a.read(41), 0);
+    unsafe { a.uffd.unregister(a.page(50), PAGE_SIZE) }.expect("unregister");
+    assert_eq!(
+        copy(50, 1),
+        Err(CopyError {
+            copied: 0,
+            errno: Errno::ENOENT
+        })
+    );
+    assert_eq!(a.read(50), 0);
+}
+
+#[test]
+fn system_calls_get_efault_on_missing_pages() {
+    let _guard = ONE_AT_A_TIME.lock();
+    let Some(a) = Arena::new(feature::SIGBUS | feature::PAGEFAULT_FLAG_WP) else {
+        return;
+    };
+    let fd = file::memfd_create(c"source", 0).expect("memfd");
+    file::write_all(fd, &[1; 100]).expect("write");
+    let into = unsafe {
+        uzswap_sys::syscall::call4(
+            uzswap_sys::nr::PREAD64,
+            uzswap_sys::syscall::int(fd),
+            a.page(3),
+            100,
+            0,
+        )
+    };
+    assert_eq!(into, Err(Errno::EFAULT));
+    file::close(fd).expect("close");
+}
+
+#[test]
+fn without_sigbus_the_fault_is_a_message() {
+    let _guard = ONE_AT_A_TIME.lock();
+    let Some(a) = Arena::new(feature::PAGEFAULT_FLAG_WP) else {
+        return;
+    };
+    let mut msgs = [UffdMsg::default(); 4];
+    assert_eq!(a.uffd.read_events(&mut msgs), Err(Errno::EAGAIN));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| a.read(12));
+        let mut poll = [file::PollFd {
+            fd: a.uffd.0,
+            events: file::POLLIN,
+            revents: 0,
+        }];
+        assert_eq!(file::poll(&mut poll, None), Ok(1));
+        assert_eq!(a.uffd.read_events(&mut msgs), Ok(1));
+        let Event::Pagefault {
+            addr,
+            flags,
+            thread: 0,
+        } = msgs[0].event()
+        else {
+            panic!("{:?}", msgs[0].event())
+        };
+        assert_eq!(
+            (addr & !(PAGE_SIZE - 1), flags & uffd::PAGEFAULT_FLAG_WRITE),
+            (a.page(12), 0)
+        );
+        let page = [77usize; PAGE_SIZE / 8];
+        unsafe {
+            a.uffd.copy(
+                a.page(12),
+                page.as_ptr().cast(),
+                PAGE_SIZE,
+                uffd::MODE_DONTWAKE,
+            )
+        }
+        .expect("copy");
+        a.uffd.wake(a.page(12), PAGE_SIZE).expect("wake");
+        assert_eq!(reader.join().expect("join"), 77);
+    });
+}
+
+#[test]
+fn features_are_told_and_unknown_ones_refused() {
+    assert!(uffd::exists());
+    let Ok(features) = Uffd::probe_features() else {
+        return println!("skipped: userfaultfd");
+    };
+    println!("features {features:#x}");
+    assert_ne!(features & feature::SIGBUS, 0);
+    let uffd = Uffd::open(FLAGS).expect("open");
+    assert_eq!(uffd.api(1 << 63), Err(Errno::EINVAL));
+    // A refused handshake does not spend the descriptor.
+    assert!(uffd.api(feature::SIGBUS).is_ok());
+    uffd.close().expect("close");
+
+    if features & feature::POISON != 0 {
+        let _guard = ONE_AT_A_TIME.lock();
+        let Some(a) = Arena::new(feature::PAGEFAULT_FLAG_WP | feature::POISON) else {
+            return;
+        };
+        assert_eq!(
+            unsafe { a.uffd.poison(a.page(1), PAGE_SIZE, 0) },
+            Ok(PAGE_SIZE)
+        );
+        let again = unsafe { a.uffd.poison(a.page(1), PAGE_SIZE, 0) };
+        assert_eq!(
+            again,
+            Err(CopyError {
+                copied: 0,
+                errno: Errno::EEXIST
+            })
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! The memory that is worked on.
+//!
+//! *What*: one anonymous private mapping; what pages hold; the three kinds of work.
+//! *Invariants*: word 0 of a page is its number, word 1 its stamp (how often it was accessed), the
+//! last word follows from both. Everything between comes from a few template pages.
+//! *Locking*: none: thread `t` touches only the pages of [`Memory::part`] `t`.
+//! *Context*: worker threads.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::options::Options;
+
+const PAGE_WORDS: u64 = 512;
+/// Enough that neighbours differ, few enough to stay in the processor's cache.
+const NR_TEMPLATES: u64 = 64;
+/// Pages are made of records of this many bytes.
+const RECORD: usize = 64;
+
+/// The memory that is worked on.
+pub struct Memory {
+    base: *mut u64,
+    nr_pages: u64,
+    threads: u64,
+    seed: u64,
+    templates: Vec<u64>,
+    /// Accesses made by each thread so far.
+    accessed: Vec<AtomicU64>,
+}
+
+// SAFETY: `base` is used only within the part of the thread that uses it (Invariants).
+unsafe impl Sync for Memory {}
+
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// What the last word of a page must be.
+fn seal(page: u64, stamp: u64) -> u64 {
+    (page << 24) ^ stamp
+}
+
+/// Random bytes at the start of each record, so that lz4 comes near `compressibility`: it spends
+/// about five bytes more on a record, for the match with the one before.
+fn random_bytes(compressibility: f64) -> usize {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 1 and 64"
+    )]
+    let bytes = (64.0 / compressibility - 5.0).clamp(1.0, 64.0) as usize;
+    bytes
+}
+
+/// Template pages: structured records, each with some bytes that are its own.
+fn templates(options: &Options) -> Vec<u64> {
+    let random = random_bytes(options.compressibility);
+    let mut words = Vec::new();
+    for page in 0..NR_TEMPLATES {
+        let mut rng = mix(options.seed << 8 ^ page);
+        let structure: [u8; RECORD] =
+            std::array::from_fn(|i| mix(rng ^ (i as u64 / 8)).to_le_bytes()[i % 8]);
+        for _ in 0..4096 / RECORD {
+            let mut record = structure;
+            for byte in &mut record[..random] {
+                rng = mix(rng);
+                *byte = rng.to_le_bytes()[0];
+            }
+            words.extend(
+                record
+                    .chunks_exact(8)
+                    .map(|c| u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]])),
+            );
+        }
+    }
+    words
+}
+
+impl Memory {
+    /// Maps the memory; nothing is touched yet.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn new(options: &Options) -> Self {
+        let len = usize::try_from(options.mib).expect("32 bits fit") << 20;
+        // SAFETY: a fresh mapping anywhere, no existing memory is touched.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert!(
+            base != libc::MAP_FAILED,
+            "mmap: {}",
+            std::io::Error::last_os_error()
+        );
+        Self {
+            base: base.cast(),
+            nr_pages: u64::from(options.mib) * 256,
+            threads: options.threads.into(),
+            seed: options.seed,
+            templates: templates(options),
+            accessed: (0..options.threads).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Pages of thread `t`; all parts are the same size, so that all threads have the same work.
+    fn part(&self, t: u32) -> Range<u64> {
+        let size = self.nr_pages / self.threads;
+        u64::from(t) * size..(u64::from(t) + 1) * size
+    }
+
+    /// Accesses that one pass means for a thread.
+    pub fn accesses_per_thread(&self) -> u64 {
+        self.nr_pages / self.threads
+    }
+
+    fn page(&self, page: u64) -> *mut u64 {
+        let offset = usize::try_from(page * PAGE_WORDS).expect("64-bit");
+        // SAFETY: callers pass numbers below `nr_pages`.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// Writes every page of thread `t` for the first time.
+    pub fn fill(&self, t: u32) {
+        for page in self.part(t) {
+            let from = usize::try_from(page % NR_TEMPLATES * PAGE_WORDS).expect("small");
+            let template = &self.templates[from..from + 512];
+            let to = self.page(page);
+            // SAFETY: the page is this thread's alone, PAGE_WORDS long and inside the mapping.
+            unsafe {
+                std::ptr::copy_nonoverlapping(template.as_ptr(), to, template.len());
+                to.write_volatile(page);
+                to.add(1).write_volatile(0);
+                to.add(511).write_volatile(seal(page, 0));
+            }
+        }
+    }
+
+    /// Reads, checks and writes one page; returns the stamp that it had.
+    fn access(&self, page: u64) -> u64 {
+        let p = self.page(page);
+        // SAFETY: as in `fill`.
+        let (number, stamp, last) = unsafe {
+            (
+                p.read_volatile(),
+                p.add(1).read_volatile(),
+                p.add(511).read_volatile(),
+            )
+        };
+        assert!(
+            number == page && last == seal(page, stamp),
+            "page {page} holds number {number}, stamp {stamp}, seal {last:#x} instead of {:#x}",
+            seal(page, stamp)
+        );
+        // SAFETY: as in `fill`.
+        unsafe {
+            p.add(1).write_volatile(stamp + 1);
+            p.add(511).write_volatile(seal(page, stamp + 1));
+        }
+        stamp
+    }
+
+    /// Accesses pages of thread `t` at random.
+    pub fn random(&self, t: u32, accesses: u64) {
+        let part = self.part(t);
+        let size = part.end - part.start;
+        let mut rng = mix(self.seed ^ u64::from(t) << 32);
+        for _ in 0..accesses {
+            rng = mix(rng);
+            self.access(part.start + rng % size);
+        }
+        self.accessed[t as usize].fetch_add(accesses, Relaxed);
+    }
+
+    /// Accesses the pages of thread `t` in order, `passes` times.
+    pub fn sequential(&self, t: u32, passes: u32) {
+        for _ in 0..passes {
+            let sum: u64 = self.part(t).map(|page| self.access(page)).sum();
+            let before = self.accessed[t as usize].fetch_add(self.accesses_per_thread(), Relaxed);
+            assert!(
+                sum == before,
+                "stamps of thread {t} add up to {sum} after {before} accesses"
+            );
+        }
+    }
+}

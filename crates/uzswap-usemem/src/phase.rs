@@ -1,0 +1,63 @@
+//! One timed phase.
+
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// What a phase took.
+#[derive(Clone, Copy, Debug)]
+pub struct Phase {
+    /// Seconds from the moment all threads stood ready until the last was done.
+    pub wall: f64,
+    /// User and system seconds of the process meanwhile.
+    pub cpu: f64,
+}
+
+impl Phase {
+    /// Runs `work` with the thread's number on each of `threads` threads.
+    pub fn run(threads: u32, work: impl Fn(u32) + Sync) -> Self {
+        let ready = Barrier::new(threads as usize + 1);
+        std::thread::scope(|scope| {
+            let handles: Vec<_> = (0..threads)
+                .map(|t| {
+                    let (ready, work) = (&ready, &work);
+                    scope.spawn(move || {
+                        ready.wait();
+                        work(t);
+                    })
+                })
+                .collect();
+            ready.wait();
+            let (start, cpu) = (Instant::now(), cpu_seconds());
+            for handle in handles {
+                handle.join().expect("a worker found wrong data");
+            }
+            Self {
+                wall: start.elapsed().as_secs_f64(),
+                cpu: cpu_seconds() - cpu,
+            }
+        })
+    }
+
+    /// The phase as a member of a JSON object, with one figure derived from it.
+    pub fn json(&self, name: &str, figure: &str, value: f64) -> String {
+        format!(
+            "\"{name}\":{{\"{figure}\":{value:.4},\"wall_s\":{:.4},\"cpu_s\":{:.4}}}",
+            self.wall, self.cpu
+        )
+    }
+}
+
+fn cpu_seconds() -> f64 {
+    // SAFETY: all zeroes is a valid rusage, and getrusage writes to nothing else.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "seconds of one process fit easily"
+    )]
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
