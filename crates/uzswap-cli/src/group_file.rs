@@ -219,12 +219,15 @@ fn remove_leftovers(dir: &Path) {
             continue;
         }
         let path = entry.path();
-        let leftover = OpenOptions::new()
+        let Ok(file) = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(&path)
-            .is_ok_and(|file| try_lock(&file));
-        if leftover {
+        else {
+            continue;
+        };
+        // The lock is held until the file is gone: a creator that gets it later finds no link left.
+        if try_lock(&file) {
             let _ = fs::remove_file(path);
         }
     }
