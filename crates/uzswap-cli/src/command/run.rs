@@ -13,7 +13,7 @@ use uzswap_core::group::{
 use uzswap_core::min_ram;
 
 use crate::args::{FaultMode, OverLimit, Run, Swap};
-use crate::clock::{self, Moment};
+use crate::clock::Moment;
 use crate::failure::Failure;
 use crate::group_file::{self, GroupFile};
 use crate::kernel;
@@ -50,7 +50,6 @@ pub fn run(options: &Run) -> Result<u8> {
     let preload = Preload::install()?;
     let group = GroupFile::create()?;
     configure(&group.config, options, ram);
-    group.tsc_hz.store(clock::calibrate(), Ordering::Relaxed);
     group.publish();
 
     let begin = Moment::now();
