@@ -12,6 +12,7 @@ use crate::arena::{ARENA_BASE, ARENA_LEN, PAGE_SHIFT, PAGE_SIZE, Page, narrow, w
 use crate::charge::{Charge, Reserve};
 use crate::folio::FolioTable;
 use crate::group::{FAULT_MODE_THREAD, Group, Process};
+use crate::lock::Lock;
 use crate::lru::Lru;
 use crate::masked::Masked;
 use crate::pool::{Pool, PoolMemory};
@@ -190,6 +191,7 @@ impl Engine {
                 resident: AtomicU64::new(0),
                 metadata: AtomicU64::new(0),
                 region_pages: AtomicU64::new(0),
+                protecting: Lock::new(()),
                 kick: AtomicU32::new(0),
                 low_water: if background { limit / 64 } else { 0 },
             })
