@@ -14,26 +14,25 @@ mod phase;
 mod spin;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use memory::Memory;
 use options::{Options, Work};
 use phase::Phase;
 pub use spin::Spin;
 
-/// The program: does what `args` say and prints one line of JSON.
+/// The program: does what `args` say, prints one line of JSON and returns the exit status.
 #[must_use]
-pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let args = args.map(|arg| arg.to_string_lossy().into_owned());
     let options = match Options::parse(args) {
         Ok(Some(options)) => options,
         Ok(None) => {
             print!("{}", options::USAGE);
-            return ExitCode::SUCCESS;
+            return 0;
         }
         Err(message) => {
             eprintln!("uzswap-usemem: {message}\n{}", options::USAGE);
-            return ExitCode::from(2);
+            return 2;
         }
     };
     match options.work {
@@ -48,7 +47,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         }
         Work::Memory => work(&options),
     }
-    ExitCode::SUCCESS
+    0
 }
 
 fn work(options: &Options) {

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    uzswap_usemem::main(std::env::args_os().skip(1))
+    uzswap_usemem::main(std::env::args_os().skip(1)).into()
 }

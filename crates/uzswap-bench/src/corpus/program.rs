@@ -60,29 +60,39 @@ pub fn all() -> Vec<Program> {
             let script = write(dir, "columns.py", include_str!("sources/columns.py"))?;
             Ok(command(find("python3")?, [script]))
         }),
-        program("sqlite", "tables and indices in memory", Ready::Idle, |dir| {
-            let script = write(dir, "orders.sql", include_str!("sources/orders.sql"))?;
-            let mut sqlite = Command::new(find("sqlite3")?);
-            // Standard input stays open behind the script, or it would end with it.
-            let read = format!(".read {}", script.display());
-            sqlite.args(["-cmd", &read, ":memory:"]);
-            Ok(sqlite)
-        }),
+        program(
+            "sqlite",
+            "tables and indices in memory",
+            Ready::Idle,
+            |dir| {
+                let script = write(dir, "orders.sql", include_str!("sources/orders.sql"))?;
+                let mut sqlite = Command::new(find("sqlite3")?);
+                // Standard input stays open behind the script, or it would end with it.
+                let read = format!(".read {}", script.display());
+                sqlite.args(["-cmd", &read, ":memory:"]);
+                Ok(sqlite)
+            },
+        ),
         program("node", "a heap of JavaScript objects", Ready::Idle, |dir| {
             let script = write(dir, "records.js", include_str!("sources/records.js"))?;
             Ok(command(find("node")?, [script]))
         }),
         Program {
             feed: Some(fill_redis),
-            ..program("redis", "strings, hashes and sorted sets", Ready::Idle, |dir| {
-                let mut server = Command::new(find("redis-server")?);
-                server
-                    .args(["--port", "0", "--save", "", "--unixsocket"])
-                    .arg(dir.join(REDIS_SOCKET))
-                    .arg("--dir")
-                    .arg(dir);
-                Ok(server)
-            })
+            ..program(
+                "redis",
+                "strings, hashes and sorted sets",
+                Ready::Idle,
+                |dir| {
+                    let mut server = Command::new(find("redis-server")?);
+                    server
+                        .args(["--port", "0", "--save", "", "--unixsocket"])
+                        .arg(dir.join(REDIS_SOCKET))
+                        .arg("--dir")
+                        .arg(dir);
+                    Ok(server)
+                },
+            )
         },
         program("java", "a heap of Java objects", Ready::Idle, |dir| {
             let source = write(dir, "Ledger.java", include_str!("sources/Ledger.java"))?;
@@ -94,24 +104,39 @@ pub fn all() -> Vec<Program> {
             let script = write(dir, "hashes.pl", include_str!("sources/hashes.pl"))?;
             Ok(command(find("perl")?, [script]))
         }),
-        program("cc1", "the C compiler in a large source", Ready::Holding(90), |dir| {
-            let code = write(dir, "big.c", &source::c())?;
-            compiler(dir, "gcc", "cc1", &code)
-        }),
-        program("cc1plus", "the C++ compiler among templates", Ready::Holding(180), |dir| {
-            let code = write(dir, "big.cc", &source::cxx())?;
-            compiler(dir, "g++", "cc1plus", &code)
-        }),
-        program("rustc", "the Rust compiler in a large source", Ready::Holding(160), |dir| {
-            let code = write(dir, "big.rs", &source::rust())?;
-            let mut rustc = Command::new(find("rustc")?);
-            rustc
-                .args(["--crate-type=lib", "--edition=2021", "-O", "-Awarnings"])
-                .arg("-o")
-                .arg(dir.join("big.rlib"))
-                .arg(code);
-            Ok(rustc)
-        }),
+        program(
+            "cc1",
+            "the C compiler in a large source",
+            Ready::Holding(90),
+            |dir| {
+                let code = write(dir, "big.c", &source::c())?;
+                compiler(dir, "gcc", "cc1", &code)
+            },
+        ),
+        program(
+            "cc1plus",
+            "the C++ compiler among templates",
+            Ready::Holding(180),
+            |dir| {
+                let code = write(dir, "big.cc", &source::cxx())?;
+                compiler(dir, "g++", "cc1plus", &code)
+            },
+        ),
+        program(
+            "rustc",
+            "the Rust compiler in a large source",
+            Ready::Holding(160),
+            |dir| {
+                let code = write(dir, "big.rs", &source::rust())?;
+                let mut rustc = Command::new(find("rustc")?);
+                rustc
+                    .args(["--crate-type=lib", "--edition=2021", "-O", "-Awarnings"])
+                    .arg("-o")
+                    .arg(dir.join("big.rlib"))
+                    .arg(code);
+                Ok(rustc)
+            },
+        ),
         program("sort", "lines of text", Ready::Holding(90), |dir| {
             let lines = write(dir, "lines", &source::lines())?;
             let mut sort = Command::new(find("sort")?);
@@ -119,12 +144,17 @@ pub fn all() -> Vec<Program> {
             sort.arg(dir.join("sorted")).arg(lines);
             Ok(sort)
         }),
-        program("xz", "a compressor's window and tables", Ready::Holding(80), |dir| {
-            let lines = write(dir, "lines", &source::lines())?;
-            let mut xz = Command::new(find("xz")?);
-            xz.args(["-T1", "-6", "-k", "-c"]).arg(lines);
-            Ok(xz)
-        }),
+        program(
+            "xz",
+            "a compressor's window and tables",
+            Ready::Holding(80),
+            |dir| {
+                let lines = write(dir, "lines", &source::lines())?;
+                let mut xz = Command::new(find("xz")?);
+                xz.args(["-T1", "-6", "-k", "-c"]).arg(lines);
+                Ok(xz)
+            },
+        ),
     ]
 }
 
@@ -160,7 +190,15 @@ fn compiler(dir: &Path, driver: &str, name: &str, code: &Path) -> Result<Command
     ensure!(path.is_absolute(), "{name} is not installed");
     let mut compiler = Command::new(path);
     compiler
-        .args(["-quiet", "-O2", "-w", "-imultiarch", "x86_64-linux-gnu", "-D_GNU_SOURCE", "-o"])
+        .args([
+            "-quiet",
+            "-O2",
+            "-w",
+            "-imultiarch",
+            "x86_64-linux-gnu",
+            "-D_GNU_SOURCE",
+            "-o",
+        ])
         .arg(dir.join("big.s"))
         .arg(code);
     Ok(compiler)
@@ -174,12 +212,18 @@ fn fill_redis(dir: &Path) -> Result<()> {
     let mut stream = loop {
         match UnixStream::connect(dir.join(REDIS_SOCKET)) {
             Ok(stream) => break stream,
-            Err(why) if begin.elapsed() > Duration::from_secs(10) => bail!("it does not listen: {why}"),
+            Err(why) if begin.elapsed() > Duration::from_secs(10) => {
+                bail!("it does not listen: {why}")
+            }
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     };
     let script = include_str!("sources/keys.lua");
-    write!(stream, "*3\r\n$4\r\nEVAL\r\n${}\r\n{script}\r\n$1\r\n0\r\n", script.len())?;
+    write!(
+        stream,
+        "*3\r\n$4\r\nEVAL\r\n${}\r\n{script}\r\n$1\r\n0\r\n",
+        script.len()
+    )?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut answer = [0; 256];
     let len = stream.read(&mut answer).context("it does not answer")?;
@@ -236,7 +280,10 @@ impl Running {
                 }
             }
         }
-        bail!("it came to no state worth sampling within {} s", PATIENCE.as_secs())
+        bail!(
+            "it came to no state worth sampling within {} s",
+            PATIENCE.as_secs()
+        )
     }
 
     fn anonymous_mib(&self) -> Result<u64> {

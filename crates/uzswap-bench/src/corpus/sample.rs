@@ -14,7 +14,8 @@ use anyhow::{Context, Result};
 /// Bytes of an extent.
 pub const EXTENT: usize = 64 << 10;
 const PAGE: u64 = 4096;
-const PAGES_OF_EXTENT: u64 = EXTENT as u64 / PAGE;
+/// Bytes of `pagemap` for an extent: a word for each page.
+const WORDS: usize = EXTENT / 4096 * 8;
 /// The bit of a `pagemap` word that says that the page is in memory.
 const PRESENT: u64 = 1 << 63;
 
@@ -62,7 +63,7 @@ fn present_extents(pid: u32) -> Result<Vec<u64>> {
     let mut extents = Vec::new();
     for (start, end) in maps.lines().filter_map(anonymous) {
         let mut address = start.next_multiple_of(EXTENT as u64);
-        let mut words = [0; 8 * PAGES_OF_EXTENT as usize];
+        let mut words = [0; WORDS];
         while address + EXTENT as u64 <= end {
             pagemap
                 .read_exact_at(&mut words, address / PAGE * 8)

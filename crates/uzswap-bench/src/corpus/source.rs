@@ -17,8 +17,8 @@ impl Sequence {
     fn word(&mut self) -> &'static str {
         const WORDS: [&str; 24] = [
             "order", "left", "harbour", "customer", "blue", "seven", "window", "letter", "north",
-            "paper", "delayed", "river", "market", "signal", "yellow", "engine", "copper", "winter",
-            "garden", "silent", "bridge", "number", "carried", "stone",
+            "paper", "delayed", "river", "market", "signal", "yellow", "engine", "copper",
+            "winter", "garden", "silent", "bridge", "number", "carried", "stone",
         ];
         // Some words are far more frequent than others, as in any text.
         let rank = self.below(24) * self.below(24) / 24;
@@ -34,7 +34,11 @@ pub fn c() -> String {
         let _ = writeln!(
             code,
             "static const short table{f}[] = {{{},{},{},{}}};\nint fn{f}_{}(const int *p, size_t n, int x) {{\n  int s = {f};\n  for (size_t i = 0; i < n; i++) switch ((p[i] + x) % 7) {{",
-            numbers.below(9999), numbers.below(9999), numbers.below(9999), numbers.below(9999), numbers.word()
+            numbers.below(9999),
+            numbers.below(9999),
+            numbers.below(9999),
+            numbers.below(9999),
+            numbers.word()
         );
         for case in 0..7 {
             let _ = writeln!(
