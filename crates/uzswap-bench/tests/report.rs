@@ -150,12 +150,14 @@ fn tables_hold_medians_of_quiet_rounds_and_ratios() {
     );
     let text = results().suites[1].section().to_string();
     assert!(
-        text.contains("| random, µs per access | 1 | 0.05 | 12.00 | 6.00 | 0.50 | ≤ 0.60 |"),
+        text.contains(
+            "| random, µs per access | 1 | 0.05 | 12.00 ±0 % | 6.00 ±0 % | 0.50 | ≤ 0.60 |"
+        ),
         "{text}"
     );
     assert!(
         text.contains(
-            "| random, µs per access | 2 | 0.05 | 12.00 | 6.00 | 0.50 | ≤ 0.40, missed |"
+            "| random, µs per access | 2 | 0.05 | 12.00 ±0 % | 6.00 ±0 % | 0.50 | ≤ 0.40, missed |"
         ),
         "{text}"
     );
@@ -175,7 +177,7 @@ fn without_the_kernel_there_is_no_ratio_and_the_page_says_why() {
     assert!(page.contains("Interrupted"));
     let text = results.suites[0].section().to_string();
     assert!(
-        text.contains("| random, µs per access | 1 | 0.05 |  | 6.00 |  | ≤ 0.60 |"),
+        text.contains("| random, µs per access | 1 | 0.05 |  | 6.00 ±0 % |  | ≤ 0.60 |"),
         "{text}"
     );
 }

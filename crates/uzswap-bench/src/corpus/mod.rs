@@ -51,6 +51,8 @@ pub fn make(dir: &Path, bytes: usize) -> Result<usize> {
                     program.what
                 ));
             }
+            // It may have ended by the same ^C.
+            Err(_) if crate::interrupt::happened() => break,
             Err(why) => progress.say(&format!("SKIPPED {}: {why:#}", program.name)),
         }
         progress.step();

@@ -11,6 +11,8 @@ const WIDTH: f64 = 480.0;
 const LEFT: f64 = 40.0;
 const RIGHT: f64 = 14.0;
 const BOTTOM: f64 = 38.0;
+/// Width of a letter of a label, at the size that phones get.
+const LETTER: f64 = 5.8;
 /// Height of a chart of points.
 const HEIGHT: f64 = 320.0;
 /// Height of a bar, and of the line of text above a group.
@@ -174,7 +176,7 @@ pub fn points(title: &str, x: &str, y: &str, series: &[Series]) -> String {
 
 /// Writes a label beside its point where there is room; the table has those that find none.
 fn place(out: &mut String, placed: &mut Placed, (cx, cy): (f64, f64), label: &str) {
-    let width = label.chars().count() as f64 * 5.2;
+    let width = label.chars().count() as f64 * LETTER;
     let right = ("start", cx + 6.0, cy + 3.0, cx + 5.0);
     let left = ("end", cx - 6.0, cy + 3.0, cx - 6.0 - width);
     let above = ("middle", cx, cy - 6.0, cx - width / 2.0);

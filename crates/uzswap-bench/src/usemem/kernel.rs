@@ -22,6 +22,7 @@ const ZSWAP: &str = "/sys/module/zswap/parameters";
 const VM: &str = "/proc/sys/vm";
 const CGROUPS: &str = "/sys/fs/cgroup";
 const JOURNAL: &str = "/run/uzswap-bench.journal";
+/// zswap is one for the machine: tools that switch it share this lock.
 const LOCK: &str = "/run/kernel-zswap-run.lock";
 /// The swap file is made on a real disk.
 const SWAP_DIR: &str = "/var/tmp";

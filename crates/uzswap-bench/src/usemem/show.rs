@@ -96,6 +96,23 @@ impl Measured {
         median(self.of(side, threads).map(row.of))
     }
 
+    /// The median, and how far the rounds are from it at most.
+    fn cell(&self, row: &Row, side: Side, threads: u32) -> String {
+        let Some(value) = self.value(row, side, threads) else {
+            return String::new();
+        };
+        let farthest = self
+            .of(side, threads)
+            .map(|run| ((row.of)(run) - value).abs())
+            .fold(0.0, f64::max);
+        if value < 0.1 {
+            // Of so little, hundredths say enough.
+            format!("{value:.2}")
+        } else {
+            format!("{value:.2} ±{:.0} %", farthest * 100.0 / value)
+        }
+    }
+
     fn name(&self, side: Side) -> String {
         match (side, &self.kernel) {
             (Side::Native, _) => "native".into(),
@@ -118,11 +135,9 @@ impl Measured {
                 let missed = ratio
                     .zip(promised)
                     .is_some_and(|(ratio, most)| ratio > most);
-                let number =
-                    |value: Option<f64>| value.map_or(String::new(), |v| format!("{v:.2}"));
                 let mut cells = vec![row.name.to_owned(), threads.to_string()];
-                cells.extend(values.map(number));
-                cells.push(number(ratio));
+                cells.extend(SIDES.map(|side| self.cell(row, side, threads)));
+                cells.push(ratio.map_or(String::new(), |ratio| format!("{ratio:.2}")));
                 cells.push(promised.map_or(String::new(), |most| {
                     format!("≤ {most:.2}{}", if missed { ", missed" } else { "" })
                 }));
@@ -130,7 +145,7 @@ impl Measured {
             }
         }
         Table {
-            caption: "Ratio: uzswap's share of the kernel's figure, lower is better".into(),
+            caption: "Medians, and how far the rounds are from them at most; ratio: uzswap's share of the kernel's figure".into(),
             head,
             rows,
         }
