@@ -70,7 +70,12 @@ pub struct Contestant {
     engine: Engine,
     /// Behind the engine's pointers; for the kernel's zstd the memory of its compressor.
     memory: Memory,
-    objects: Vec<u8>,
+}
+
+/// What a pass makes: one buffer for all contestants, since only one runs at a time.
+#[derive(Default)]
+pub struct Objects {
+    bytes: Vec<u8>,
     /// Length of each object; `None` where the block is kept as it is.
     lengths: Vec<Option<usize>>,
 }
@@ -113,8 +118,6 @@ impl Contestant {
             block,
             engine,
             memory,
-            objects: Vec::new(),
-            lengths: Vec::new(),
         })
     }
 
@@ -215,10 +218,12 @@ impl Contestant {
     }
 
     /// Compresses all blocks, then decompresses all objects.
-    pub fn pass(&mut self, pages: &Pages) -> Result<Pass> {
+    pub fn pass(&mut self, pages: &Pages, to: &mut Objects) -> Result<Pass> {
         let block = self.block;
-        let mut objects = std::mem::take(&mut self.objects);
-        let mut lengths = std::mem::take(&mut self.lengths);
+        let Objects {
+            bytes: objects,
+            lengths,
+        } = to;
         objects.resize(objects.len().max(pages.len() * 4096 + block), 0);
         lengths.clear();
         let (mut at, mut packed) = (0, 0);
@@ -244,32 +249,29 @@ impl Contestant {
             self.name()
         );
         let mut compressed = 0;
-        for length in &lengths {
+        for length in &*lengths {
             compressed += length.unwrap_or(block);
             packed += length.map_or(block, |n| n.next_multiple_of(CLASS));
         }
         let bytes = lengths.len() * block;
         let decompressed = lengths.iter().flatten().count().max(1);
-        (self.objects, self.lengths) = (objects, lengths);
         Ok(Pass {
             bytes,
             compressed,
             packed,
             compress_s: between - begin,
             // For as many blocks as were compressed: those that were kept would only be copied.
-            decompress_s: (end - restart) * self.lengths.len() as f64 / decompressed as f64,
+            decompress_s: (end - restart) * lengths.len() as f64 / decompressed as f64,
         })
     }
 
-    /// Checks that the objects of the last pass hold `pages`.
-    pub fn verify(&mut self, pages: &Pages) -> Result<()> {
-        let objects = std::mem::take(&mut self.objects);
-        let lengths = std::mem::take(&mut self.lengths);
+    /// Checks that the objects of a pass hold `pages`.
+    pub fn verify(&mut self, pages: &Pages, objects: &Objects) -> Result<()> {
         let mut back = vec![0; self.block];
         let mut from = 0;
-        for (src, length) in pages.blocks(self.block).zip(&lengths) {
+        for (src, length) in pages.blocks(self.block).zip(&objects.lengths) {
             if let Some(length) = length {
-                let good = self.decompress(&objects[from..from + length], &mut back);
+                let good = self.decompress(&objects.bytes[from..from + length], &mut back);
                 ensure!(
                     good && back == src,
                     "{} gives back other bytes",
@@ -278,7 +280,6 @@ impl Contestant {
                 from += length;
             }
         }
-        (self.objects, self.lengths) = (objects, lengths);
         Ok(())
     }
 }
@@ -313,26 +314,27 @@ mod tests {
     #[test]
     fn every_contestant_gives_back_what_went_in() {
         let pages = pages();
+        let mut objects = Objects::default();
         for codec in super::super::CODECS {
             for block in super::super::BLOCKS {
                 let which = Which::Ours(codec.parse().unwrap());
                 let mut contestant = Contestant::new(which, block).unwrap();
-                let pass = contestant.pass(&pages).unwrap();
+                let pass = contestant.pass(&pages, &mut objects).unwrap();
                 assert_eq!(pass.bytes, 64 * 4096);
                 assert!(pass.compressed < pass.packed && pass.packed < pass.bytes / 2);
-                contestant.verify(&pages).unwrap();
+                contestant.verify(&pages, &objects).unwrap();
             }
         }
         for which in [Which::KernelLz4, Which::KernelZstd] {
             let mut contestant = Contestant::new(which, 4096).unwrap();
             assert!(
-                contestant.pass(&pages).unwrap().packed < 64 * 4096 / 4,
+                contestant.pass(&pages, &mut objects).unwrap().packed < 64 * 4096 / 4,
                 "{which:?}"
             );
-            contestant.verify(&pages).unwrap();
+            contestant.verify(&pages, &objects).unwrap();
             // Objects of other pages are noticed.
-            contestant.objects[20] ^= 0x55;
-            assert!(contestant.verify(&pages).is_err(), "{which:?}");
+            objects.bytes[20] ^= 0x55;
+            assert!(contestant.verify(&pages, &objects).is_err(), "{which:?}");
         }
     }
 
@@ -349,15 +351,16 @@ mod tests {
             name: "noise".into(),
             bytes,
         });
+        let mut objects = Objects::default();
         for which in [Which::Ours(Codec::Lz4), Which::KernelLz4, Which::KernelZstd] {
             let mut contestant = Contestant::new(which, 4096).unwrap();
-            let pass = contestant.pass(&pages).unwrap();
+            let pass = contestant.pass(&pages, &mut objects).unwrap();
             assert_eq!(
                 (pass.compressed, pass.packed),
                 (pass.bytes, pass.bytes),
                 "{which:?}"
             );
-            contestant.verify(&pages).unwrap();
+            contestant.verify(&pages, &objects).unwrap();
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::interrupt;
 use crate::progress::Progress;
 use crate::rounds::{Calibration, Round};
 use blocks::Pages;
-use contestant::{Contestant, Which};
+use contestant::{Contestant, Objects, Which};
 
 /// What is measured unless something else is asked for.
 pub const CODECS: [&str; 8] = [
@@ -97,6 +97,7 @@ pub fn measure(codecs: &[Codec], dumps: Vec<Dump>, rounds: usize) -> Result<Meas
         cells: Vec::new(),
     };
     let mut contestants = enter(codecs)?;
+    let mut objects = Objects::default();
     let progress = Progress::new(rounds * all.len() * contestants.len(), "passes");
     let mut calibration = Calibration::start();
     for round in 0..rounds {
@@ -111,7 +112,7 @@ pub fn measure(codecs: &[Codec], dumps: Vec<Dump>, rounds: usize) -> Result<Meas
                     );
                     return Ok(measured);
                 }
-                cells.push(cell(contestant, pages, round == 0)?);
+                cells.push(cell(contestant, pages, &mut objects, round == 0)?);
                 progress.step();
             }
         }
@@ -135,10 +136,15 @@ fn enter(codecs: &[Codec]) -> Result<Vec<Contestant>> {
 }
 
 /// One pass over a program's pages.
-fn cell(contestant: &mut Contestant, pages: &Pages, verify: bool) -> Result<Cell> {
-    let pass = contestant.pass(pages)?;
+fn cell(
+    contestant: &mut Contestant,
+    pages: &Pages,
+    objects: &mut Objects,
+    verify: bool,
+) -> Result<Cell> {
+    let pass = contestant.pass(pages, objects)?;
     if verify {
-        contestant.verify(pages)?;
+        contestant.verify(pages, objects)?;
     }
     let per_page = |seconds: f64| seconds * 1e6 / (pass.bytes as f64 / 4096.0);
     Ok(Cell {

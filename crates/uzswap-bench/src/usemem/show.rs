@@ -77,7 +77,7 @@ impl Measured {
                 self.limit_mib
             )
         } else {
-            "Without the kernel's zswap beside it; uzswap gets".to_owned()
+            "Without the kernel's zswap beside it; uzswap gets what both would take".to_owned()
         };
         format!(
             "{} MiB of data that compresses about fourfold. {kernel}: {ram}.",
@@ -138,6 +138,7 @@ impl Measured {
                 let mut cells = vec![row.name.to_owned(), threads.to_string()];
                 cells.extend(SIDES.map(|side| self.cell(row, side, threads)));
                 cells.push(ratio.map_or(String::new(), |ratio| format!("{ratio:.2}")));
+                let promised = promised.filter(|_| ratio.is_some());
                 cells.push(promised.map_or(String::new(), |most| {
                     format!("≤ {most:.2}{}", if missed { ", missed" } else { "" })
                 }));
