@@ -22,6 +22,8 @@ use crate::progress::Progress;
 use crate::rounds::{Calibration, Round};
 use crate::{interrupt, refused};
 use kernel::Kernel;
+/// The work program: what `uzswap bench work` is.
+pub use uzswap_usemem::main as work;
 
 /// What to measure.
 #[derive(Clone, Debug)]

@@ -129,7 +129,7 @@ pub struct Report {
 /// Runs suites, prints their tables and writes their figures.
 pub fn bench(options: &Bench) -> Result<u8> {
     if let What::Work { args } = &options.what {
-        return Ok(uzswap_usemem::main(args.iter().cloned()));
+        return Ok(usemem::work(args.iter().cloned()));
     }
     interrupt::catch();
     with_status(match &options.what {
