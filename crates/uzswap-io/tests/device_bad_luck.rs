@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use uzswap_io::device::{Fd, Kind};
 use uzswap_io::fault::{Faulty, Plan};
-use uzswap_io::{Device, DeviceError, HEADER_SLOTS, SLOT};
+use uzswap_io::{Device, DeviceError, HEADER_SLOTS, MAX_DEVICE_SLOTS, SLOT};
 use uzswap_sys::Errno;
 use uzswap_sys::file::O_DIRECT;
 
@@ -108,6 +108,8 @@ fn nothing_outside_its_slots_is_touched() {
     let null = File::open("/dev/null").expect("opened");
     let refused = Device::<Fd>::new(null.as_raw_fd(), 1).map(drop);
     assert_eq!(refused, Err(Errno::EINVAL));
+    let huge = Device::<Fd>::new(file.as_raw_fd(), MAX_DEVICE_SLOTS + 1).map(drop);
+    assert_eq!(huge, Err(Errno::EINVAL));
     assert_eq!(Device::<Fd>::new(-1, 1).map(drop), Err(Errno::EBADF));
 }
 

@@ -1,9 +1,11 @@
 //! What was packed comes back from the slots that were named, and only for the page it was packed for;
 //! with any bit wrong it does not come back at all.
+#![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use std::mem::MaybeUninit;
 
 use uzswap_io::format::MAX_BODY;
+use uzswap_io::seal::KEY_LEN;
 use uzswap_io::{
     GRAIN, Key, Label, Layout, Location, MAX_RUN, MAX_SLOTS, OpenError, PackError, Place, Run,
     SLOT, Seal, Sequence, Window,
@@ -12,10 +14,18 @@ use uzswap_io::{
 /// Where the runs of these tests lie on their device.
 const RUN: u64 = 1000;
 
+/// A new key, where there are system calls.
+fn key(memory: &mut MaybeUninit<Key>) -> &Key {
+    if cfg!(miri) {
+        return Key::from_bytes(memory, &mut [7; KEY_LEN]);
+    }
+    Key::generate(memory).expect("getrandom")
+}
+
 /// Tells a story with encryption, then with the checksum.
 fn with_both(story: impl Fn(Seal<'_>)) {
     let mut memory = MaybeUninit::uninit();
-    let key = Key::generate(&mut memory).expect("getrandom");
+    let key = key(&mut memory);
     let sequence = Sequence::new();
     story(Seal::Encrypted {
         key,
@@ -189,7 +199,7 @@ fn a_window_opens_neighbours_and_refuses_what_it_does_not_hold() {
 #[test]
 fn nothing_in_the_clear_reaches_the_device_under_encryption() {
     let mut memory = MaybeUninit::uninit();
-    let key = Key::generate(&mut memory).expect("getrandom");
+    let key = key(&mut memory);
     let sequence = Sequence::new();
     let seal = Seal::Encrypted {
         key,
@@ -209,6 +219,43 @@ fn nothing_in_the_clear_reaches_the_device_under_encryption() {
         let same = pairs.filter(|(a, b)| a == b).count();
         assert!(same < 30, "{same} of 333");
     }
+}
+
+/// The bytes that docs/on-disk-format.md describes, as another implementation (Python's cryptography) made them.
+#[test]
+fn an_object_is_what_the_format_says() {
+    let mut bytes: [u8; KEY_LEN] = std::array::from_fn(|i| i as u8);
+    let mut memory = MaybeUninit::uninit();
+    let key = Key::from_bytes(&mut memory, &mut bytes);
+    assert_eq!(bytes, [0; KEY_LEN], "wiped");
+    let sequence = Sequence::new();
+    let seal = Seal::Encrypted {
+        key,
+        sequence: &sequence,
+    };
+    let mut buffer = vec![0xee; SLOT];
+    let mut run = Run::new(&mut buffer, seal);
+    let count: [u8; 20] = std::array::from_fn(|i| i as u8);
+    for (page, generation, body) in [(41, 5, &b"a page"[..]), ((1 << 40) + 7, 8191, &count)] {
+        let label = Label { page, generation };
+        run.push(label, body.len(), |out| out.copy_from_slice(body))
+            .expect("fits");
+    }
+    let hex: Vec<String> = run.finish().chunks(GRAIN).map(hex).collect();
+    assert_eq!(
+        hex[..5],
+        [
+            "00000000000000008e3abd5e169b7a51",
+            "8f0b7e33b11534346f9cc5bfd2490000",
+            "01000000000000006a8e5cff1641da83",
+            "cd4cb9068f654bc5e22d803ca0aaea00",
+            "420d0fc830cc86c4dc70dd3d00000000",
+        ]
+    );
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]
