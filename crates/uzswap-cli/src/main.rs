@@ -16,6 +16,9 @@ mod size;
 mod status;
 mod summary;
 mod supervise;
+// Not yet wired into `run`.
+#[cfg(test)]
+mod swap;
 mod target;
 
 use std::process::ExitCode;

@@ -66,6 +66,7 @@ errnos! {
     EOVERFLOW = 75, "value too large";
     EOPNOTSUPP = 95, "operation not supported";
     ETIMEDOUT = 110, "timed out";
+    EDQUOT = 122, "disk quota exceeded";
     EHWPOISON = 133, "memory page has a hardware error";
 }
 

@@ -20,6 +20,7 @@ mod consts {
     pub const O_TRUNC: i32 = 0o1000;
     pub const O_APPEND: i32 = 0o2000;
     pub const O_NONBLOCK: i32 = 0o4000;
+    pub const O_DIRECT: i32 = 0o40_000;
     pub const O_DIRECTORY: i32 = 0o200_000;
     pub const O_NOFOLLOW: i32 = 0o400_000;
     pub const O_CLOEXEC: i32 = 0o2_000_000;
@@ -39,6 +40,7 @@ mod consts {
     pub const S_IFREG: u32 = 0o100_000;
     pub const S_IFCHR: u32 = 0o020_000;
     pub const S_IFDIR: u32 = 0o040_000;
+    pub const S_IFBLK: u32 = 0o060_000;
     pub const S_ISUID: u32 = 0o4000;
     pub const S_ISGID: u32 = 0o2000;
     pub const STDERR: i32 = 2;
@@ -219,6 +221,49 @@ pub fn ftruncate(fd: i32, len: u64) -> Result<()> {
     let len = len as usize;
     // SAFETY: changes a file; mappings beyond its end are their owner's concern.
     unsafe { call2(nr::FTRUNCATE, int(fd), len) }.map(|_| ())
+}
+
+/// `fallocate(2)` that gives a range of a file's blocks back to the file system; the file keeps its
+/// size and reads as zero there. May wait.
+///
+/// # Errors
+/// `EOPNOTSUPP`: this file system cannot; else as fallocate(2).
+pub fn punch_hole(fd: i32, offset: u64, len: u64) -> Result<()> {
+    const FALLOC_FL_KEEP_SIZE: usize = 1;
+    const FALLOC_FL_PUNCH_HOLE: usize = 2;
+    #[expect(clippy::cast_possible_truncation, reason = "u64 is usize here")]
+    let (offset, len) = (offset as usize, len as usize);
+    // SAFETY: changes a file; mappings of the range are their owner's concern.
+    unsafe {
+        call4(
+            nr::FALLOCATE,
+            int(fd),
+            FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE,
+            offset,
+            len,
+        )
+    }
+    .map(drop)
+}
+
+/// `ioctl(BLKDISCARD)`: tells a block device that a range is not needed any more. What it reads as
+/// then is the device's choice. Offset and length in multiples of its logical block. May wait.
+///
+/// # Errors
+/// `EOPNOTSUPP`: this device cannot; `ENOTTY`: not a block device; else as the device has it.
+pub fn block_discard(fd: i32, offset: u64, len: u64) -> Result<()> {
+    const BLKDISCARD: usize = 0x1277;
+    let range = [offset, len];
+    // SAFETY: the kernel reads the two words.
+    unsafe {
+        call3(
+            nr::IOCTL,
+            int(fd),
+            BLKDISCARD,
+            core::ptr::from_ref(&range) as usize,
+        )
+    }
+    .map(drop)
 }
 
 /// `memfd_create(2)` with `MFD_*` flags.

@@ -5,7 +5,8 @@
 //! Context: any.
 
 use crate::nr;
-use crate::syscall::{Result, call2, call3, call4, int};
+use crate::syscall::{Result, call2, call3, call4, int, to_int};
+use crate::thread::Timespec;
 use core::arch::naked_asm;
 use core::ffi::c_void;
 
@@ -29,6 +30,7 @@ mod consts {
     pub const SIGCHLD: i32 = 17;
     pub const SIGCONT: i32 = 18;
     pub const SIGSTOP: i32 = 19;
+    pub const SIGXFSZ: i32 = 25;
     pub const SIGSYS: i32 = 31;
     pub const NSIG: i32 = 64;
 
@@ -136,6 +138,25 @@ pub fn sigpending() -> Result<SigSet> {
     // SAFETY: the kernel writes 8 bytes.
     unsafe { call2(nr::RT_SIGPENDING, out, size_of::<SigSet>()) }?;
     Ok(set)
+}
+
+/// Takes back one signal of `set` that waits for this thread or process; `None` if none does. Only
+/// blocked signals wait.
+#[must_use]
+pub fn take_pending(set: SigSet) -> Option<i32> {
+    let now = Timespec::default();
+    // SAFETY: the kernel reads the set, 8 bytes, and the time; no information is asked for.
+    unsafe {
+        call4(
+            nr::RT_SIGTIMEDWAIT,
+            core::ptr::from_ref(&set) as usize,
+            0,
+            core::ptr::from_ref(&now) as usize,
+            size_of::<SigSet>(),
+        )
+    }
+    .ok()
+    .map(to_int)
 }
 
 /// The kernel's `struct sigaction`.
