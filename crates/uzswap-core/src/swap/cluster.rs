@@ -2,10 +2,12 @@
 //! A cluster: [`CLUSTER_SLOTS`] slots of one device, the states it goes through, and which of
 //! its slots are taken.
 //!
+//! ```text
 //!            ┌────────────────────── put: empty ──────────────────────┐
 //!     Free ─pick─► Current ─exhausted─► Full | Frag ─put─► Nonfull ─pick─► Current
 //!      ▲                                                     │ put: empty
 //!      └──── discarded ──── Discarding ◄── take_discard ── Discard
+//! ```
 //!
 //! # Invariants
 //! - Bit `i` of `taken` is set exactly while slot `i`'s total is not 0, and `nr_taken` is the number

@@ -269,7 +269,7 @@ impl<'m> Slots<'m> {
 
     pub(super) fn try_hold(&self, owner: Owner, index: u32) -> Option<Held<'_, 'm>> {
         let cluster = self.cluster(index)?;
-        cluster.lock.try_lock(owner.stamp()).then_some(Held {
+        cluster.lock.try_lock(owner.stamp()).then(|| Held {
             slots: self,
             index,
             cluster,
