@@ -24,7 +24,7 @@ const NR_SLOTS: u32 = 1 << 20;
 /// How much of the device is in use.
 const FULL_PERCENT: u32 = 90;
 const ROUND: Duration = Duration::from_millis(250);
-const ROUNDS: usize = 1;
+const ROUNDS: usize = 3;
 const ORDER_OF_64K: u8 = 4;
 
 trait Allocator: Sync {
