@@ -1,0 +1,143 @@
+//! What: the static codes: for each stream, for each table, the length of each symbol's code.
+//! Invariants: part of the format: a change is a new version. Made by `examples/train.rs`.
+//! Locking: none.
+//! Context: any.
+
+use crate::format::NR_STREAMS;
+
+/// Tables for each stream.
+pub(crate) const NR_CODES: usize = 8;
+
+/// A digit for each symbol, `a` for ten.
+#[rustfmt::skip]
+pub(crate) const LENGTHS: [[&[u8; 256]; NR_CODES]; NR_STREAMS] = [
+    // tokens
+    [
+        b"\
+aaaaaaaaaaaaaaaa7aa849aa8aa97aa5aaa59aaaaaa6aaa58769aaaaa87aaaa7\
+9aa859aaaaaa7aa6aaa6aaaaaaa8aaa8aa79aaaaaa7aaaa7979aaaaa98aaaaa8\
+a88747aa9aaa69a5aa848aa9aaa7aaa7a948aaaaaa7aaaa7a577aaaa779aaaa7\
+a88679aaaaa98aa7aa98aaaaaaaaaaaaaa8aaaaaaaaaaaaaa89aaaaaaaaaaaaa",
+        b"\
+aaaaaaaaaaaaaaaaaaa91aaaaaaaaaaaaaa2aaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aaaaaaaaaaaaaaaaaaa9aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        b"\
+aaaaaaaaaaaaaaaa3aaa2aaaaaaaaaa8aaa5aaa9aaaaaaa9585aaa9aaaaaaaa8\
+8aa88aaaaaaaaaa7aaa4aaaaaaaaaaa8aa8aaaaaaaaaaaa7a6aaaaaaaaaaaaa9\
+aaaaaaaaaaaaaaa9aaa4aaaaaaaaaaa9aa5aaaaaaaaaaaaaa778aaaaaaaaaaaa\
+aaaa8aaa9aaaaaa7aaa8aaaaaaaaaaaaaa6aaaaaaaaaaaaaa67989aa9aaaaaa8",
+        b"\
+aaaaaaaaaaaaaaaaaaaa3aaaaaaa9aaaaaa5aaaaaaa9aaaaaa7aaaaaaaaaaaaa\
+aaaa9aaaaaaaaaaaaa95aaaaaaaaaaaaaa78aaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aaa839aaaaaaaaaaaaa29aaaaaaaaaaaaa47aaaaaa9aaaaaaa99aaaa94aaaaaa\
+aaa96aaaaaaaaaaaaa6aaaaaaaaaaaaaaa8aaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        b"\
+aaaaaaaaaaaaaaaa5aa857a877a748a3aaa59aa79aa58a947888aa99a89799a5\
+89a97aa988a87aa6aaa7aaaa9aa6aaa6aa99aaaaaa7aaa989aaaaaaaaaaaaaa9\
+a79859a889a879a6aa96aaaa9a96aaa6aa7aaaaaaa89aaa8a888aaaa999aaaa8\
+a8888aaaaaaa9aa8a9a9aaaaaaaaaaa9aa9aaaaaaaaaaaaaa8989aaaaaaaaaa9",
+        b"\
+aaaaaaaaaaaaaaaaaaa8aaaaaaaaaaaaaaa58aaaaaaaaaaaaa8aaa8aaaaaaaaa\
+aaaaaaaaaaaaaaaaaa8aaaaaaaaaaaaaaa68aaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aaa88aaaaaaaaaaaaa548a9aaaaaaaaaaa14aa8aaaaaaaaaa979aa8aaaaaaaaa\
+aaaaaaaaaaaaaaaaaaa7aaaaaaaaaaaaa8aaaaaaaaaaaaaaa9aaaaaaaaaaaaaa",
+        b"\
+aaaaaaaaaaaaaaaa5a9a7a8869988a96aaa7a9878996aaa77888586677778685\
+7aa98aa99aaa9aa8aaaaaaa9aaaaaaa8aa9aaa8aaa9aaaa9aa99989999999a96\
+a677688767888896aaa798879a98aaa7aa8aaa79aa9aaaa8a77988788989a8a6\
+a6666778887889a8a8889999aa7899aaaa9aa999a9788aaaa7778778887889a7",
+        b"\
+aaaaaaaaaaaaaaaa8a9767aaaaaaaaaa9aa889aaa8a78aaa5687799996877a9a\
+9989aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa9aaaaaaaaaaaaa8989aaaa9aaaaaaa\
+a767788aaaaaaaaaa9a8aaaaaaaaaaaaaa8a9aaaaaaaaaaaa7788999aa98aaa9\
+a444566888789998a77779aaaaaaaaaaa88889aaaaa9aaaaa5656667876578a7",
+    ],
+    // extras
+    [
+        b"\
+344544666676666787775686888785989998868898a879a8a99998998aa8999a\
+9aaaa9a9aa9aa9a9aaa99aaaa8aaaaaaaaaaaaaa9aaaaaaaaaaaaaa9aaaaa9aa\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa9aaaaaaaaaaaaaaaaaaaaaaaa\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa9aaaaaaaaaaaaaaaa",
+        b"\
+33445555666777788888889898998999a9989999a9988899a9999999a9999999\
+a8888888a9999999a9999999a9999999a9999999a9999999a9aa9aa9aaaa9999\
+a9999999a9999999a9999999a9999999a99a9999a99aaaa9aaaaaaaaaaaa9a99\
+aa999a99a9999999aa9a9aaaaaaaaaa9aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        b"\
+467443755775437579a898a679a9aaa89aa8aaa8aaa9a887aaa9aaa9aaa9aaa8\
+9aaaaaa8aaaaaaa9aaa9aaa9aaaaaaa8aaaaaaaaaaaaaaaaaaaaaaa8aaaaaaa9\
+aaaaaaaaaaaaaaa9aaaaaaaaaaaaaaaaaaaaaaa9aaaaaaaaaaaaaaaaaaaaaaa8\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        b"\
+235466656776887699879a96aa77aa869a97aaa7aaa8aaa7aaa8aaa8aaa8aa97\
+9aa8aaa7aaa9aaa8aaa9aaa9aaa9aaa89aa9aaa9aaa9aaa9aaa9aaa9aaa9aaa8\
+9aaaaaa9aaaaaaa9aaaaaaaaaaaaaaa9aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa9\
+9aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa9aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa9",
+        b"\
+2445556666666677878778878888889798988898989989989999889999a98899\
+99a999a8aaaa99a9a9a99aa9a9aa8898a9aa99aaaaa99aaaaaaa9aa9aaaaaaaa\
+aaaaaaaaaaaa9aa9aaaa9aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa8",
+        b"\
+4545565555665676767776778878778677877788889857989999977898966998\
+99aa9aa9a9a977a89aaa9aa9aaaaa9a8aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa9\
+9aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa9aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa9",
+        b"\
+3334556665778787887699a899a997a899a9a987a9a989a8a7a9a9a9a997a9a8\
+a9aaa8aaaaaaa99798a9aaaaa8aaaaa9aaa8aaaaaaaaa7a9aaaaaaa8aaaaaaa9\
+a8aaaaaaaaa9aaa9aaaaa9aaaaaaaaa7a9aaaaaaa9aaaaaaaaa9aaaaaaaaa9aa\
+aaaaaaa9aaaaaaaaa9aaaaaaaaaaaaaaaaaaaaaaaaaaaaa9a9aaaaaaaaaaaaa9",
+        b"\
+245655456687776578a9aaaaaaa9765aaa99aaaaaa9998aaaaaaaaa9a9988aaa\
+aaaaaaaaaaa9aaa9aaaaaaa7a86aaaaaaaaaaaa9aaaaaaaaaaa98a97aaaaa9aa\
+aaaaaa98aaaaaaaaa8aaa87aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+a9aaaaaaaaaaaaaaa98aaaaaaaaaaaaaaaaaaaaaaaaaa9aaaaa9aaaaaaaaaaa9",
+    ],
+    // literals
+    [
+        b"\
+3466667767777777788888888888888878888888899899998998998989999899\
+7899999888999889899999999999999979998989899999998999999989998987\
+6999999989989999899999998899999979999999999999998999999989999999\
+7999999999999999899999988999999979999999899989998999988889998896",
+        b"\
+46788899878888888799899987999989579999a987998889778899899899989a\
+8799999987999999879999aa97a999a8857765777698676667565788879989a9\
+87aaa9a9879a9aa988aa9aaa97aaaaaa88a9aaaa98aaaa9a88aaaaaa88aaaaaa\
+889aaaaa97aa9aaa87aa9aa988aaaaaa87aaaaaa97a9aaaa88aaa9aa98aaaaa8",
+        b"\
+478789998999999959a9999a9aa9a999699999999a9aaa9a4999999999aaaa98\
+69a99999999999995999a99a9aaaa9aa6999899999a99999499999aa99a99997\
+6aaa99a98aa9999a5aa9999a999999996999999a89a99999499999999aa99999\
+69a998999999999959a99999999aa8aa69a999aa9aaa99a94aaaaa9a9aaaaaa6",
+        b"\
+4889988989998899888989868888889888888998888999998888999888888887\
+8888888888999888889888888888888888888888888898998889998989999998\
+8888888888888888888888888888888888888888888888888888888888888888\
+6888888888888888888888888888888888888888888888888888888888999999",
+        b"\
+4788898969899999689889997999999969989899799998896787888868999999\
+5899999979999999689999997999999968888789789988886988889979999998\
+699999997999999979999a997999999969999999799999997999999979999999\
+699999997999999979999999799998996899999767878977788999997999a998",
+        b"\
+6889989999798998889979988899897878878888688888887786778878888688\
+5788888788888888868888988899699987888768889888886888888888788888\
+788886888888888799a999a9978a999a9997999999999a7989a9a9a9799a999a\
+7978a999999a789999a999a7999a999a8799a99999978a998999978999999998",
+        b"\
+6aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa5a8aaaaaaaaa556a4444455555aaaaaa\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa677657887aa77777a676899aaaaaaaa\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        b"\
+467777877878888889a888a999aaaa99688999a988a9869a5555556666689898\
+589999a999aaaaaa9899a9aa9aaa8aa98688768887a9777778777888989999a9\
+889998998999999899999999999aaaaa89a8aaaa99aaaa8a99aaaaaa8aaaaaaa\
+8999aaaa99aa9aaa99a9aaa99aaaaaaa88aaaaaa99989aaa99aaa9aa9aaaaaa9",
+    ],
+];
