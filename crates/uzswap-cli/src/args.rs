@@ -111,7 +111,7 @@ pub struct Run {
     #[arg(long, value_name = "SIZE", env = "UZSWAP_SWAP_MAX", hide_env = true)]
     pub swap_max: Option<Size>,
 
-    /// Compressor and level: auto, lz4, zstd[:N] or deflate[:N]
+    /// Compressor and level: auto, lz4, zstd[:N], deflate[:N] or pz[:N]
     #[arg(
         long,
         value_name = "CODEC",

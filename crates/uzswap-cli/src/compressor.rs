@@ -31,7 +31,7 @@ impl FromStr for Compressor {
             _ if text == "auto" => Ok(Compressor::Auto),
             Ok(codec) => Ok(Compressor::Named(codec)),
             Err(ParseCodecError::UnknownName) => {
-                Err("unknown compressor: use auto, lz4, zstd[:N] or deflate[:N]".to_owned())
+                Err("unknown compressor: use auto, lz4, zstd[:N], deflate[:N] or pz[:N]".to_owned())
             }
             Err(error) => Err(error.to_string()),
         }

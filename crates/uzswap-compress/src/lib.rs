@@ -15,6 +15,7 @@
 pub mod codec;
 mod deflate;
 mod lz4;
+mod pz;
 pub mod same_filled;
 mod stable;
 pub mod workspace;

@@ -4,7 +4,9 @@
 //! Locking: `&mut self`: one thread at a time, by the owner's slot lock.
 //! Context: [`Workspace::init`]: init. The rest: any.
 
-use crate::{Codec, CodecId, MAX_BLOCK, MIN_BLOCK, WORKSPACE_ALIGN, deflate, lz4, stable, zstd};
+use crate::{
+    Codec, CodecId, MAX_BLOCK, MIN_BLOCK, WORKSPACE_ALIGN, deflate, lz4, pz, stable, zstd,
+};
 use core::fmt;
 use core::ptr::NonNull;
 
@@ -89,6 +91,10 @@ enum Contexts {
         compressor: NonNull<deflate::Compressor>,
         decompressor: NonNull<deflate::Decompressor>,
     },
+    Pz {
+        workspace: NonNull<pz::Workspace>,
+        level: pz::Level,
+    },
 }
 
 /// The contexts of one codec, for blocks up to a fixed size. Freeing one is giving its memory back;
@@ -124,6 +130,7 @@ fn layout(codec: Codec, max_block: usize) -> Layout {
             deflate::compressor_size(level),
             deflate::decompressor_size(),
         ),
+        Codec::Pz { .. } => (size_of::<pz::Workspace>(), 0),
     };
     let first = align_up(max_block);
     let second = first + align_up(first_len);
@@ -193,6 +200,13 @@ impl Workspace {
                         decompressor,
                     })
             },
+            Codec::Pz { level } => {
+                // SAFETY: `first_len` bytes at `first` are ours alone, and aligned to 64.
+                let workspace = unsafe { pz::init(first) };
+                workspace
+                    .zip(pz::level(level))
+                    .map(|(workspace, level)| Contexts::Pz { workspace, level })
+            }
         };
         let contexts = contexts.ok_or(InitError::BadLevel)?;
         Ok(Workspace {
@@ -225,7 +239,7 @@ impl Workspace {
     ///
     /// # Errors
     /// [`CompressError::Poor`] if it does not fit `dst`; [`CompressError::Failed`] if `len` is no
-    /// multiple of 4096 up to [`Workspace::max_block`], or the library failed.
+    /// multiple of 4096 up to [`Workspace::max_block`], pz is given more than one page, or the library failed.
     ///
     /// # Safety
     /// `src` is readable for `len` bytes without a fault that needs this thread's engine, and aligned
@@ -267,6 +281,11 @@ impl Workspace {
             Contexts::Deflate { compressor, .. } => unsafe {
                 deflate::compress(compressor, src, dst)
             },
+            Contexts::Pz {
+                mut workspace,
+                level,
+                // SAFETY: see above.
+            } => pz::compress(unsafe { workspace.as_mut() }, level, src, dst),
         }
     }
 
@@ -283,7 +302,7 @@ impl Workspace {
         src: &[u8],
         dst: &mut [u8],
     ) -> Result<(), DecompressError> {
-        match (id, &self.contexts) {
+        match (id, &mut self.contexts) {
             (CodecId::Lz4, _) => lz4::decompress(src, dst),
             // SAFETY: contexts made by `init`, ours by `&mut self`. The same below.
             (CodecId::Zstd, Contexts::Zstd { dctx, .. }) => unsafe {
@@ -293,6 +312,10 @@ impl Workspace {
             (CodecId::Deflate, Contexts::Deflate { decompressor, .. }) => unsafe {
                 deflate::decompress(*decompressor, src, dst)
             },
+            (CodecId::Pz, Contexts::Pz { workspace, .. }) => {
+                // SAFETY: see above.
+                pz::decompress(unsafe { workspace.as_mut() }, src, dst)
+            }
             _ => Err(DecompressError::NoContext(id)),
         }
     }

@@ -55,7 +55,7 @@ unsafe extern "C" fn free(ptr: *mut c_void) {
     unsafe { __libc_free(ptr) }
 }
 
-fn codecs() -> [Codec; 8] {
+fn codecs() -> [Codec; 10] {
     [
         Codec::Lz4,
         Codec::Zstd { level: -1 },
@@ -65,6 +65,8 @@ fn codecs() -> [Codec; 8] {
         Codec::Deflate { level: 1 },
         Codec::Deflate { level: 6 },
         Codec::Deflate { level: 12 },
+        Codec::Pz { level: 1 },
+        Codec::Pz { level: 3 },
     ]
 }
 

@@ -103,7 +103,7 @@ fn memory_from_malloc_and_from_many_mappings() {
 
 #[test]
 fn every_compressor() {
-    for compressor in ["lz4", "zstd", "zstd:3"] {
+    for compressor in ["lz4", "zstd", "zstd:3", "pz:1", "pz"] {
         run(&Run {
             threads: 4,
             order: "mixed",

@@ -22,8 +22,11 @@ use blocks::Pages;
 use contestant::{Contestant, Objects, Which};
 
 /// What is measured unless something else is asked for.
-pub const CODECS: [&str; 8] = [
+pub const CODECS: [&str; 11] = [
     "lz4",
+    "pz:1",
+    "pz:2",
+    "pz:3",
     "zstd:-5",
     "zstd:-1",
     "zstd:1",
@@ -122,12 +125,14 @@ pub fn measure(codecs: &[Codec], dumps: Vec<Dump>, rounds: usize) -> Result<Meas
     Ok(measured)
 }
 
-/// Every codec at every block size, and the kernel's at the page size.
+/// Every codec at every block size that it takes, and the kernel's at the page size.
 fn enter(codecs: &[Codec]) -> Result<Vec<Contestant>> {
     let kernels = [Which::KernelLz4, Which::KernelZstd].map(|which| (which, BLOCKS[0]));
     let ours = BLOCKS
         .into_iter()
-        .flat_map(|block| codecs.iter().map(move |&codec| (Which::Ours(codec), block)));
+        .flat_map(|block| codecs.iter().map(move |&codec| (codec, block)))
+        .filter(|(codec, block)| *block <= codec.max_block())
+        .map(|(codec, block)| (Which::Ours(codec), block));
     kernels
         .into_iter()
         .chain(ours)
