@@ -20,7 +20,7 @@ const WORDS: usize = PAGE_SIZE / 8;
 unsafe extern "C" fn on_sigbus(_: i32, info: *mut SigInfo, _: *mut UContext) {
     // SAFETY: the kernel's siginfo; the handler's mask is full.
     let (addr, masked) = unsafe { ((*info).si_addr(), Masked::assume()) };
-    if ENGINE.fault(&masked, addr, false) != Fault::Resolved {
+    if ENGINE.fault(&masked, addr) != Fault::Resolved {
         std::process::abort();
     }
 }

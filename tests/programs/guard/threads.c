@@ -44,6 +44,29 @@ static void cancels(void) {
     CHECK(read(fds[0], data, 100) == 5 && memcmp(data, "whole", 5) == 0);
 }
 
+static void *asynchronous_reader(void *arg) {
+    int old;
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old);
+    return blocked_reader(arg);
+}
+
+/* A thread that may be cancelled anywhere, and is while its call waits. */
+static void cancels_at_once(void) {
+    for (int i = 0; i < 10; i++) {
+        pthread_t t;
+        void *ret;
+        cleaned = 0;
+        CHECK(pthread_create(&t, NULL, asynchronous_reader, i % 2 ? data : NULL) == 0);
+        sleep_ms(5);
+        CHECK(pthread_cancel(t) == 0);
+        CHECK(pthread_join(t, &ret) == 0);
+        CHECK(ret == PTHREAD_CANCELED);
+        CHECK(cleaned == 1);
+    }
+    CHECK(write(fds[1], "kept", 4) == 4);
+    CHECK(read(fds[0], data, 100) == 4 && memcmp(data, "kept", 4) == 0);
+}
+
 static void *not_cancellable(void *arg) {
     (void)arg;
     int old;
@@ -229,6 +252,7 @@ static void rain(void) {
 int main(void) {
     data = fresh(64 * PAGE);
     CHECK(pipe(fds) == 0);
+    TELL(cancels_at_once());
     TELL(cancels());
     TELL(cancels_that_wait());
     TELL(many());

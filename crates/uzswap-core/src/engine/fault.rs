@@ -39,13 +39,13 @@ pub enum Fault {
 
 impl Engine {
     /// Serves a fault at `addr`.
-    pub fn fault(&self, masked: &Masked, addr: usize, write: bool) -> Fault {
+    pub fn fault(&self, masked: &Masked, addr: usize) -> Fault {
         let Some((parts, page)) = self.parts().zip(Page::containing(addr)) else {
             return Fault::NotMapped;
         };
         let started = arch::rdtsc();
         let mut slot = parts.slot(masked);
-        let out = parts.serve(&mut slot, page, write);
+        let out = parts.serve(&mut slot, page);
         drop(slot);
         let ticks = arch::rdtsc().wrapping_sub(started);
         let process = parts.process();
@@ -57,10 +57,10 @@ impl Engine {
 }
 
 impl Parts {
-    fn serve(&self, slot: &mut SlotGuard<'_>, page: Page, write: bool) -> Fault {
+    fn serve(&self, slot: &mut SlotGuard<'_>, page: Page) -> Fault {
         loop {
             let (range, zero_fill) = match self.window(slot, page) {
-                Window::Resident => return self.resident_fault(slot, page, write),
+                Window::Resident => return self.resident_fault(slot, page),
                 Window::NotMapped => return Fault::NotMapped,
                 Window::Untouched(range) => (range, true),
                 Window::Evicted(range) => (range, false),
@@ -199,7 +199,7 @@ impl Parts {
     }
 
     /// The page is in the arena already: it was protected, or another thread brought it in.
-    fn resident_fault(&self, slot: &mut SlotGuard<'_>, page: Page, _write: bool) -> Fault {
+    fn resident_fault(&self, slot: &mut SlotGuard<'_>, page: Page) -> Fault {
         let guard = self.folios.of(page).lock();
         if self.table.get(page) != Entry::Resident {
             return Fault::Resolved;

@@ -14,7 +14,7 @@ use crate::masked::Masked;
 use crate::primitive::Ordering;
 use crate::slot::RESERVE_PAGES;
 use uzswap_sys::file::{self, PollFd};
-use uzswap_sys::uffd::{Event, PAGEFAULT_FLAG_WRITE, UffdMsg};
+use uzswap_sys::uffd::{Event, UffdMsg};
 use uzswap_sys::{futex, mem};
 
 /// Messages read at once.
@@ -36,16 +36,16 @@ impl Engine {
                 continue;
             };
             for msg in msgs.iter().take(nr) {
-                if let Event::Pagefault { addr, flags, .. } = msg.event() {
-                    self.serve_one(parts, masked, addr, flags & PAGEFAULT_FLAG_WRITE != 0);
+                if let Event::Pagefault { addr, .. } = msg.event() {
+                    self.serve_one(parts, masked, addr);
                 }
             }
         }
     }
 
-    fn serve_one(&self, parts: &Parts, masked: &Masked, addr: usize, write: bool) {
+    fn serve_one(&self, parts: &Parts, masked: &Masked, addr: usize) {
         let page = addr & !(PAGE_SIZE - 1);
-        match self.fault(masked, addr, write) {
+        match self.fault(masked, addr) {
             Fault::Resolved => {}
             Fault::NotMapped | Fault::Corrupt => {
                 // The thread sleeps in the kernel; with nothing mapped there it gets its SIGSEGV.

@@ -18,7 +18,7 @@ unsafe extern "C" fn on_sigbus(_: i32, info: *mut SigInfo, _: *mut UContext) {
     // SAFETY: the kernel's siginfo; the handler's mask is full.
     let (addr, masked) = unsafe { ((*info).si_addr(), Masked::assume()) };
     assert!(in_arena(addr), "a SIGBUS of somebody else's at {addr:#x}");
-    let out = ENGINE.fault(&masked, addr, false);
+    let out = ENGINE.fault(&masked, addr);
     assert_eq!(out, Fault::Resolved, "fault at {addr:#x}");
 }
 

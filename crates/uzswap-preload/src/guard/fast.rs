@@ -41,7 +41,8 @@ const MSG_DONTWAIT: i32 = 0x40;
 const MSG_NOSIGNAL: i32 = 0x4000;
 const MSG_MORE: i32 = 0x8000;
 
-/// The program cancels threads.
+/// The program cancels threads. Set before the first one is told, whose call is then issued again by
+/// the C library, where it can be cancelled.
 static CANCELS: AtomicBool = AtomicBool::new(false);
 
 #[inline]
@@ -185,7 +186,6 @@ type Message = unsafe extern "C" fn(i32, usize, i32) -> isize;
 type Poll = unsafe extern "C" fn(usize, usize, i32) -> i32;
 type EpollWait = unsafe extern "C" fn(i32, usize, i32, i32) -> i32;
 type OneWord = unsafe extern "C" fn(usize) -> i32;
-type IntWord = unsafe extern "C" fn(i32, usize) -> i32;
 type Mask = unsafe extern "C" fn(i32, usize, usize) -> i32;
 
 /// The C library's functions behind the ones here.
@@ -213,7 +213,7 @@ mod next {
     }
     all! {
         read write pread pread64 pwrite pwrite64 send recv sendto recvfrom readv writev sendmsg
-        recvmsg poll epoll_wait pthread_cancel pthread_setcanceltype sigprocmask pthread_sigmask
+        recvmsg poll epoll_wait pthread_cancel sigprocmask pthread_sigmask
     }
 }
 
@@ -514,15 +514,4 @@ pub unsafe extern "C" fn pthread_cancel(thread: usize) -> i32 {
     CANCELS.store(true, Ordering::SeqCst);
     // SAFETY: the program's own call.
     unsafe { real::<OneWord>(&next::pthread_cancel)(thread) }
-}
-
-/// `pthread_setcanceltype(3)`: as [`pthread_cancel`].
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_setcanceltype(kind: i32, old: usize) -> i32 {
-    CANCELS.store(true, Ordering::SeqCst);
-    // SAFETY: the program's own call.
-    unsafe { real::<IntWord>(&next::pthread_setcanceltype)(kind, old) }
 }

@@ -40,8 +40,8 @@ pub fn pin_budget() -> usize {
 }
 
 /// Serves a fault.
-pub fn fault(m: &Masked, addr: usize, write: bool) -> Fault {
-    ENGINE.fault(m, addr, write)
+pub fn fault(m: &Masked, addr: usize) -> Fault {
+    ENGINE.fault(m, addr)
 }
 
 /// Ends the process: `needed` bytes more do not fit the limit.

@@ -5,7 +5,7 @@
 //! *Locking*: the engine's. *Context*: signal.
 
 use uzswap_core::in_arena;
-use uzswap_sys::signal::{BUS_ADRERR, PF_WRITE, SEGV_MAPERR, SIGBUS, SIGSEGV, SigInfo, UContext};
+use uzswap_sys::signal::{BUS_ADRERR, SEGV_MAPERR, SIGBUS, SIGSEGV, SigInfo, UContext};
 
 use super::{believes_blocked, deliver};
 use crate::guard::port::{self, Fault, Masked};
@@ -28,8 +28,7 @@ pub unsafe extern "C" fn on_sigbus(
         let mut told = *info;
         let mut number = signal;
         if (*info).si_code == BUS_ADRERR && in_arena(addr) {
-            let write = (*uc).uc_mcontext.err & PF_WRITE != 0;
-            match port::fault(&m, addr, write) {
+            match port::fault(&m, addr) {
                 Fault::Resolved => return uc,
                 Fault::NotMapped => {
                     number = SIGSEGV;
