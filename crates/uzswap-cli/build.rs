@@ -22,6 +22,7 @@ fn main() {
         "crates/uzswap-preload",
         "crates/uzswap-core",
         "crates/uzswap-compress",
+        "crates/uzswap-io",
         "crates/uzswap-sys",
     ] {
         println!("cargo::rerun-if-changed={}", root.join(path).display());

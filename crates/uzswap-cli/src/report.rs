@@ -245,7 +245,8 @@ impl Report {
         );
         report.add("fault_s", seconds(totals.get("fault_ticks"), hz));
         report.add("reclaim_s", seconds(totals.get("reclaim_ticks"), hz));
-        report.add("swap_total", 0);
+        let slots = config.swap.nr_slots.load(Ordering::Relaxed);
+        report.add("swap_total", slots * PAGE);
         for name in ["swap_used", "swap_peak"] {
             report.add(name, totals.get(name));
         }

@@ -57,7 +57,11 @@ pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -
         };
         let ret = stub::issue(&clone);
         if ret != 0 {
-            port::fork_parent(m, engine);
+            if ret < 0 {
+                port::fork_failed(m, engine);
+            } else {
+                port::fork_parent(m, engine);
+            }
             drop(actions);
             drop(heap);
             return ret;

@@ -24,6 +24,15 @@ use uzswap_sys::thread;
 #[must_use]
 pub struct ForkGuard {
     _regions: Option<Held<'static>>,
+    child: Option<&'static Process>,
+}
+
+impl ForkGuard {
+    /// The slot in the group that is the child's already; `None`: it claims one.
+    #[must_use]
+    pub const fn child(&self) -> Option<&'static Process> {
+        self.child
+    }
 }
 
 impl Engine {
@@ -37,12 +46,23 @@ impl Engine {
         // Looking an address up takes no slot.
         ForkGuard {
             _regions: self.parts().map(|parts| parts.regions.hold()),
+            child: self.parts().and_then(Parts::count_for_child),
         }
     }
 
-    /// In the parent, or after a fork that failed: goes on.
+    /// In the parent: goes on.
     pub fn fork_parent(&self, _masked: &Masked, _guard: ForkGuard) {
         if let Some(parts) = self.parts() {
+            parts.release_slots();
+        }
+    }
+
+    /// After a fork that failed: goes on.
+    pub fn fork_failed(&self, _masked: &Masked, guard: ForkGuard) {
+        if let Some(parts) = self.parts() {
+            if let Some((swap, child)) = parts.swap.as_ref().zip(guard.child) {
+                swap.fork_failed(parts.group, child);
+            }
             parts.release_slots();
         }
     }
@@ -66,6 +86,9 @@ impl Engine {
             .process
             .store(core::ptr::from_ref(process).cast_mut(), Relaxed);
         process.fault_mode.store(parts.mode as u32, Relaxed);
+        if let Some(swap) = &parts.swap {
+            swap.fork_child(parts.group, process);
+        }
         copy_gauges(&parent.counters, &process.counters);
         parts.pid.store(thread::getpid(), Relaxed);
         parts.renew_uffd()?;
@@ -104,6 +127,11 @@ fn copy_gauges(from: &Counters, to: &Counters) {
 }
 
 impl Parts {
+    /// Counts the device's slots once more, for the child.
+    fn count_for_child(&self) -> Option<&'static Process> {
+        self.swap.as_ref()?.fork(self.group)
+    }
+
     fn release_slots(&self) {
         for slot in self.slots.all() {
             // SAFETY: taken in `fork_prepare` by this thread (or the one it is a copy of), its
