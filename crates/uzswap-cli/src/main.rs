@@ -16,6 +16,7 @@ mod size;
 mod status;
 mod summary;
 mod supervise;
+mod swap;
 mod swap_group;
 mod target;
 

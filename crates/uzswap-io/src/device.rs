@@ -1,7 +1,7 @@
 //! *What*: a swap device: an open file or block device, used in slots.
 //!
-//! *Invariants*: a call does all that it was asked or fails; nothing outside the device's slots is ever
-//! touched. After a failed write its slots hold anything, after a failed read its buffer does.
+//! *Invariants*: a call does all that it was asked or fails; nothing outside the device's slots, its header least
+//! of all, is ever touched. After a failed write its slots hold anything, after a failed read its buffer does.
 //!
 //! *Locking*: none; calls on different slots run side by side. *Context*: any with all signals
 //! blocked; the calls wait for the device.
@@ -9,7 +9,7 @@
 use uzswap_sys::signal::{self, SIGXFSZ, SigSet};
 use uzswap_sys::{Errno, file, thread};
 
-use crate::SLOT;
+use crate::{HEADER_SLOTS, SLOT};
 
 /// Times that a transfer is tried without getting on.
 const MAX_TRIES: u32 = 16;
@@ -131,8 +131,9 @@ pub struct Device<M = SwapMedium> {
 }
 
 impl<M: Medium> Device<M> {
-    /// The first `nr_slots` slots of what is open for reading and writing as `fd`. The descriptor stays the
-    /// caller's: it must neither be closed nor become another file as long as this lives.
+    /// `nr_slots` slots of what is open for reading and writing as `fd`; slot 0 follows the header of
+    /// [`HEADER_SLOTS`] slots, which is never touched. The descriptor stays the caller's: it must neither be
+    /// closed nor become another file as long as this lives.
     ///
     /// If it was opened with `O_DIRECT`, the memory of every buffer given to the calls below begins at a
     /// multiple of [`SLOT`]; the calls fail with `EINVAL` otherwise.
@@ -209,7 +210,7 @@ impl<M: Medium> Device<M> {
             .checked_add((len / SLOT) as u64)
             .is_some_and(|end| end <= self.nr_slots);
         if fits && len.is_multiple_of(SLOT) {
-            Ok(slot * SLOT as u64)
+            Ok((HEADER_SLOTS + slot) * SLOT as u64)
         } else {
             Err(DeviceError::Io(Errno::EINVAL))
         }

@@ -1,0 +1,32 @@
+//! *What*: swap areas on block devices that the user named.
+
+use std::fs::OpenOptions;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use anyhow::{Result, anyhow, bail};
+
+use super::area::{Limits, SwapArea};
+use super::{disk, plain};
+
+/// The block device `path`, if nothing uses it and it bears a swap area.
+pub fn given(path: &Path, limits: &Limits) -> Result<SwapArea> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        // On a block device, O_EXCL alone claims it as a mount or swapon would.
+        .custom_flags(libc::O_EXCL)
+        .open(path)
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => {
+                anyhow!("mounted, or in use as swap or by another device: name another")
+            }
+            _ => anyhow!("{}", plain(&error)),
+        })?;
+    if disk::is_memory_device(Path::new("/sys"), file.metadata()?.rdev()) {
+        bail!("it is a RAM disk, which is memory itself: name one on a disk");
+    }
+    let len = file.seek(SeekFrom::End(0))?;
+    SwapArea::existing(file, path, limits.of_area(len)?)
+}

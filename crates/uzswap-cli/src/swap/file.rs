@@ -1,0 +1,96 @@
+//! *What*: swap areas in regular files: one without a name in a directory, or one that the user named.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Result, anyhow, bail};
+
+use super::area::{self, Limits, SwapArea};
+use super::{disk, plain};
+
+/// An unnamed file in `dir`; a note if it had a name for a moment.
+pub fn in_directory(dir: &Path, limits: &Limits, notes: &mut Vec<String>) -> Result<SwapArea> {
+    let said = |error: io::Error| anyhow!("{}", plain(&error));
+    let file = match unnamed(dir) {
+        Err(error) if has_no_unnamed(&error) => {
+            let file = removed(dir).map_err(said)?;
+            notes.push(format!(
+                "swap in {}: no O_TMPFILE on this file system; using a file that was removed at once",
+                dir.display()
+            ));
+            file
+        }
+        file => file.map_err(said)?,
+    };
+    area::lock(&file)?;
+    let free = free_on_disk(&file)?;
+    SwapArea::new(file, dir, limits.of_new_file(free)?)
+}
+
+/// Bytes free where `file` is, which must not be memory.
+fn free_on_disk(file: &File) -> Result<u64> {
+    let file_system = disk::FileSystem::of(file)?;
+    if let Some(name) = file_system.in_memory() {
+        bail!("it is on a {name}, which is memory itself");
+    }
+    Ok(file_system.free)
+}
+
+/// A file that never has a name, readable by nobody else.
+fn unnamed(dir: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        // O_EXCL: nor can it ever get one.
+        .custom_flags(libc::O_TMPFILE | libc::O_EXCL)
+        .mode(0o600)
+        .open(dir)
+}
+
+/// Whether a file system said that it has no `O_TMPFILE`. Old ones take it for opening the directory.
+fn has_no_unnamed(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)
+    )
+}
+
+/// A file whose name is removed as soon as it is there.
+pub fn removed(dir: &Path) -> io::Result<File> {
+    let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
+    for attempt in 0..16 {
+        let path = dir.join(format!(".uzswap-{}-{attempt}", std::process::id()));
+        let created = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
+        match created {
+            Ok(file) => {
+                fs::remove_file(&path)?;
+                return Ok(file);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+/// The file `path`, if it is empty or bears a swap area.
+pub fn given(path: &Path, limits: &Limits) -> Result<SwapArea> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(|error| anyhow!("{}", plain(&error)))?;
+    let free = free_on_disk(&file)?;
+    area::lock(&file)?;
+    match file.metadata()?.len() {
+        0 => SwapArea::new(file, path, limits.of_new_file(free)?),
+        len => SwapArea::existing(file, path, limits.of_area(len)?),
+    }
+}

@@ -1,0 +1,354 @@
+//! Stories of `--swap`, told on directories and files of their own; those of block devices need root, mkswap
+//! and a loop device.
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::process::Command;
+
+use uzswap_io::device::Fd;
+use uzswap_io::{Device, HEADER_SLOTS, SLOT};
+
+use super::area::{HEADER, LEAST};
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A directory on a disk, removed with all that is in it.
+struct Dir(PathBuf);
+
+impl Dir {
+    /// None, and a line that says so, where there is none on a disk.
+    fn new(name: &str) -> Option<Dir> {
+        let dir = Path::new("/var/tmp").join(format!("uzswap-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let dir = Dir(dir);
+        let file_system = disk::FileSystem::of(&fs::File::open(&dir.0).unwrap()).unwrap();
+        if file_system.in_memory().is_some() || file_system.free < 64 * MIB {
+            eprintln!("SKIPPED: /var/tmp is not on a disk with 64 MiB free");
+            return None;
+        }
+        Some(dir)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn is_empty(&self) -> bool {
+        fs::read_dir(&self.0).unwrap().next().is_none()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn limits(max: u64) -> Limits {
+    Limits {
+        max: Some(max),
+        file_size: u64::MAX,
+    }
+}
+
+fn path(path: &Path) -> Swap {
+    Swap::Path(path.to_owned())
+}
+
+/// The area that is chosen without a word.
+fn area(swap: &Swap, max: u64) -> SwapArea {
+    let choice = choose_from(swap, &[], &limits(max)).expect("chosen");
+    assert_eq!(choice.notes, [""; 0]);
+    choice.area.expect("an area")
+}
+
+fn refusal(swap: &Swap) -> String {
+    choose_from(swap, &[], &limits(8 * MIB))
+        .unwrap_err()
+        .to_string()
+}
+
+/// Writes and reads the first and the last slot.
+fn use_it(area: &SwapArea) {
+    #[repr(align(4096))]
+    struct Slot([u8; SLOT]);
+    let device = Device::<Fd>::new(area.file.as_raw_fd(), area.nr_slots).expect("a device");
+    for (slot, byte) in [(0, 1), (area.nr_slots - 1, 2)] {
+        device
+            .write_at(slot, &Slot([byte; SLOT]).0)
+            .expect("written");
+        let mut back = Slot([0; SLOT]);
+        device.read_at(slot, &mut back.0).expect("read");
+        assert!(back.0.iter().all(|&b| b == byte));
+    }
+    device.discard(0, area.nr_slots).expect("discarded");
+}
+
+#[test]
+fn a_directory_gets_a_private_file_without_a_name() {
+    let Some(dir) = Dir::new("unnamed") else {
+        return;
+    };
+    let area = area(&path(&dir.0), 8 * MIB);
+    assert!(dir.is_empty());
+    let meta = area.file.metadata().unwrap();
+    assert_eq!((meta.nlink(), meta.mode() & 0o777), (0, 0o600));
+    assert_eq!(area.nr_slots, 8 * MIB / SLOT as u64);
+    use_it(&area);
+    assert!(area.file.metadata().unwrap().blocks() * 512 < MIB, "sparse");
+    assert_eq!(area.path, dir.0);
+    assert_eq!(
+        area.rotational,
+        disk::is_rotational(Path::new("/sys"), meta.dev())
+    );
+    // The way for file systems without O_TMPFILE.
+    let removed = file::removed(&dir.0).unwrap();
+    assert_eq!(removed.metadata().unwrap().nlink(), 0);
+    assert!(dir.is_empty());
+}
+
+#[test]
+fn without_a_maximum_half_of_the_free_disk_at_most() {
+    let Some(dir) = Dir::new("half") else { return };
+    let free = disk::FileSystem::of(&fs::File::open(&dir.0).unwrap())
+        .unwrap()
+        .free;
+    let limits = Limits {
+        max: None,
+        file_size: u64::MAX,
+    };
+    let choice = choose_from(&Swap::Auto, std::slice::from_ref(&dir.0), &limits).unwrap();
+    let bytes = choice.area.unwrap().nr_slots * SLOT as u64;
+    // Others write to the same disk meanwhile.
+    assert!(
+        bytes <= free / 2 + 64 * MIB && bytes >= free / 4,
+        "{bytes} of {free}"
+    );
+}
+
+#[test]
+fn what_does_not_serve_is_named_and_the_next_is_tried() {
+    let Some(dir) = Dir::new("next") else { return };
+    let file = dir.file("file", b"x");
+    let mut dirs = vec![dir.0.join("missing"), file, "/sys".into()];
+    let mut reasons = vec!["no such directory", "not a directory", "not writable"];
+    let shm = Path::new("/dev/shm");
+    let on = fs::File::open(shm).and_then(|shm| disk::FileSystem::of(&shm));
+    if on.is_ok_and(|on| on.in_memory() == Some("tmpfs")) {
+        dirs.push(shm.to_owned());
+        reasons.push("tmpfs, which is memory");
+    } else {
+        eprintln!("SKIPPED the tmpfs part: /dev/shm is none");
+    }
+    let failing = dirs.len();
+    dirs.push(dir.0.clone());
+    let choice = choose_from(&Swap::Auto, &dirs, &limits(8 * MIB)).unwrap();
+    assert!(choice.area.is_some());
+    assert_eq!(choice.notes.len(), failing, "{:?}", choice.notes);
+    for (i, note) in choice.notes.iter().enumerate() {
+        let parts = [
+            &*dirs[i].to_string_lossy(),
+            reasons[i],
+            &*dirs[i + 1].to_string_lossy(),
+        ];
+        assert!(
+            parts.iter().all(|part| note.contains(part)),
+            "{note}: {parts:?}"
+        );
+        assert!(!note.contains('\n'), "{note}");
+    }
+    dirs.truncate(failing);
+    let choice = choose_from(&path(&dirs[0]), &dirs, &limits(8 * MIB)).unwrap();
+    assert!(choice.area.is_none());
+    let last = choice.notes.last().unwrap();
+    assert!(last.contains("going on without swap"), "{last}");
+    assert_eq!(choice.notes.len(), failing, "each is tried once");
+    let none = choose_from(&Swap::None, &dirs, &limits(8 * MIB)).unwrap();
+    assert!(none.area.is_none() && none.notes.is_empty());
+}
+
+#[test]
+fn an_empty_file_becomes_a_swap_area_and_stays_one() {
+    let Some(dir) = Dir::new("given") else { return };
+    let file = dir.file("swap", b"");
+    {
+        let area = area(&path(&file), 8 * MIB);
+        use_it(&area);
+        let taken = refusal(&path(&file));
+        assert!(taken.contains("another uzswap"), "{taken}");
+    }
+    assert_eq!(fs::metadata(&file).unwrap().len(), HEADER + 8 * MIB);
+    // Its size is settled; less of it may be used.
+    assert_eq!(area(&path(&file), 16 * MIB).nr_slots, 8 * MIB / SLOT as u64);
+    let link = dir.0.join("link");
+    symlink(&file, &link).unwrap();
+    assert!(!dir.is_empty(), "a file that was named stays");
+    let half = area(&path(&link), 4 * MIB);
+    assert_eq!(half.nr_slots, 4 * MIB / SLOT as u64);
+    use_it(&half);
+}
+
+#[test]
+fn a_file_that_holds_data_is_refused_and_keeps_it() {
+    let Some(dir) = Dir::new("data") else { return };
+    for bytes in [&[0_u8; 16 << 20][..], b"notes", &[b'x'; 16 << 20]] {
+        let file = dir.file("data", bytes);
+        let line = refusal(&path(&file));
+        assert!(
+            line.contains("swap area") || line.contains("too small"),
+            "{line}"
+        );
+        assert!(line.contains(&*file.to_string_lossy()), "{line}");
+        assert!(fs::read(&file).unwrap() == bytes);
+    }
+    let line = refusal(&path(Path::new("/dev/null")));
+    assert!(line.contains("neither a directory"), "{line}");
+    if let Ok(file) = tempfile_in_memory() {
+        let line = refusal(&path(&file));
+        fs::remove_file(&file).unwrap();
+        assert!(line.contains("memory itself"), "{line}");
+    } else {
+        eprintln!("SKIPPED the file on tmpfs: /dev/shm cannot be written");
+    }
+}
+
+fn tempfile_in_memory() -> std::io::Result<PathBuf> {
+    let file = PathBuf::from(format!("/dev/shm/uzswap-test-{}", std::process::id()));
+    fs::write(&file, b"").map(|()| file)
+}
+
+#[test]
+fn the_environment_names_a_directory_before_the_default_one() {
+    assert_eq!(default_dirs(None), [Path::new("/var/tmp")]);
+    assert_eq!(default_dirs(Some("".into())), [Path::new("/var/tmp")]);
+    let both = default_dirs(Some("/mnt/fast".into()));
+    assert_eq!(both, [Path::new("/mnt/fast"), Path::new("/var/tmp")]);
+    let none = choose(&Swap::None, None).expect("nothing is wanted");
+    assert!(none.area.is_none() && none.notes.is_empty());
+}
+
+#[test]
+fn limits_are_kept_or_said() {
+    assert!(Limits::of_process(Some(Size(LEAST))).is_ok());
+    let line = Limits::of_process(Some(Size(MIB))).unwrap_err().to_string();
+    assert!(line.contains("--swap-max 1 MiB is too small"), "{line}");
+    let ulimit = |file_size| Limits {
+        max: None,
+        file_size,
+    };
+    assert_eq!(ulimit(u64::MAX).of_new_file(64 * MIB).unwrap(), 8192);
+    assert_eq!(
+        ulimit(HEADER + 4 * MIB).of_new_file(64 * MIB).unwrap(),
+        1024
+    );
+    let line = ulimit(MIB).of_new_file(64 * MIB).unwrap_err().to_string();
+    assert!(line.contains("ulimit -f"), "{line}");
+    let line = ulimit(u64::MAX).of_new_file(MIB).unwrap_err().to_string();
+    assert!(line.contains("only 1 MiB free"), "{line}");
+    // What the location of a page can name.
+    assert_eq!(ulimit(u64::MAX).of_new_file(1 << 50).unwrap(), 1 << 28);
+}
+
+#[test]
+fn sysfs_tells_disks_that_turn_and_disks_that_are_memory() {
+    let Some(sys) = Dir::new("sys") else { return };
+    let add = |disk: &str, turns: &str| {
+        let queue = sys.0.join("devices").join(disk).join("queue");
+        fs::create_dir_all(&queue).unwrap();
+        fs::write(queue.join("rotational"), turns).unwrap();
+    };
+    let block = sys.0.join("dev/block");
+    fs::create_dir_all(&block).unwrap();
+    for (disk, turns) in [("sda", "1\n"), ("nvme0n1", "0\n"), ("zram0", "0\n")] {
+        add(disk, turns);
+    }
+    fs::create_dir_all(sys.0.join("devices/sda/sda1")).unwrap();
+    for (number, target) in [
+        ("8:0", "sda"),
+        ("8:1", "sda/sda1"),
+        ("259:0", "nvme0n1"),
+        ("252:0", "zram0"),
+    ] {
+        symlink(Path::new("../../devices").join(target), block.join(number)).unwrap();
+    }
+    let dev = libc::makedev;
+    let turning = [dev(8, 0), dev(8, 1), dev(259, 0), dev(0, 77)];
+    assert_eq!(
+        turning.map(|dev| disk::is_rotational(&sys.0, dev)),
+        [true, true, false, false]
+    );
+    let memory = [dev(1, 0), dev(252, 0), dev(8, 1), dev(0, 77)];
+    assert_eq!(
+        memory.map(|dev| disk::is_memory_device(&sys.0, dev)),
+        [true, true, false, false]
+    );
+}
+
+/// A loop device, detached when dropped.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path) -> Option<Loop> {
+        // SAFETY: no arguments.
+        if unsafe { libc::geteuid() } != 0 {
+            eprintln!("SKIPPED: loop devices need root");
+            return None;
+        }
+        let output = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(file)
+            .output();
+        match output {
+            Ok(output) if output.status.success() => Some(Loop(
+                String::from_utf8(output.stdout).unwrap().trim().to_owned(),
+            )),
+            other => {
+                eprintln!("SKIPPED: no loop device to be had: {other:?}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_used_if_it_is_free_and_a_swap_area() {
+    let Some(dir) = Dir::new("block") else { return };
+    let size = usize::try_from(HEADER + 16 * MIB).unwrap();
+    let image = dir.file("image", &vec![0; size]);
+    let Some(attached) = Loop::new(&image) else {
+        return;
+    };
+    let device = PathBuf::from(&attached.0);
+    let line = refusal(&path(&device));
+    assert!(line.contains("mkswap"), "{line}");
+    match Command::new("mkswap").arg(&device).output() {
+        Ok(done) if done.status.success() => {}
+        other => {
+            eprintln!("SKIPPED: no mkswap: {other:?}");
+            return;
+        }
+    }
+    {
+        let area = area(&path(&device), 8 * MIB);
+        assert_eq!(area.nr_slots, 8 * MIB / SLOT as u64);
+        use_it(&area);
+        let line = refusal(&path(&device));
+        assert!(line.contains("mounted, or in use"), "{line}");
+    }
+    let all = choose_from(&path(&device), &[], &limits(u64::MAX))
+        .unwrap()
+        .area
+        .unwrap();
+    assert_eq!(all.nr_slots + HEADER_SLOTS, (size / SLOT) as u64);
+    use_it(&all);
+}
