@@ -125,10 +125,6 @@ counters! {
     pool_peak: Peak,
     /// Highest `stored_pages`, bytes.
     zswapped_peak: Peak,
-    /// Bytes of swap device in use.
-    swap_used: Gauge,
-    /// Highest `swap_used`, bytes.
-    swap_peak: Peak,
 }
 
 impl Default for Counters {

@@ -87,6 +87,10 @@ pub struct SwapConfig {
     pub max_pool_percent: AtomicU32,
     /// Down to which part of that it is written back then, in percent.
     pub accept_threshold_percent: AtomicU32,
+    /// Slots in use and the most that ever were, as whoever reclaimed last saw them.
+    pub used: AtomicU64,
+    /// See `used`.
+    pub peak: AtomicU64,
     /// What messages call the device, UTF-8, padded with zeroes.
     pub name: Text,
 }

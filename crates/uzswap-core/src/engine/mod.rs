@@ -246,6 +246,9 @@ impl Parts {
         counters
             .ram_peak
             .store(self.charge.peak() * page, Ordering::Relaxed);
+        if let Some(swap) = &self.swap {
+            swap.publish_use(&self.group.config.swap);
+        }
     }
 
     /// Charges the tables' pages that the entries around `page` need, if they are not yet. `false`:

@@ -129,6 +129,13 @@ impl Swap {
         self.fd
     }
 
+    /// Says in the group how much of the device is in use.
+    pub(crate) fn publish_use(&self, config: &SwapConfig) {
+        let (used, peak) = self.slots.used();
+        config.used.store(used, Relaxed);
+        config.peak.store(peak, Relaxed);
+    }
+
     /// Slots of processes that died are free again.
     pub(crate) fn reap(&self, group: &Group, process: &Process) {
         if process.swap_user.load(Relaxed) == SLOTS {

@@ -154,7 +154,12 @@ impl Parts {
         if nr == 0 {
             return Err(Stuck::Nothing);
         }
-        let (first, order) = self.take_slots(swap, nr_slots).ok_or(Stuck::Full)?;
+        let taken = self.take_slots(swap, nr_slots).or_else(|| {
+            // What dead processes left behind may do.
+            swap.reap(self.group, self.process());
+            self.take_slots(swap, nr_slots)
+        });
+        let (first, order) = taken.ok_or(Stuck::Full)?;
         let (packed, len) = self.pack(swap, writeback, nr, SLOT << order);
         let written = match writeback.run.get(..len) {
             Some(bytes) if packed > 0 => swap.device.write_at(first, bytes),
