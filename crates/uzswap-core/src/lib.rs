@@ -27,6 +27,7 @@ pub mod readahead;
 pub mod region;
 #[cfg(not(loom))]
 pub mod slot;
+pub mod swap;
 pub mod table;
 
 pub use arena::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, in_arena};

@@ -1,0 +1,192 @@
+//! # What
+//! The lists of a device: which cluster is free, full, to be discarded, or has room for an order.
+//!
+//! # Invariants
+//! - A cluster is on the list of its state, and on no other; `Current` and `Discarding` have none.
+//!   [`Lists::move_to`] is the one place where a state changes.
+//! - Clusters from `fresh` on were never used and are on no list.
+//! - `nr_nonempty` is the number of clusters whose state is not an empty one.
+//! - The lists hold nothing that the states do not say: when the holder of the device lock died,
+//!   they are linked anew.
+//!
+//! # Locking
+//! [`Lists`] is the device lock, held. It is the last in the order: cluster lock, device lock. Who
+//! holds it only *tries* a cluster's lock.
+//!
+//! # Context
+//! Signal, worker, init; in every process of the group.
+
+use super::cluster::{Cluster, NR_ORDERS, State};
+use super::device::{Held, Slots};
+use super::lock::{SharedLock, Waits};
+use super::step;
+use crate::primitive::{AtomicU32, Ordering};
+
+const NR_LISTS: usize = 3 + 2 * NR_ORDERS;
+
+/// First and last of a list, as 1 + index; 0 for none.
+#[derive(Debug)]
+#[repr(C)]
+struct Ends {
+    first: AtomicU32,
+    last: AtomicU32,
+}
+
+/// The shared part: zero is a device that was never used.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct ListHeads {
+    pub(super) lock: SharedLock,
+    pub(super) fresh: AtomicU32,
+    pub(super) nr_nonempty: AtomicU32,
+    pub(super) peak_nonempty: AtomicU32,
+    ends: [Ends; NR_LISTS],
+    pub(super) waits: Waits,
+}
+
+impl ListHeads {
+    #[cfg(loom)]
+    pub(super) fn new() -> Self {
+        Self {
+            lock: SharedLock::new(),
+            fresh: AtomicU32::new(0),
+            nr_nonempty: AtomicU32::new(0),
+            peak_nonempty: AtomicU32::new(0),
+            ends: core::array::from_fn(|_| Ends {
+                first: AtomicU32::new(0),
+                last: AtomicU32::new(0),
+            }),
+            waits: Waits::new(),
+        }
+    }
+}
+
+/// The device lock, held: the lists may be read and changed.
+#[derive(Debug)]
+#[must_use = "the device lock is freed when this is dropped"]
+pub(super) struct Lists<'a, 'm> {
+    slots: &'a Slots<'m>,
+}
+
+impl Drop for Lists<'_, '_> {
+    fn drop(&mut self) {
+        if super::died() {
+            return;
+        }
+        self.slots.head.lists.lock.unlock();
+    }
+}
+
+impl<'a, 'm> Lists<'a, 'm> {
+    /// The caller has just taken the device lock.
+    pub(super) fn held(slots: &'a Slots<'m>) -> Self {
+        Self { slots }
+    }
+
+    fn ends(&self, state: State) -> Option<&Ends> {
+        let number = match state {
+            State::Free => 0,
+            State::Discard => 1,
+            State::Full(_) => 2,
+            State::Nonfull(order) => 3 + usize::from(order),
+            State::Frag(order) => 3 + NR_ORDERS + usize::from(order),
+            State::Current(_) | State::Discarding(_) => return None,
+        };
+        self.slots.head.lists.ends.get(number)
+    }
+
+    fn linked(&self, link: &AtomicU32) -> Option<(u32, &Cluster)> {
+        let index = link.load(Ordering::Relaxed).checked_sub(1)?;
+        Some((index, self.slots.cluster(index)?))
+    }
+
+    /// The clusters on the list of `state`, longest there first.
+    pub(super) fn iter(&self, state: State) -> impl Iterator<Item = u32> {
+        let mut at = self.ends(state).and_then(|ends| self.linked(&ends.first));
+        core::iter::from_fn(move || {
+            let (index, cluster) = at?;
+            at = self.linked(&cluster.next);
+            Some(index)
+        })
+    }
+
+    /// Gives a cluster its new state and puts it at the end of that state's list.
+    pub(super) fn move_to(&self, held: &Held<'_, '_>, state: State) {
+        let (cluster, lists) = (held.cluster, &self.slots.head.lists);
+        let before = cluster.state();
+        self.unlink(cluster, before);
+        step();
+        cluster.set_state(state);
+        step();
+        self.push(held.index, cluster, state);
+        step();
+        let nr = lists.nr_nonempty.load(Ordering::Relaxed);
+        let nr = match (before.is_empty(), state.is_empty()) {
+            (true, false) => nr + 1,
+            (false, true) => nr.saturating_sub(1),
+            _ => return,
+        };
+        lists.nr_nonempty.store(nr, Ordering::Relaxed);
+        lists.peak_nonempty.fetch_max(nr, Ordering::Relaxed);
+    }
+
+    fn push(&self, index: u32, cluster: &Cluster, state: State) {
+        let Some(ends) = self.ends(state) else { return };
+        let last = self.linked(&ends.last);
+        cluster
+            .prev
+            .store(last.map_or(0, |(i, _)| i + 1), Ordering::Relaxed);
+        cluster.next.store(0, Ordering::Relaxed);
+        let link = last.map_or(&ends.first, |(_, last)| &last.next);
+        link.store(index + 1, Ordering::Relaxed);
+        step();
+        ends.last.store(index + 1, Ordering::Relaxed);
+    }
+
+    fn unlink(&self, cluster: &Cluster, state: State) {
+        let Some(ends) = self.ends(state) else { return };
+        let (next, prev) = (self.linked(&cluster.next), self.linked(&cluster.prev));
+        let forward = prev.map_or(&ends.first, |(_, prev)| &prev.next);
+        forward.store(next.map_or(0, |(i, _)| i + 1), Ordering::Relaxed);
+        step();
+        let back = next.map_or(&ends.last, |(_, next)| &next.prev);
+        back.store(prev.map_or(0, |(i, _)| i + 1), Ordering::Relaxed);
+    }
+
+    /// Puts the next cluster that was never used on the free list.
+    pub(super) fn grow(&self) -> bool {
+        let lists = &self.slots.head.lists;
+        let fresh = lists.fresh.load(Ordering::Relaxed);
+        let Some(cluster) = self.slots.cluster(fresh) else {
+            return false;
+        };
+        // In this order: a death in between leaves a free cluster that relinking finds.
+        lists.fresh.store(fresh + 1, Ordering::Relaxed);
+        step();
+        self.push(fresh, cluster, State::Free);
+        true
+    }
+
+    /// Links all lists anew from the states: the last holder died in the middle of a change.
+    #[cold]
+    pub(super) fn relink(&self) {
+        let lists = &self.slots.head.lists;
+        for ends in &lists.ends {
+            ends.first.store(0, Ordering::Relaxed);
+            ends.last.store(0, Ordering::Relaxed);
+        }
+        let mut nr_nonempty = 0;
+        for index in 0..lists.fresh.load(Ordering::Relaxed) {
+            let Some(cluster) = self.slots.cluster(index) else {
+                break;
+            };
+            let state = cluster.state();
+            self.push(index, cluster, state);
+            nr_nonempty += u32::from(!state.is_empty());
+        }
+        lists.nr_nonempty.store(nr_nonempty, Ordering::Relaxed);
+        lists
+            .peak_nonempty
+            .fetch_max(nr_nonempty, Ordering::Relaxed);
+    }
+}

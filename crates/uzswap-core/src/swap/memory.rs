@@ -1,0 +1,214 @@
+//! # What
+//! The layout of a device's shared memory, and how a process finds it.
+//!
+//! # Invariants
+//! In this order, each part starting on a page: [`Head`], the cluster descriptors, the totals (2 bytes
+//! a slot), then for each process its own counts (1 byte a slot) and its bitmap of touched clusters.
+//! The last two are sparse: a process's part is memory only where it has slots.
+//!
+//! # Locking
+//! None.
+//!
+//! # Context
+//! Init.
+
+use super::cluster::{CLUSTER_SLOTS, Cluster, NR_ORDERS};
+use super::device::Slots;
+use super::lists::ListHeads;
+use super::lock::Waits;
+use crate::primitive::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// Processes that can own slots.
+pub const NR_PROCESSES: usize = if cfg!(loom) {
+    2
+} else {
+    crate::group::NR_PROCESSES
+};
+/// The index under which the supervisor joins. It releases dead processes and owns no slots.
+pub const SUPERVISOR: usize = NR_PROCESSES;
+/// CPUs that have seats of their own; higher numbers share them.
+pub const NR_CPUS: usize = if cfg!(loom) { 2 } else { 64 };
+
+/// [`Head::flags`]: nothing is handed out any more.
+pub(super) const CLOSED: u32 = 1;
+/// [`Head::flags`]: one current cluster for all CPUs, so that writes stay sequential.
+pub(super) const ROTATIONAL: u32 = 2;
+/// [`Head::flags`]: empty clusters go over the discard list.
+pub(super) const DISCARD: u32 = 4;
+
+/// The current cluster of each order, as 1 + index; 0 for none. Changes under the device lock, and
+/// only when the cluster named is not `Current` of that order any more.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Seats(pub(super) [AtomicU32; NR_ORDERS]);
+
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub(super) struct Head {
+    pub(super) lists: ListHeads,
+    pub(super) flags: AtomicU32,
+    pub(super) cluster_waits: Waits,
+    pub(super) seats: [Seats; NR_CPUS],
+    /// How many lives each process index has had.
+    pub(super) epochs: [AtomicU32; NR_PROCESSES + 1],
+    /// Runs of each order that were asked for and not found.
+    pub(super) fallbacks: [AtomicU64; NR_ORDERS],
+}
+
+impl Head {
+    pub(super) fn has(&self, flag: u32) -> bool {
+        // Nothing but the flag itself is read by its order.
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    pub(super) fn set(&self, flag: u32, on: bool) {
+        if on {
+            self.flags.fetch_or(flag, Ordering::Relaxed);
+        } else {
+            self.flags.fetch_and(!flag, Ordering::Relaxed);
+        }
+    }
+}
+
+const PAGE: usize = 4096;
+
+/// Where each part begins, for a number of clusters.
+struct Layout {
+    clusters: usize,
+    totals: usize,
+    owned: usize,
+    touched: usize,
+    end: usize,
+}
+
+impl Layout {
+    fn of(nr_clusters: usize) -> Self {
+        let nr_slots = nr_clusters * CLUSTER_SLOTS as usize;
+        let after = |start: usize, len: usize| (start + len).next_multiple_of(PAGE);
+        let clusters = after(0, size_of::<Head>());
+        let totals = after(clusters, nr_clusters * size_of::<Cluster>());
+        let owned = after(totals, nr_slots * size_of::<AtomicU16>());
+        let touched = after(owned, nr_slots * NR_PROCESSES);
+        let end = after(touched, words_of(nr_clusters) * 8 * NR_PROCESSES);
+        Self {
+            clusters,
+            totals,
+            owned,
+            touched,
+            end,
+        }
+    }
+}
+
+fn words_of(nr_clusters: usize) -> usize {
+    nr_clusters.div_ceil(64)
+}
+
+fn clusters_of(nr_slots: u32) -> usize {
+    (nr_slots / CLUSTER_SLOTS) as usize
+}
+
+/// Whether the process of this index is still there; `false` only when it surely is not.
+pub type IsAlive<'m> = &'m (dyn Fn(usize) -> bool + Sync);
+
+impl<'m> Slots<'m> {
+    /// Bytes of shared memory that a device of `nr_slots` needs. Mostly address space: about 3 bytes a
+    /// slot in use become memory.
+    #[must_use]
+    pub fn memory_len(nr_slots: u32) -> usize {
+        Layout::of(clusters_of(nr_slots)).end
+    }
+
+    /// The device of `nr_slots` slots (less the last ones that fill no cluster) whose state is in `memory`.
+    ///
+    /// # Safety
+    /// `memory` is page-aligned, readable and writable for [`Slots::memory_len`] bytes for as long as `'m`,
+    /// was zero-filled at first, and is written only by this module's calls with the same `nr_slots`.
+    #[must_use]
+    pub unsafe fn attach(memory: *mut u8, nr_slots: u32, is_alive: IsAlive<'m>) -> Self {
+        let nr_clusters = clusters_of(nr_slots);
+        let layout = Layout::of(nr_clusters);
+        let nr_slots = nr_clusters * CLUSTER_SLOTS as usize;
+        // SAFETY: each part lies within the memory by `Layout`, is aligned to a page, and consists of
+        // atomics alone, for which every bit pattern is valid.
+        unsafe {
+            Self::new(
+                &*memory.cast::<Head>(),
+                part(memory, layout.clusters, nr_clusters),
+                part(memory, layout.totals, nr_slots),
+                part(memory, layout.owned, nr_slots * NR_PROCESSES),
+                part(memory, layout.touched, words_of(nr_clusters) * NR_PROCESSES),
+                is_alive,
+            )
+        }
+    }
+}
+
+/// # Safety
+/// `nr` values of `T` lie at `offset`, valid for reads and writes through shared references.
+unsafe fn part<'m, T>(memory: *mut u8, offset: usize, nr: usize) -> &'m [T] {
+    // SAFETY: by this function's contract.
+    unsafe { core::slice::from_raw_parts(memory.add(offset).cast(), nr) }
+}
+
+#[cfg(loom)]
+pub use model::Model;
+
+/// Loom's atomics cannot be made of zeroes: the same parts in memory of their own.
+#[cfg(loom)]
+mod model {
+    extern crate std;
+    use super::*;
+    use crate::primitive::AtomicU8;
+    use std::{boxed::Box, vec::Vec};
+
+    /// The memory of a device under the model checker.
+    #[derive(Debug)]
+    pub struct Model {
+        head: Box<Head>,
+        clusters: Vec<Cluster>,
+        totals: Vec<AtomicU16>,
+        owned: Vec<AtomicU8>,
+        touched: Vec<AtomicU64>,
+    }
+
+    impl Model {
+        /// An empty device.
+        #[must_use]
+        pub fn new(nr_clusters: usize) -> Self {
+            let nr_slots = nr_clusters * CLUSTER_SLOTS as usize;
+            let words = words_of(nr_clusters) * NR_PROCESSES;
+            Self {
+                head: Box::new(Head {
+                    lists: ListHeads::new(),
+                    flags: AtomicU32::new(0),
+                    cluster_waits: Waits::new(),
+                    seats: core::array::from_fn(|_| {
+                        Seats(core::array::from_fn(|_| AtomicU32::new(0)))
+                    }),
+                    epochs: core::array::from_fn(|_| AtomicU32::new(0)),
+                    fallbacks: core::array::from_fn(|_| AtomicU64::new(0)),
+                }),
+                clusters: (0..nr_clusters).map(|_| Cluster::new()).collect(),
+                totals: (0..nr_slots).map(|_| AtomicU16::new(0)).collect(),
+                owned: (0..nr_slots * NR_PROCESSES)
+                    .map(|_| AtomicU8::new(0))
+                    .collect(),
+                touched: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            }
+        }
+
+        /// The device.
+        #[must_use]
+        pub fn slots<'m>(&'m self, is_alive: IsAlive<'m>) -> Slots<'m> {
+            Slots::new(
+                &self.head,
+                &self.clusters,
+                &self.totals,
+                &self.owned,
+                &self.touched,
+                is_alive,
+            )
+        }
+    }
+}

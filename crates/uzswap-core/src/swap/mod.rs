@@ -1,0 +1,101 @@
+//! # What
+//! The swap slot allocator. A device is cut into slots of 4 KiB, 512 of them a *cluster*; [`Slots`]
+//! hands out runs of 1 to 512 contiguous slots and counts, per process, how many objects lie on each.
+//!
+//! - `cluster`: a cluster's states, and which of its slots are taken
+//! - `lists`: the clusters by state; the device lock
+//! - `device`: allocation from the CPU's current cluster, and the choice of the next one
+//! - `owners`: counts of each process, `dup`, `put`, fork, and what happens when a process dies
+//! - `discard`: empty clusters on their way back to the device; slots that went bad; walks
+//! - `memory`: the layout of it all, `lock`: the locks
+//!
+//! # Invariants
+//! - Everything is in one zero-filled shared memory that each process maps where it likes: atomics and
+//!   indices, no pointers. All zeroes is an empty device.
+//! - `total(slot)` is the sum over all processes of their own counts of it, or [`BAD`]. Totals are
+//!   16 bits, a process's own counts 8, so the sum cannot overflow: 256 * 255 < `BAD`.
+//! - The own counts are the truth; totals, taken bits, states and lists are derived from them. Counting
+//!   up touches the total first, counting down the own count first, so that a process killed at any
+//!   moment leaves a total too large at worst, never a live slot free; and whoever takes over a
+//!   dead holder's lock derives everything again.
+//!
+//! # Locking
+//! cluster lock, then device lock; both leaves below every lock of the engine. A call holds one
+//! cluster lock at a time, except that the holder of the device lock tries a second one.
+//!
+//! # Context
+//! Signal, worker, init; in every process of the group. No call allocates or panics.
+
+mod cluster;
+mod device;
+mod discard;
+mod lists;
+mod lock;
+mod memory;
+mod owners;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use cluster::{CLUSTER_SLOTS, NR_ORDERS};
+pub use device::Slots;
+#[cfg(loom)]
+pub use memory::Model;
+pub use memory::{NR_CPUS, NR_PROCESSES, SUPERVISOR};
+pub use owners::Owner;
+
+/// Bytes of a slot.
+pub const SLOT_SIZE: usize = 4096;
+
+/// Total of a slot that the device cannot write: it is never handed out again.
+const BAD: u16 = u16::MAX;
+
+/// Contiguous slots within one cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Run {
+    /// The first slot; its byte offset on the device is this times [`SLOT_SIZE`].
+    pub first: u32,
+    /// Slots.
+    pub nr: u16,
+}
+
+impl Run {
+    /// The slots' numbers.
+    #[must_use]
+    pub fn slots(self) -> core::ops::Range<u32> {
+        self.first..self.first.saturating_add(self.nr.into())
+    }
+}
+
+/// How often and how long locks were waited for since the device was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockWaits {
+    /// Times that a cluster lock was not free.
+    pub nr_cluster: u64,
+    /// Nanoseconds waited for cluster locks.
+    pub cluster_ns: u64,
+    /// Times that the device lock was not free.
+    pub nr_device: u64,
+    /// Nanoseconds waited for the device lock.
+    pub device_ns: u64,
+}
+
+/// A place between two stores where a process may die. Tests let it die at each.
+#[cfg(not(test))]
+#[inline(always)]
+fn step() {}
+
+/// Whether this thread is one that died in a test: the dead free no locks.
+#[cfg(not(test))]
+#[inline(always)]
+fn died() -> bool {
+    false
+}
+
+#[cfg(all(test, not(loom)))]
+use tests::{died, step};
+#[cfg(all(test, loom))]
+fn step() {}
+#[cfg(all(test, loom))]
+fn died() -> bool {
+    false
+}
