@@ -13,8 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
-use uzswap_core::Slots;
-use uzswap_core::group::{NR_PROCESSES, SwapConfig};
+use uzswap_core::group::SwapConfig;
+use uzswap_core::swap::Slots;
 
 use crate::swap::SwapArea;
 
@@ -30,8 +30,9 @@ pub struct SwapGroup {
 impl SwapGroup {
     /// Shares `area` through `config`.
     pub fn new(area: SwapArea, encrypt: bool, config: &SwapConfig) -> Result<Self> {
-        let len = Slots::len_for(area.nr_slots, NR_PROCESSES as u64);
-        let table = table(len).context("cannot make the table of swap slots")?;
+        let nr_slots = u32::try_from(area.nr_slots).unwrap_or(u32::MAX);
+        let table =
+            table(nr_slots, area.rotational).context("cannot make the table of swap slots")?;
         let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
         set(&config.device_fd, area.file.as_raw_fd().unsigned_abs());
         set(&config.table_fd, table.as_raw_fd().unsigned_abs());
@@ -40,7 +41,7 @@ impl SwapGroup {
         let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
         config.pid_namespace.store(namespace, Ordering::Relaxed);
         config.name.set(&area.path.to_string_lossy());
-        config.nr_slots.store(area.nr_slots, Ordering::Relaxed);
+        config.nr_slots.store(nr_slots.into(), Ordering::Relaxed);
         Ok(SwapGroup {
             _area: area,
             _table: table,
@@ -48,7 +49,9 @@ impl SwapGroup {
     }
 }
 
-fn table(len: u64) -> io::Result<File> {
+/// Memory for `nr_slots` slots, none of them in use.
+fn table(nr_slots: u32, rotational: bool) -> io::Result<File> {
+    let len = Slots::memory_len(nr_slots);
     // SAFETY: a C string; the flag is a valid one.
     let fd = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
@@ -56,6 +59,17 @@ fn table(len: u64) -> io::Result<File> {
     }
     // SAFETY: memfd_create gave this descriptor, and nothing else owns it.
     let file = unsafe { File::from_raw_fd(fd) };
-    file.set_len(len)?;
+    file.set_len(len as u64)?;
+    // SAFETY: a fresh shared mapping at an address that the kernel picks; it is unmapped below, when the
+    // device that was attached to it is gone.
+    unsafe {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let at = libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, fd, 0);
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Slots::attach(at.cast(), nr_slots, &|_| true).set_kind(rotational, true);
+        libc::munmap(at, len);
+    }
     Ok(file)
 }

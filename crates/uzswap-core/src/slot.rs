@@ -118,10 +118,7 @@ impl SwapIn {
     /// What was read, and from which slot on.
     pub fn contents(&mut self) -> (u64, &mut [u8]) {
         let len = self.nr as usize * SLOT;
-        (
-            self.first,
-            self.buffer.get_mut(..len).unwrap_or_default(),
-        )
+        (self.first, self.buffer.get_mut(..len).unwrap_or_default())
     }
 }
 

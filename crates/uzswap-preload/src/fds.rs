@@ -154,7 +154,10 @@ const fn is_error(ret: isize) -> bool {
 pub fn split_close_range(first: usize, last: usize, flags: usize) -> isize {
     const CLOSE_RANGE_UNSHARE: usize = 2;
     let ours = port::descriptors().map(usize::try_from);
-    let ours = ours.iter().flatten().filter(|fd| (first..=last).contains(*fd));
+    let ours = ours
+        .iter()
+        .flatten()
+        .filter(|fd| (first..=last).contains(*fd));
     let mut flags = flags;
     let mut from = first;
     // Up to each of ours, then the rest; what is left empty needs no call, but an invalid range is

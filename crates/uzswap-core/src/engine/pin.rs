@@ -225,7 +225,10 @@ impl Parts {
                 result = self
                     .bring_in(slot, held, range, zero_fill, &mut credit)
                     .map(|brought| {
-                        add(&self.counters().zswpin, wide(brought.loaded - brought.swapped));
+                        add(
+                            &self.counters().zswpin,
+                            wide(brought.loaded - brought.swapped),
+                        );
                         add(&self.counters().pswpin, wide(brought.swapped));
                         add(&self.counters().first_touch_pages, wide(brought.zeroed));
                         add(

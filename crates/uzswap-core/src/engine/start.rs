@@ -20,8 +20,8 @@ use crate::primitive::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::readahead::Streams;
 use crate::region::{ENTRY_LEN, RegionMap};
 use crate::slot::{
-    BATCH_FOLIOS, BATCH_PAGES, Batch, BatchFolio, BatchPage, LOAD_LEN, RESERVE_PAGES, Slot,
-    SWAP_IN_LEN, SlotInner, SlotTable, SwapIn,
+    BATCH_FOLIOS, BATCH_PAGES, Batch, BatchFolio, BatchPage, LOAD_LEN, RESERVE_PAGES, SWAP_IN_LEN,
+    Slot, SlotInner, SlotTable, SwapIn,
 };
 use crate::table::entry::AGE_BITS;
 use crate::table::{Entry, PageTable, TABLE_LEN};
@@ -210,12 +210,15 @@ impl Engine {
                 .map_err(|_| failed(StartStep::Tables, Errno::ENOMEM))?;
         }
         parts.slots = make_slots(&self.charge, codec, &parts.metadata)?;
-        // Without it the process goes on, as if there were no device.
-        if let Some(swap) = Swap::open(group, process, limit)
-            && let Some(pages) = add_swap_buffers(&parts.slots, &self.charge)
-        {
-            parts.metadata.fetch_add(pages, Ordering::Relaxed);
-            parts.swap = Some(swap);
+        // Without it the process goes on as if there were no device.
+        if let Some(swap) = Swap::open(group, process, limit) {
+            match add_swap_buffers(&parts.slots, &self.charge) {
+                Some(pages) => {
+                    parts.metadata.fetch_add(pages, Ordering::Relaxed);
+                    parts.swap = Some(swap);
+                }
+                None => swap.close(),
+            }
         }
         parts
             .adopt(ARENA_BASE, ARENA_LEN)

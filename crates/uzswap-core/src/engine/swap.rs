@@ -12,23 +12,27 @@
 //! *Locking*: none of its own; a cluster's lock is a leaf below all others. *Context*: init (`open`);
 //! signal, worker.
 
+use core::cell::UnsafeCell;
 use core::fmt::Write;
 use core::mem::MaybeUninit;
 
 use super::fault::Fault;
-use super::slots::Slots;
 use super::writeback::{RUN_LEN, Writeback};
 use super::{Parts, start};
-use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
+use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::counters::add;
-use crate::group::{Group, NR_PROCESSES, Process, SLOTS, SLOTS_KEPT, SwapConfig, Text};
+use crate::group::{FREE, Group, LIVE, NO_SLOTS, Process, SLOTS, SLOTS_KEPT, SwapConfig, Text};
 use crate::lock::Lock;
-use crate::primitive::{AtomicBool, Ordering::Relaxed};
+use crate::primitive::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed},
+};
 use crate::slot::SwapIn;
+use crate::swap::{Owner, Run, Slots};
 use crate::table::{Age, Entry};
 use uzswap_io::{Device, Extent, Key, Label, Location, Seal, Sequence, Window};
 use uzswap_sys::fmt::{StackBuf, write_line};
-use uzswap_sys::{Errno, file, mem, signal, thread};
+use uzswap_sys::{Errno, file, mem, signal};
 
 const O_DIRECT: i32 = 0o40_000;
 
@@ -36,7 +40,10 @@ const O_DIRECT: i32 = 0o40_000;
 pub(crate) struct Swap {
     pub device: Device,
     fd: i32,
-    pub slots: Slots,
+    pub slots: Slots<'static>,
+    /// Under what this process counts slots; `None` in a child that could not be given a number: it has
+    /// nothing on the device, and puts nothing there.
+    owner: UnsafeCell<Option<Owner>>,
     /// Encrypts what is written, if anything does.
     key: Option<&'static Key>,
     sequence: &'static Sequence,
@@ -55,10 +62,18 @@ pub(crate) struct Swap {
 pub(crate) const SWAP_PAGES: u64 =
     wide(RUN_LEN / PAGE_SIZE) + 2 + wide(size_of::<Writeback>().div_ceil(PAGE_SIZE));
 
+// SAFETY: `owner` is written in `fork_child` alone, when the process has one thread and no operation is
+// under way; all else is shared through atomics and locks.
+unsafe impl Sync for Swap {}
+
 impl Swap {
     /// Opens the group's device for `process`; `None`: there is none, or not for this process
     /// (another user's, another pid namespace's).
-    pub(crate) fn open(group: &Group, process: &'static Process, limit: u64) -> Option<Swap> {
+    pub(crate) fn open(
+        group: &'static Group,
+        process: &'static Process,
+        limit: u64,
+    ) -> Option<Swap> {
         let config = &group.config.swap;
         let nr_slots = config.nr_slots.load(Relaxed);
         if nr_slots == 0 || !in_namespace_of(config) {
@@ -67,7 +82,7 @@ impl Swap {
         let user = group.number_of(process)?;
         let supervisor = group.supervisor.load(Relaxed);
         let table = open_fd(supervisor, config.table_fd.load(Relaxed), 0)?;
-        let slots = map_slots(table, nr_slots, user);
+        let slots = map_slots(table, nr_slots, group);
         let _ = file::close(table);
         let slots = slots?;
         let flags = match config.direct.load(Relaxed) {
@@ -77,19 +92,13 @@ impl Swap {
         let fd = open_fd(supervisor, config.device_fd.load(Relaxed), flags)?;
         let fd = start::high(fd);
         let made = Self::on(config, fd, nr_slots, slots, limit);
-        match made {
-            Some(_) => {
+        match &made {
+            Some(swap) => {
+                // SAFETY: nobody else reaches it yet.
+                unsafe { *swap.owner.get() = Some(swap.slots.join(user)) };
                 process.swap_user.store(SLOTS, Relaxed);
-                group.reap(
-                    process,
-                    thread::getpid().unsigned_abs(),
-                    is_alive,
-                    |user| {
-                        if let Some(swap) = &made {
-                            swap.slots.release(user);
-                        }
-                    },
-                );
+                // The program that called exec to become this one was a process of the same number.
+                swap.reap(group, process);
             }
             None => {
                 let _ = file::close(fd);
@@ -98,7 +107,19 @@ impl Swap {
         made
     }
 
-    fn on(config: &SwapConfig, fd: i32, nr_slots: u64, slots: Slots, limit: u64) -> Option<Swap> {
+    /// Under what this process counts.
+    pub(crate) fn owner(&self) -> Option<Owner> {
+        // SAFETY: written only while no operation is under way.
+        unsafe { *self.owner.get() }
+    }
+
+    fn on(
+        config: &SwapConfig,
+        fd: i32,
+        nr_slots: u64,
+        slots: Slots<'static>,
+        limit: u64,
+    ) -> Option<Swap> {
         let percent = |of: u64, cell: &core::sync::atomic::AtomicU32| {
             of * u64::from(cell.load(Relaxed)) / 100
         };
@@ -114,6 +135,7 @@ impl Swap {
             device: Device::new(fd, nr_slots).ok()?,
             fd,
             slots,
+            owner: UnsafeCell::new(None),
             key,
             sequence: new_sequence()?,
             max_pool,
@@ -124,6 +146,11 @@ impl Swap {
         })
     }
 
+    /// There was no room for its buffers: nothing was written.
+    pub(crate) fn close(self) {
+        let _ = file::close(self.fd);
+    }
+
     /// Its descriptor in this process.
     pub(crate) const fn fd(&self) -> i32 {
         self.fd
@@ -131,28 +158,28 @@ impl Swap {
 
     /// Says in the group how much of the device is in use.
     pub(crate) fn publish_use(&self, config: &SwapConfig) {
-        let (used, peak) = self.slots.used();
-        config.used.store(used, Relaxed);
-        config.peak.store(peak, Relaxed);
+        config.used.store(self.slots.in_use(), Relaxed);
+        config.peak.store(self.slots.peak(), Relaxed);
     }
 
     /// Slots of processes that died are free again.
     pub(crate) fn reap(&self, group: &Group, process: &Process) {
+        let Some(owner) = self.owner() else { return };
         if process.swap_user.load(Relaxed) == SLOTS {
             let pid = process.pid.load(Relaxed);
-            group.reap(process, pid, is_alive, |user| self.slots.release(user));
+            group.reap(process, pid, is_alive, |user| {
+                self.slots.release(owner, user);
+            });
         }
     }
 
-    /// Before a fork: counts for the child, in the slot of the group that it will have, what this
-    /// process counts. Without a slot of its own it cannot be.
-    pub(crate) fn fork<'a>(&self, group: &'a Group) -> Option<&'a Process> {
+    /// Before a fork, with no operation under way: takes a slot of the group for the child and counts
+    /// for it what this process counts. `None`: the group has none left.
+    pub(crate) fn fork<'a>(&self, group: &'a Group) -> Option<(&'a Process, Owner)> {
+        let owner = self.owner()?;
         let child = group.reserve()?;
         match group.number_of(child) {
-            Some(user) => {
-                self.slots.fork(user);
-                Some(child)
-            }
+            Some(user) => Some((child, self.slots.fork(owner, user))),
             None => {
                 group.give_back(child);
                 None
@@ -161,24 +188,23 @@ impl Swap {
     }
 
     /// There is no child after all.
-    pub(crate) fn fork_failed(&self, group: &Group, child: &Process) {
-        if let Some(user) = group.number_of(child) {
-            self.slots.release(user);
+    pub(crate) fn fork_failed(&self, group: &Group, child: &Process, owner: Owner) {
+        if let Some(by) = self.owner() {
+            self.slots.release(by, owner.index());
         }
         group.give_back(child);
     }
 
-    /// In the child: counts for itself from now on.
-    pub(crate) fn fork_child(&self, group: &Group, process: &Process) {
-        if let Some(user) = group.number_of(process) {
-            self.slots.set_user(user as u32);
-        }
-        let told = if in_namespace_of(&group.config.swap) {
-            SLOTS
-        } else {
-            SLOTS_KEPT
+    /// In the child, before any operation: counts as `owner` from now on.
+    pub(crate) fn fork_child(&self, group: &Group, process: &Process, owner: Option<Owner>) {
+        // SAFETY: this process has one thread, and it is here.
+        unsafe { *self.owner.get() = owner };
+        let counts = match owner {
+            None => NO_SLOTS,
+            Some(_) if in_namespace_of(&group.config.swap) => SLOTS,
+            Some(_) => SLOTS_KEPT,
         };
-        process.swap_user.store(told, Relaxed);
+        process.swap_user.store(counts, Relaxed);
         if let Some(key) = self.key {
             // Locks are not inherited.
             let _ = mem::mlock(core::ptr::from_ref(key).addr(), size_of::<Key>());
@@ -201,20 +227,38 @@ impl Swap {
         Location::from_raw(location).extent(size.into(), self.seal())
     }
 
-    /// Counts an object that an entry is going to name.
-    pub(crate) fn get(&self, location: u64, size: u16) {
-        let extent = self.extent(location, size);
-        for slot in extent.slot..extent.slot + u64::from(extent.nr_slots) {
-            self.slots.get(slot);
-        }
+    /// Counts an object that an entry is going to name. `false`: it cannot be counted.
+    #[must_use]
+    pub(crate) fn get(&self, location: u64, size: u16) -> bool {
+        let run = run_of(self.extent(location, size));
+        self.owner().is_some_and(|owner| self.slots.dup(owner, run))
     }
 
     /// Counts an object off that no entry names any more.
     pub(crate) fn put(&self, location: u64, size: u16) {
-        let extent = self.extent(location, size);
-        for slot in extent.slot..extent.slot + u64::from(extent.nr_slots) {
-            self.slots.put(slot);
+        if let Some(owner) = self.owner() {
+            self.slots.put(owner, run_of(self.extent(location, size)));
         }
+    }
+
+    /// Tells the device about slots that are free, a cluster at most.
+    pub(crate) fn discard(&self, owner: Owner) {
+        if let Some(run) = self.slots.take_discard(owner) {
+            // A device that cannot is none the worse for being asked.
+            let _ = self.device.discard(run.first.into(), run.nr.into());
+            self.slots.discarded(owner, run);
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a device has less than 2^32 slots, an object one or two"
+)]
+fn run_of(extent: Extent) -> Run {
+    Run {
+        first: extent.slot as u32,
+        nr: extent.nr_slots as u16,
     }
 }
 
@@ -237,8 +281,9 @@ fn open_fd(pid: u32, fd: u32, flags: i32) -> Option<i32> {
     file::openat(file::AT_FDCWD, path.as_c_str()?, flags, 0).ok()
 }
 
-fn map_slots(fd: i32, nr_slots: u64, user: usize) -> Option<Slots> {
-    let len = narrow(Slots::len_for(nr_slots, wide(NR_PROCESSES)));
+fn map_slots(fd: i32, nr_slots: u64, group: &'static Group) -> Option<Slots<'static>> {
+    let nr_slots = u32::try_from(nr_slots).ok()?;
+    let len = Slots::memory_len(nr_slots);
     let stat = file::fstat(fd).ok()?;
     if usize::try_from(stat.st_size).ok()? < len {
         return None;
@@ -246,8 +291,37 @@ fn map_slots(fd: i32, nr_slots: u64, user: usize) -> Option<Slots> {
     let prot = mem::PROT_READ | mem::PROT_WRITE;
     // SAFETY: a fresh mapping where the kernel likes.
     let addr = unsafe { mem::mmap(0, len, prot, mem::MAP_SHARED, fd, 0) }.ok()?;
-    // SAFETY: shared memory of that length, never unmapped.
-    Some(unsafe { Slots::new(addr as *const u8, nr_slots, user as u32) })
+    // SAFETY: shared memory of that length, never unmapped; everybody goes by the configuration's
+    // number of slots.
+    Some(unsafe { Slots::attach(addr as *mut u8, nr_slots, asks(group)?) })
+}
+
+/// Tells whether the process of a slot of the group is there; "no" only if it surely is not.
+fn asks(group: &'static Group) -> Option<&'static (dyn Fn(usize) -> bool + Sync)> {
+    let ask = move |number: usize| {
+        let Some(process) = group.processes.get(number) else {
+            return true;
+        };
+        match process.state.load(Acquire) {
+            FREE => false,
+            LIVE if process.swap_user.load(Relaxed) == SLOTS => {
+                is_alive(process.pid.load(Relaxed)) || !in_namespace_of(&group.config.swap)
+            }
+            _ => true,
+        }
+    };
+    Some(for_good(start::reserve(PAGE_SIZE).ok()?, ask))
+}
+
+/// Puts `value` at the beginning of a fresh page, where it stays.
+fn for_good<T>(page: *mut u8, value: T) -> &'static T {
+    const { assert!(size_of::<T>() <= PAGE_SIZE && align_of::<T>() <= PAGE_SIZE) };
+    let place = page.cast::<T>();
+    // SAFETY: a page that nobody else uses and that is never unmapped; it is large enough and aligned.
+    unsafe {
+        place.write(value);
+        &*place
+    }
 }
 
 /// A key in a page of its own: locked, and in no core dump. Fork children inherit it.

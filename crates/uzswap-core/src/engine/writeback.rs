@@ -23,14 +23,20 @@ use crate::arena::{Page, wide};
 use crate::counters::add;
 use crate::primitive::Ordering::Relaxed;
 use crate::slot::SlotGuard;
+use crate::swap::{Owner, Run as SlotRun};
 use crate::table::entry::AGE_BITS;
 use crate::table::{Age, CHUNK_PAGES, Entry};
 use uzswap_io::{DeviceError, Layout, MAX_RUN, PackError, Place, Run, SLOT};
+use uzswap_sys::thread;
 
 /// Most objects in a run.
 const MOST_OBJECTS: usize = 512;
 /// Bytes that are written at once.
 pub(crate) const RUN_LEN: usize = MAX_RUN * SLOT;
+/// Order of the longest run of slots.
+const MOST_ORDER: u32 = MAX_RUN.ilog2();
+/// Every slot of a run counted once.
+const ONCE: [u8; MAX_RUN] = [1; MAX_RUN];
 /// Buckets that the ages are counted in.
 const NR_BUCKETS: usize = 1 << 9;
 const BUCKET_SHIFT: u32 = AGE_BITS - 9;
@@ -150,21 +156,25 @@ impl Parts {
     }
 
     fn write_run(&self, swap: &Swap, writeback: &mut Writeback) -> Result<usize, Stuck> {
+        let owner = swap.owner().ok_or(Stuck::Nothing)?;
+        swap.discard(owner);
         let (nr, nr_slots) = self.choose(swap, writeback);
         if nr == 0 {
             return Err(Stuck::Nothing);
         }
-        let taken = self.take_slots(swap, nr_slots).or_else(|| {
+        let taken = self.take_slots(swap, owner, nr_slots).or_else(|| {
             // What dead processes left behind may do.
             swap.reap(self.group, self.process());
-            self.take_slots(swap, nr_slots)
+            self.take_slots(swap, owner, nr_slots)
         });
-        let (first, order) = taken.ok_or(Stuck::Full)?;
-        let (packed, len) = self.pack(swap, writeback, nr, SLOT << order);
+        // Counted once for this writeback, until its objects are.
+        let taken = taken.ok_or(Stuck::Full)?;
+        let first = u64::from(taken.first);
+        let (packed, len) = self.pack(swap, writeback, nr, usize::from(taken.nr) * SLOT);
         let written = match writeback.run.get(..len) {
             Some(bytes) if packed > 0 => swap.device.write_at(first, bytes),
             _ => {
-                swap.slots.put_run(first, order);
+                swap.slots.put(owner, taken);
                 return Err(Stuck::Raced);
             }
         };
@@ -174,15 +184,15 @@ impl Parts {
         if let Err(error) = written {
             self.abandon(objects);
             if error == DeviceError::Full {
-                swap.slots.put_run(first, order);
+                swap.slots.put(owner, taken);
                 return Err(Stuck::Full);
             }
             add(&self.counters().swap_write_fail, 1);
-            swap.slots.retire_run(first, order);
+            swap.slots.retire(owner, taken);
             return Err(Stuck::Broken);
         }
         let published = self.publish_swapped(swap, objects, first);
-        swap.slots.put_run(first, order);
+        swap.slots.put(owner, taken);
         Ok(published)
     }
 
@@ -273,19 +283,23 @@ impl Parts {
     }
 
     /// The largest run of slots that the objects fill, or what is to be had of it.
-    fn take_slots(&self, swap: &Swap, nr_slots: usize) -> Option<(u64, u32)> {
-        let wanted = nr_slots.ilog2();
+    fn take_slots(&self, swap: &Swap, owner: Owner, nr_slots: usize) -> Option<SlotRun> {
+        let cpu = thread::sched_getcpu() as usize;
         let orders = &self.process().orders;
-        for order in (0..=wanted).rev() {
+        for order in (0..=nr_slots.ilog2().min(MOST_ORDER)).rev() {
             let counters = orders.get(order as usize);
-            if let Some(first) = swap.slots.alloc_run(order) {
-                if let Some(counters) = counters {
-                    add(&counters.swpout, 1);
-                }
-                return Some((first, order));
-            }
+            let counts = ONCE.get(..1 << order)?;
+            #[expect(clippy::cast_possible_truncation, reason = "at most MOST_ORDER")]
+            let taken = swap.slots.alloc(owner, cpu, order as u8, counts);
             if let Some(counters) = counters {
-                add(&counters.swpout_fallback, 1);
+                let cell = match taken {
+                    Some(_) => &counters.swpout,
+                    None => &counters.swpout_fallback,
+                };
+                add(cell, 1);
+            }
+            if taken.is_some() {
+                return taken;
             }
         }
         None
@@ -301,10 +315,7 @@ impl Parts {
         most: usize,
     ) -> (usize, usize) {
         let Writeback {
-            run,
-            objects,
-            hand,
-            ..
+            run, objects, hand, ..
         } = writeback;
         let (Some(buffer), Some(objects)) = (run.get_mut(..most), objects.get_mut(..nr)) else {
             return (0, 0);
@@ -381,7 +392,10 @@ impl Parts {
                 continue;
             };
             let location = place.on_device(first).raw();
-            swap.get(location, size);
+            if !swap.get(location, size) {
+                self.table.set(object.page, old.kept());
+                continue;
+            }
             self.table.set(
                 object.page,
                 Entry::Swapped {
@@ -401,22 +415,9 @@ impl Parts {
     fn abandon(&self, objects: &[Object]) {
         for object in objects.iter().filter(|object| object.place.is_some()) {
             let _guard = self.folios.of(object.page).lock();
-            if let Entry::Stored {
-                loc,
-                size,
-                age,
-                writing: true,
-            } = self.table.get(object.page)
-            {
-                self.table.set(
-                    object.page,
-                    Entry::Stored {
-                        loc,
-                        size,
-                        age,
-                        writing: false,
-                    },
-                );
+            let entry = self.table.get(object.page);
+            if matches!(entry, Entry::Stored { writing: true, .. }) {
+                self.table.set(object.page, entry.kept());
             }
         }
     }

@@ -168,14 +168,29 @@ impl Entry {
         )
     }
 
+    /// The same without a copy on its way to the swap device.
+    #[inline]
+    #[must_use]
+    pub const fn kept(self) -> Entry {
+        match self {
+            Entry::Stored { loc, size, age, .. } => Entry::Stored {
+                loc,
+                size,
+                age,
+                writing: false,
+            },
+            other => other,
+        }
+    }
+
     /// When it was evicted, if it is.
     #[inline]
     #[must_use]
     pub const fn age(self) -> Option<Age> {
         match self {
-            Entry::Stored { age, .. }
-            | Entry::Swapped { age, .. }
-            | Entry::Filled { age, .. } => Some(age),
+            Entry::Stored { age, .. } | Entry::Swapped { age, .. } | Entry::Filled { age, .. } => {
+                Some(age)
+            }
             _ => None,
         }
     }
