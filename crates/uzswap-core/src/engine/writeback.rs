@@ -162,12 +162,11 @@ impl Parts {
         if nr == 0 {
             return Err(Stuck::Nothing);
         }
-        let taken = self.take_slots(swap, owner, nr_slots).or_else(|| {
-            // What dead processes left behind may do.
-            swap.reap(self.group, self.process());
-            self.take_slots(swap, owner, nr_slots)
+        let least = writeback.objects.first().map_or(1, |object| {
+            (swap.seal().overhead() + usize::from(object.size)).div_ceil(SLOT)
         });
         // Counted once for this writeback, until its objects are.
+        let taken = self.take_slots(swap, owner, nr_slots, least);
         let taken = taken.ok_or(Stuck::Full)?;
         let first = u64::from(taken.first);
         let (packed, len) = self.pack(swap, writeback, nr, usize::from(taken.nr) * SLOT);
@@ -282,27 +281,40 @@ impl Parts {
         total > 0
     }
 
-    /// The largest run of slots that the objects fill, or what is to be had of it.
-    fn take_slots(&self, swap: &Swap, owner: Owner, nr_slots: usize) -> Option<SlotRun> {
-        let cpu = thread::sched_getcpu() as usize;
-        let orders = &self.process().orders;
-        for order in (0..=nr_slots.ilog2().min(MOST_ORDER)).rev() {
-            let counters = orders.get(order as usize);
-            let counts = ONCE.get(..1 << order)?;
-            #[expect(clippy::cast_possible_truncation, reason = "at most MOST_ORDER")]
-            let taken = swap.slots.alloc(owner, cpu, order as u8, counts);
-            if let Some(counters) = counters {
-                let cell = match taken {
-                    Some(_) => &counters.swpout,
-                    None => &counters.swpout_fallback,
-                };
-                add(cell, 1);
-            }
-            if taken.is_some() {
-                return taken;
-            }
+    /// The largest run of slots that the objects fill, or what is to be had of it, if it holds `least`.
+    fn take_slots(
+        &self,
+        swap: &Swap,
+        owner: Owner,
+        nr_slots: usize,
+        least: usize,
+    ) -> Option<SlotRun> {
+        let most = nr_slots.ilog2().min(MOST_ORDER);
+        if let Some(taken) = self.take_run(swap, owner, most) {
+            return Some(taken);
         }
-        None
+        // What dead processes left behind may do.
+        swap.reap(self.group, self.process());
+        let least = least.next_power_of_two().ilog2();
+        (least..=most)
+            .rev()
+            .find_map(|order| self.take_run(swap, owner, order))
+    }
+
+    /// A run of that order, each of its slots counted once.
+    fn take_run(&self, swap: &Swap, owner: Owner, order: u32) -> Option<SlotRun> {
+        let cpu = thread::sched_getcpu() as usize;
+        let counts = ONCE.get(..1 << order)?;
+        #[expect(clippy::cast_possible_truncation, reason = "at most MOST_ORDER")]
+        let taken = swap.slots.alloc(owner, cpu, order as u8, counts);
+        if let Some(counters) = self.process().orders.get(order as usize) {
+            let cell = match taken {
+                Some(_) => &counters.swpout,
+                None => &counters.swpout_fallback,
+            };
+            add(cell, 1);
+        }
+        taken
     }
 
     /// Packs the first `nr` objects, as far as they still are what they were and fit `most` bytes. Returns
