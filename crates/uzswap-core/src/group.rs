@@ -214,8 +214,6 @@ pub struct Group {
     pub supervisor: AtomicU32,
     /// Processes that have ever claimed a slot.
     pub nr_started: AtomicU32,
-    /// Time stamp counter ticks per second, measured by the creator.
-    pub tsc_hz: AtomicU64,
     /// The configuration.
     pub config: Config,
     /// Why a process was ended by uzswap, if one was.

@@ -5,6 +5,7 @@
 static int fds[2];
 static unsigned char *data;
 static volatile int cleaned;
+static volatile int waiting;
 
 static void clean(void *arg) {
     cleaned += *(int *)arg;
@@ -16,6 +17,7 @@ static void *blocked_reader(void *arg) {
     int one = 1;
     pthread_cleanup_push(clean, &one);
     evict(data, 4 * PAGE);
+    waiting = 1;
     if (arg) {
         struct iovec v[2] = {{data, 100}, {data + PAGE, 100}};
         readv(fds[0], v, 2);
@@ -31,7 +33,9 @@ static void cancels(void) {
         pthread_t t;
         void *ret;
         cleaned = 0;
+        waiting = 0;
         CHECK(pthread_create(&t, NULL, blocked_reader, i % 2 ? data : NULL) == 0);
+        while (!waiting) sched_yield();
         sleep_ms(5);
         CHECK(pthread_cancel(t) == 0);
         CHECK(pthread_join(t, &ret) == 0);
@@ -56,7 +60,9 @@ static void cancels_at_once(void) {
         pthread_t t;
         void *ret;
         cleaned = 0;
+        waiting = 0;
         CHECK(pthread_create(&t, NULL, asynchronous_reader, i % 2 ? data : NULL) == 0);
+        while (!waiting) sched_yield();
         sleep_ms(5);
         CHECK(pthread_cancel(t) == 0);
         CHECK(pthread_join(t, &ret) == 0);

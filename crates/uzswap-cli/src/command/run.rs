@@ -13,7 +13,7 @@ use uzswap_core::group::{
 use uzswap_core::min_ram;
 
 use crate::args::{FaultMode, OverLimit, Run, Switch};
-use crate::clock::{self, Moment};
+use crate::clock::Moment;
 use crate::failure::Failure;
 use crate::group_file::{self, GroupFile};
 use crate::kernel;
@@ -53,7 +53,6 @@ pub fn run(options: &Run) -> Result<u8> {
     let group = GroupFile::create()?;
     configure(&group.config, options, ram);
     let _swap = open_swap(options, &group.config)?;
-    group.tsc_hz.store(clock::calibrate(), Ordering::Relaxed);
     group.publish();
 
     let begin = Moment::now();

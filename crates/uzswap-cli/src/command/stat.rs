@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use uzswap_core::counters::{Counters, Kind};
 use uzswap_core::group::{Group, Process};
 
 use crate::args::Stat;
-use crate::clock::Moment;
+use crate::clock::{self, Moment};
 use crate::failure::comm;
 use crate::group_file;
 use crate::report::{
@@ -70,7 +70,7 @@ fn elapsed_s(group: &Group, hz: u64) -> f64 {
 }
 
 fn report(group: &Group) -> Report {
-    let hz = group.tsc_hz.load(Ordering::Relaxed);
+    let hz = clock::calibrate();
     let mut report = Report::of_group(group, &totals(group), hz, elapsed_s(group, hz));
     report.add("supervisor", group.supervisor.load(Ordering::Relaxed));
     let live: Vec<Value> = live_processes(group)
@@ -103,11 +103,11 @@ fn sizes(process: &Process) -> [u64; 4] {
 }
 
 fn table(group: &Group) -> String {
-    let hz = group.tsc_hz.load(Ordering::Relaxed);
     let before = totals(group);
-    let begin = Instant::now();
+    let begin = Moment::now();
     std::thread::sleep(SAMPLE);
     let now = totals(group);
+    let hz = begin.hz_since();
     let sampled = begin.elapsed();
     let rate = |name| {
         let n = now.get(name).saturating_sub(before.get(name));

@@ -36,6 +36,7 @@ use crate::charge::Charge;
 use crate::counters::{Counters, add, sub};
 use crate::folio::FolioTable;
 use crate::group::{Group, Process};
+use crate::lock::Lock;
 use crate::lru::Lru;
 use crate::masked::Masked;
 use crate::pool::Pool;
@@ -97,6 +98,8 @@ pub(crate) struct Parts {
     pub region_pages: AtomicU64,
     /// The swap device, if there is one.
     pub swap: Option<swap::Swap>,
+    /// Held while the protection of a range changes in region map and kernel.
+    pub protecting: Lock<()>,
     /// Nonzero while the background thread has work; its futex.
     pub kick: AtomicU32,
     /// Room below which the background thread is woken; 0 without one. Pages.

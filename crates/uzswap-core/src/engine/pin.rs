@@ -67,6 +67,21 @@ impl Engine {
         Ok(Pin { range })
     }
 
+    /// Whether every page of `[addr, addr + len)` is in the arena just now. Nothing keeps it there:
+    /// for callers that notice when it is not. Needs no lock: an entry says resident only while the
+    /// page is there.
+    #[must_use]
+    pub fn is_resident(&self, addr: usize, len: usize) -> bool {
+        let range = PageRange::covering(addr, len);
+        let bytes = (addr % PAGE_SIZE).saturating_add(len);
+        self.parts().is_some_and(|parts| {
+            range.len() == bytes.div_ceil(PAGE_SIZE)
+                && range
+                    .pages()
+                    .all(|page| parts.table.get(page) == Entry::Resident)
+        })
+    }
+
     /// Takes a pin off.
     pub fn unpin(&self, masked: &Masked, pin: Pin) {
         if let Some(parts) = self.parts() {

@@ -132,16 +132,8 @@ impl Engine {
         // The kernel goes as far as the first hole, then says ENOMEM.
         let hole = parts.regions.first_hole(addr, len);
         let len = hole.map_or(len, |hole| hole - addr);
-        parts
-            .regions
-            .set_prot(addr, len, prot)
-            .map_err(|_| Errno::ENOMEM)?;
-        if prot & mem::PROT_READ.unsigned_abs() == 0 {
-            // From here on no reclaimer starts to read it; one that does is waited for.
-            parts.wait_reclaim(PageRange::covering(addr, len));
-        }
         if len > 0 {
-            parts.set_prot_now(addr, len, prot)?;
+            parts.change_prot(addr, len, prot)?;
         }
         if hole.is_some() {
             return Err(Errno::ENOMEM);
@@ -232,6 +224,8 @@ impl Engine {
             return Err(Errno::ENOMEM);
         }
         for (page, out) in PageRange::covering(addr, len).pages().zip(vec) {
+            // A handler thread wakes its thread by the copy itself, before the entries say so.
+            let _guard = parts.folios.of(page).lock();
             let holds = parts.table.is_ready(page) && parts.table.get(page) != Entry::None;
             *out = u8::from(holds);
         }
@@ -269,6 +263,24 @@ impl Parts {
         if prot == PROT_ARENA.unsigned_abs() {
             return Ok(());
         }
+        self.set_prot_now(addr, len, prot)
+    }
+
+    /// Changes the protection of a range, nowhere unmapped, so that a reclaimer never reads what the kernel lets
+    /// nobody read: the region map says that it is readable later than the kernel, and not so sooner.
+    fn change_prot(&self, addr: usize, len: usize, prot: u32) -> Result<(), Errno> {
+        let _turn = self.protecting.lock();
+        let in_map = || {
+            let done = self.regions.set_prot(addr, len, prot);
+            done.map_err(|_| Errno::ENOMEM)
+        };
+        if prot & mem::PROT_READ.unsigned_abs() != 0 {
+            self.set_prot_now(addr, len, prot)?;
+            return in_map();
+        }
+        in_map()?;
+        // From here on no reclaimer starts to read it; one that does is waited for.
+        self.wait_reclaim(PageRange::covering(addr, len));
         self.set_prot_now(addr, len, prot)
     }
 

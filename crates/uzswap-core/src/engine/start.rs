@@ -13,6 +13,7 @@ use crate::arena::{ARENA_BASE, ARENA_LEN, PAGE_SHIFT, PAGE_SIZE, Page, narrow, w
 use crate::charge::{Charge, Reserve};
 use crate::folio::FolioTable;
 use crate::group::{FAULT_MODE_THREAD, Group, Process};
+use crate::lock::Lock;
 use crate::lru::Lru;
 use crate::masked::Masked;
 use crate::pool::{Pool, PoolMemory};
@@ -192,6 +193,7 @@ impl Engine {
                 metadata: AtomicU64::new(0),
                 region_pages: AtomicU64::new(0),
                 swap: None,
+                protecting: Lock::new(()),
                 kick: AtomicU32::new(0),
                 low_water: if background { limit / 64 } else { 0 },
             })

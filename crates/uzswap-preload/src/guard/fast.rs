@@ -2,7 +2,7 @@
 //! microseconds, a look at the arguments nothing.
 //!
 //! What is done here without a pin is what may fail and be done again. A longer buffer must be
-//! present (`mincore` tells); the call is issued through the stub page; if a page was evicted in between, the
+//! present (the page table tells); the call is issued through the stub page; if a page was evicted in between, the
 //! call failed with `EFAULT` and has moved nothing, or has moved less and is carried on. That holds
 //! for all that is written or sent, for reads from regular files (not `O_DIRECT`), pipes and stream
 //! sockets, for `poll` and `epoll_wait`. All else goes to the C library, whose call is trapped.
@@ -18,7 +18,7 @@ mod vectors;
 
 use core::arch::naked_asm;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use uzswap_sys::signal::UContext;
 use uzswap_sys::syscall::{from_raw, int};
@@ -26,6 +26,7 @@ use uzswap_sys::{Errno, PAGE_SIZE, file, nr};
 
 use super::frame::in_arena;
 use super::pieces::{Kind, socket_kind};
+use super::port;
 use super::stub::{CALL, CALL_RETURN};
 use crate::fds::Next;
 use crate::maps::set_errno;
@@ -93,21 +94,7 @@ fn is_tryable(addr: usize, len: usize) -> bool {
 
 /// Whether every page of the buffer is present just now.
 fn is_present(addr: usize, len: usize) -> bool {
-    const PAGES: usize = MOST / PAGE_SIZE + 1;
-    if len > MOST {
-        return false;
-    }
-    let first = addr & !(PAGE_SIZE - 1);
-    let Some(end) = addr.checked_add(len) else {
-        return false;
-    };
-    let nr_pages = (end - first).div_ceil(PAGE_SIZE);
-    let mut pages = [0u8; PAGES];
-    let Some(pages) = pages.get_mut(..nr_pages) else {
-        return false;
-    };
-    uzswap_sys::mem::mincore(first, nr_pages * PAGE_SIZE, pages).is_ok()
-        && pages.iter().all(|page| page & 1 != 0)
+    len <= MOST && port::is_resident(addr, len)
 }
 
 /// What became of an attempt.
@@ -159,11 +146,34 @@ fn sum(moved: usize, more: isize) -> isize {
     }
 }
 
+/// Descriptors that were sockets when they were last looked at: a hint which question to ask first.
+static SOCKETS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+
+fn socket_bit(fd: i32) -> Option<(&'static AtomicU64, u64)> {
+    let fd = usize::try_from(fd).ok()?;
+    Some((SOCKETS.get(fd / 64)?, 1 << (fd % 64)))
+}
+
+fn was_socket(fd: i32) -> bool {
+    socket_bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
+fn remember_socket(fd: i32) {
+    if let Some((word, bit)) = socket_bit(fd) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+}
+
 /// Whether a read from `fd` that fails with `EFAULT` leaves what it was to read where it was, and if
 /// so, what `fd` is.
 fn may_be_repeated(fd: i32) -> Option<Kind> {
     const S_IFIFO: u32 = 0o010_000;
     const S_IFSOCK: u32 = 0o140_000;
+    if was_socket(fd)
+        && let Some(kind) = socket_kind(int(fd))
+    {
+        return (kind == Kind::Stream).then_some(kind);
+    }
     let stat = file::fstat(fd).ok()?;
     match stat.st_mode & file::S_IFMT {
         file::S_IFREG => {
@@ -171,7 +181,10 @@ fn may_be_repeated(fd: i32) -> Option<Kind> {
             (flags & int(O_DIRECT) == 0).then_some(Kind::File)
         }
         S_IFIFO => Some(Kind::Stream),
-        S_IFSOCK => socket_kind(int(fd)).filter(|kind| *kind == Kind::Stream),
+        S_IFSOCK => {
+            remember_socket(fd);
+            socket_kind(int(fd)).filter(|kind| *kind == Kind::Stream)
+        }
         // Terminals and devices: who knows.
         _ => None,
     }

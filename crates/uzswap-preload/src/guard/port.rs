@@ -34,6 +34,11 @@ pub fn populate(m: &Masked, addr: usize, len: usize) {
     let _ = ENGINE.populate(m, addr, len);
 }
 
+/// Whether all of the range is in the arena just now.
+pub fn is_resident(addr: usize, len: usize) -> bool {
+    ENGINE.is_resident(addr, len)
+}
+
 /// Bytes that one call may pin at once.
 pub fn pin_budget() -> usize {
     ENGINE.pin_budget()
