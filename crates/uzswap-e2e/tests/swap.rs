@@ -16,11 +16,11 @@ fn noise(scratch: &Scratch, mib: u64) -> Job {
         .option("--swap", DISK)
 }
 
-fn swapped(scratch: &Scratch, what: &str, mib: u64) -> Job {
+fn swapped(scratch: &Scratch, what: &str, mib: u64, swap: &str) -> Job {
     Job::new(scratch.compile("apps/swapped.c"))
         .args([what, &mib.to_string(), &seed().to_string()])
-        .ram_mib(32)
-        .option("--swap", DISK)
+        .ram_mib(mib / 2)
+        .option("--swap", swap)
 }
 
 #[test]
@@ -88,8 +88,7 @@ fn handler_threads_bring_it_back_too() {
 #[test]
 fn parent_and_child_keep_their_own() {
     let scratch = Scratch::new();
-    let outcome = swapped(&scratch, "family", 24)
-        .ram_mib(16)
+    let outcome = swapped(&scratch, "family", 24, DISK)
         .managed()
         .expect_success("a family on one device");
     assert_eq!(outcome.text(), "right\n");
@@ -99,7 +98,7 @@ fn parent_and_child_keep_their_own() {
 #[test]
 fn the_dead_leave_nothing_behind() {
     let scratch = Scratch::new();
-    let outcome = swapped(&scratch, "kill", 64)
+    let outcome = swapped(&scratch, "kill", 64, DISK)
         .option("--swap-max", "160M")
         .managed()
         .expect_success("children that are killed");
@@ -130,8 +129,7 @@ fn damaged_data_are_never_given_back() {
     for encrypt in ["on", "off"] {
         let scratch = Scratch::new();
         let file = tempfile_on_disk();
-        let mut live = swapped(&scratch, "hold", 96)
-            .option("--swap", &file.0)
+        let mut live = swapped(&scratch, "hold", 64, &file.0)
             .option("--swap-encrypt", encrypt)
             .flag("--quiet")
             .start_managed();

@@ -243,7 +243,6 @@ mod tests {
                 location: (1 << 36) - 1,
                 size: 4096,
                 age: Age(8191),
-                writing: true,
             },
             Entry::Stored {
                 loc: loc((1 << 36) - 1),
