@@ -130,6 +130,7 @@ fn damaged_data_are_never_given_back() {
         let scratch = Scratch::new();
         let file = tempfile_on_disk();
         let mut live = swapped(&scratch, "hold", 64, &file.0)
+            .option("--swap-max", "128M")
             .option("--swap-encrypt", encrypt)
             .flag("--quiet")
             .start_managed();
