@@ -1,4 +1,4 @@
-//! The command line: `uzswap run` and `uzswap stat`, and one-line errors for what is wrong with it.
+//! The command line: its subcommands, and one-line errors for what is wrong with it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::command::bench;
 use crate::compressor::Compressor;
 use crate::size::Size;
 
@@ -49,6 +50,10 @@ pub enum Command {
     Run(Box<Run>),
     /// Show what uzswap does for a process that runs under it
     Stat(Stat),
+    /// Measure on this machine, beside its kernel
+    Bench(bench::Bench),
+    /// Make a page to look at of what 'bench' measured
+    Report(bench::Report),
 }
 
 /// `--swap`.
@@ -251,6 +256,8 @@ pub fn one_line(error: &clap::Error) -> String {
     let subcommand = match std::env::args_os().nth(1) {
         Some(name) if name == "run" => "run ",
         Some(name) if name == "stat" => "stat ",
+        Some(name) if name == "bench" => "bench ",
+        Some(name) if name == "report" => "report ",
         _ => "",
     };
     format!("{words} (see 'uzswap {subcommand}--help')")

@@ -49,6 +49,8 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         args::Command::Run(run) => command::run::run(run),
         args::Command::Stat(stat) => command::stat::stat(stat),
+        args::Command::Bench(bench) => command::bench::bench(bench),
+        args::Command::Report(report) => command::bench::report(report),
     };
     match done {
         Ok(status) => status.into(),

@@ -1,6 +1,6 @@
 //! *What*: CRC-32C (Castagnoli), the checksum of swapped pages when encryption is off.
 //! *Invariants*: both ways of computing it agree (tested). Detects every error of up to 32 bits in a
-//! row and every error of up to 5 bits in an object.
+//! row, of up to 3 bits anywhere in an object, and of every odd number of bits.
 //! *Locking*: none. *Context*: any.
 
 cpufeatures::new!(sse42, "sse4.2");

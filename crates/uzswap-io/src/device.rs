@@ -9,7 +9,7 @@
 use uzswap_sys::signal::{self, SIGXFSZ, SigSet};
 use uzswap_sys::{Errno, file, thread};
 
-use crate::{HEADER_SLOTS, SLOT};
+use crate::{HEADER_SLOTS, MAX_DEVICE_SLOTS, SLOT};
 
 /// Times that a transfer is tried without getting on.
 const MAX_TRIES: u32 = 16;
@@ -139,8 +139,12 @@ impl<M: Medium> Device<M> {
     /// multiple of [`SLOT`]; the calls fail with `EINVAL` otherwise.
     ///
     /// # Errors
-    /// As fstat(2); `EINVAL`: neither a regular file nor a block device.
+    /// As fstat(2); `EINVAL`: neither a regular file nor a block device, or more than
+    /// [`MAX_DEVICE_SLOTS`].
     pub fn new(fd: i32, nr_slots: u64) -> Result<Self, Errno> {
+        if nr_slots > MAX_DEVICE_SLOTS {
+            return Err(Errno::EINVAL);
+        }
         let medium = M::new(fd);
         Ok(Device {
             kind: medium.kind()?,

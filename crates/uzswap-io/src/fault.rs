@@ -160,6 +160,11 @@ impl Call {
     fn len(&self, len: usize) -> usize {
         if self.short { len / 2 } else { len }
     }
+
+    /// How many of `done` bytes are owned up to: with a short transfer no whole number of sectors.
+    fn told(&self, done: usize) -> usize {
+        done.saturating_sub(self.short.into())
+    }
 }
 
 /// A medium that fails by a plan.
@@ -252,7 +257,7 @@ impl<M: Medium> Medium for Faulty<M> {
         if let (Some(which), Some(read)) = (call.flip, buffer.get_mut(..nr_read)) {
             flip(read, which);
         }
-        Ok(nr_read)
+        Ok(call.told(nr_read))
     }
 
     fn pwrite(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
@@ -267,7 +272,7 @@ impl<M: Medium> Medium for Faulty<M> {
         if let Some(which) = call.flip {
             self.spoil(offset, nr_written, which)?;
         }
-        Ok(nr_written)
+        Ok(call.told(nr_written))
     }
 
     fn discard(&self, kind: Kind, offset: u64, len: u64) -> Result<(), Errno> {

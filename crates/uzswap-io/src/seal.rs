@@ -21,6 +21,8 @@ use uzswap_sys::{Errno, file};
 
 use crate::crc::Crc32c;
 
+/// Bytes of a key before it is expanded.
+pub const KEY_LEN: usize = 32;
 const SEQUENCE_LEN: usize = 8;
 const TAG_LEN: usize = 16;
 const CRC_LEN: usize = 4;
@@ -84,18 +86,26 @@ impl Key {
     /// # Errors
     /// As getrandom(2).
     pub fn generate(memory: &mut MaybeUninit<Key>) -> Result<&mut Key, Errno> {
-        let made = Self::expand(memory);
-        wipe_stack();
-        made
+        let mut bytes = [0; KEY_LEN];
+        file::getrandom(&mut bytes)?;
+        Ok(Self::from_bytes(memory, &mut bytes))
     }
 
+    /// Expands a key in `memory` and wipes `bytes`, and what the work leaves on the stack.
+    pub fn from_bytes<'a>(
+        memory: &'a mut MaybeUninit<Key>,
+        bytes: &mut [u8; KEY_LEN],
+    ) -> &'a mut Key {
+        let key = Self::expand(memory, bytes);
+        wipe(bytes);
+        wipe_stack();
+        key
+    }
+
+    /// In a frame of its own, so that its copies of the key lie below [`Key::from_bytes`]'s.
     #[inline(never)]
-    fn expand(memory: &mut MaybeUninit<Key>) -> Result<&mut Key, Errno> {
-        let mut bytes = [0; 32];
-        file::getrandom(&mut bytes)?;
-        let key = memory.write(Key(Aes256Gcm::new((&bytes).into())));
-        wipe(&mut bytes);
-        Ok(key)
+    fn expand<'a>(memory: &'a mut MaybeUninit<Key>, bytes: &[u8; KEY_LEN]) -> &'a mut Key {
+        memory.write(Key(Aes256Gcm::new(bytes.into())))
     }
 
     fn encrypt(&self, sequence: u64, label: Label, body: &mut [u8]) -> Option<[u8; TAG_LEN]> {

@@ -28,47 +28,37 @@ static void *blocked_reader(void *arg) {
     return NULL;
 }
 
+/* Cancels such a reader while its call waits: it has cleaned up, and has taken nothing from the pipe. */
+static void cancel_while_waiting(void *(*reader)(void *), void *arg) {
+    pthread_t t;
+    void *ret;
+    cleaned = 0;
+    waiting = 0;
+    CHECK(pthread_create(&t, NULL, reader, arg) == 0);
+    while (!waiting) sched_yield();
+    sleep_ms(5);
+    CHECK(pthread_cancel(t) == 0);
+    CHECK(pthread_join(t, &ret) == 0);
+    CHECK(ret == PTHREAD_CANCELED);
+    CHECK(cleaned == 1);
+}
+
 static void cancels(void) {
-    for (int i = 0; i < 20; i++) {
-        pthread_t t;
-        void *ret;
-        cleaned = 0;
-        waiting = 0;
-        CHECK(pthread_create(&t, NULL, blocked_reader, i % 2 ? data : NULL) == 0);
-        while (!waiting) sched_yield();
-        sleep_ms(5);
-        CHECK(pthread_cancel(t) == 0);
-        CHECK(pthread_join(t, &ret) == 0);
-        CHECK(ret == PTHREAD_CANCELED);
-        CHECK(cleaned == 1);
-    }
-    /* Nothing was taken from the pipe by those who are gone. */
+    for (int i = 0; i < 20; i++) cancel_while_waiting(blocked_reader, i % 2 ? data : NULL);
     CHECK(write(fds[1], "whole", 5) == 5);
     evict(data, PAGE);
     CHECK(read(fds[0], data, 100) == 5 && memcmp(data, "whole", 5) == 0);
 }
 
+/* May be cancelled anywhere. */
 static void *asynchronous_reader(void *arg) {
     int old;
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old);
     return blocked_reader(arg);
 }
 
-/* A thread that may be cancelled anywhere, and is while its call waits. */
 static void cancels_at_once(void) {
-    for (int i = 0; i < 10; i++) {
-        pthread_t t;
-        void *ret;
-        cleaned = 0;
-        waiting = 0;
-        CHECK(pthread_create(&t, NULL, asynchronous_reader, i % 2 ? data : NULL) == 0);
-        while (!waiting) sched_yield();
-        sleep_ms(5);
-        CHECK(pthread_cancel(t) == 0);
-        CHECK(pthread_join(t, &ret) == 0);
-        CHECK(ret == PTHREAD_CANCELED);
-        CHECK(cleaned == 1);
-    }
+    for (int i = 0; i < 10; i++) cancel_while_waiting(asynchronous_reader, i % 2 ? data : NULL);
     CHECK(write(fds[1], "kept", 4) == 4);
     CHECK(read(fds[0], data, 100) == 4 && memcmp(data, "kept", 4) == 0);
 }

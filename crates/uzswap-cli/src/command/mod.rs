@@ -1,4 +1,5 @@
 //! One module for each subcommand.
 
+pub mod bench;
 pub mod run;
 pub mod stat;

@@ -13,20 +13,20 @@ use super::{disk, plain};
 /// An unnamed file in `dir`; a note if it had a name for a moment.
 pub fn in_directory(dir: &Path, limits: &Limits, notes: &mut Vec<String>) -> Result<SwapArea> {
     let said = |error: io::Error| anyhow!("{}", plain(&error));
-    let file = match unnamed(dir) {
-        Err(error) if has_no_unnamed(&error) => {
-            let file = removed(dir).map_err(said)?;
-            notes.push(format!(
-                "swap in {}: no O_TMPFILE on this file system; using a file that was removed at once",
-                dir.display()
-            ));
-            file
-        }
-        file => file.map_err(said)?,
+    let (file, had_name) = match unnamed(dir) {
+        Err(error) if has_no_unnamed(&error) => (removed(dir).map_err(said)?, true),
+        file => (file.map_err(said)?, false),
     };
     area::lock(&file)?;
     let free = free_on_disk(&file)?;
-    SwapArea::new(file, dir, limits.of_new_file(free)?)
+    let area = SwapArea::new(file, dir, limits.of_new_file(free)?)?;
+    if had_name {
+        notes.push(format!(
+            "swap in {}: no O_TMPFILE on this file system; using a file that was removed at once",
+            dir.display()
+        ));
+    }
+    Ok(area)
 }
 
 /// Bytes free where `file` is, which must not be memory.

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use uzswap_io::device::Fd;
 use uzswap_io::{Device, HEADER_SLOTS, SLOT};
@@ -14,15 +15,23 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
+/// Held by the stories that open areas: a process that one of them starts has the descriptors of the others, and so
+/// their locks, until it executes its program.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// A directory on a disk, removed with all that is in it.
-struct Dir(PathBuf);
+struct Dir(
+    PathBuf,
+    #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>,
+);
 
 impl Dir {
     /// None, and a line that says so, where there is none on a disk.
     fn new(name: &str) -> Option<Dir> {
         let dir = Path::new("/var/tmp").join(format!("uzswap-{name}-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        let dir = Dir(dir);
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = Dir(dir, alone);
         let file_system = disk::FileSystem::of(&fs::File::open(&dir.0).unwrap()).unwrap();
         if file_system.in_memory().is_some() || file_system.free < 64 * MIB {
             eprintln!("SKIPPED: /var/tmp is not on a disk with 64 MiB free");
@@ -125,7 +134,7 @@ fn without_a_maximum_half_of_the_free_disk_at_most() {
     let bytes = choice.area.unwrap().nr_slots * SLOT as u64;
     // Others write to the same disk meanwhile.
     assert!(
-        bytes <= free / 2 + 64 * MIB && bytes >= free / 4,
+        bytes <= free / 2 + 64 * MIB && bytes >= (free / 4).min(1 << 40),
         "{bytes} of {free}"
     );
 }
@@ -135,12 +144,17 @@ fn what_does_not_serve_is_named_and_the_next_is_tried() {
     let Some(dir) = Dir::new("next") else { return };
     let file = dir.file("file", b"x");
     let mut dirs = vec![dir.0.join("missing"), file, "/sys".into()];
-    let mut reasons = vec!["no such directory", "not a directory", "not writable"];
+    // Containers often have /sys read-only.
+    let mut reasons = vec![
+        &["no such directory"][..],
+        &["not a directory"],
+        &["not writable", "read-only"],
+    ];
     let shm = Path::new("/dev/shm");
     let on = fs::File::open(shm).and_then(|shm| disk::FileSystem::of(&shm));
     if on.is_ok_and(|on| on.in_memory() == Some("tmpfs")) {
         dirs.push(shm.to_owned());
-        reasons.push("tmpfs, which is memory");
+        reasons.push(&["tmpfs, which is memory"]);
     } else {
         eprintln!("SKIPPED the tmpfs part: /dev/shm is none");
     }
@@ -150,14 +164,11 @@ fn what_does_not_serve_is_named_and_the_next_is_tried() {
     assert!(choice.area.is_some());
     assert_eq!(choice.notes.len(), failing, "{:?}", choice.notes);
     for (i, note) in choice.notes.iter().enumerate() {
-        let parts = [
-            &*dirs[i].to_string_lossy(),
-            reasons[i],
-            &*dirs[i + 1].to_string_lossy(),
-        ];
+        let (from, next) = (dirs[i].to_string_lossy(), dirs[i + 1].to_string_lossy());
+        assert!(note.contains(&*from) && note.contains(&*next), "{note}");
         assert!(
-            parts.iter().all(|part| note.contains(part)),
-            "{note}: {parts:?}"
+            reasons[i].iter().any(|reason| note.contains(reason)),
+            "{note}"
         );
         assert!(!note.contains('\n'), "{note}");
     }

@@ -2,10 +2,12 @@
 //! A cluster: [`CLUSTER_SLOTS`] slots of one device, the states it goes through, and which of
 //! its slots are taken.
 //!
+//! ```text
 //!            ┌────────────────────── put: empty ──────────────────────┐
 //!     Free ─pick─► Current ─exhausted─► Full | Frag ─put─► Nonfull ─pick─► Current
 //!      ▲                                                     │ put: empty
 //!      └──── discarded ──── Discarding ◄── take_discard ── Discard
+//! ```
 //!
 //! # Invariants
 //! - Bit `i` of `taken` is set exactly while slot `i`'s total is not 0, and `nr_taken` is the number
@@ -133,24 +135,25 @@ impl Cluster {
         self.nr_taken.load(Ordering::Relaxed)
     }
 
-    fn word(&self, slot: u32) -> (&AtomicU64, u64) {
+    fn word(&self, slot: u32) -> &AtomicU64 {
         #[allow(clippy::indexing_slicing, reason = "reduced modulo the length")]
-        let word = &self.taken[slot as usize / 64 % WORDS];
-        (word, 1 << (slot % 64))
+        &self.taken[slot as usize / 64 % WORDS]
     }
 
-    // Under the lock alone, so that a load and a store will do.
-    pub(super) fn mark_taken(&self, slot: u32) {
-        let (word, bit) = self.word(slot);
-        word.store(word.load(Ordering::Relaxed) | bit, Ordering::Relaxed);
-        self.nr_taken.store(self.nr_taken() + 1, Ordering::Relaxed);
+    // Under the lock alone, so that a load and a store will do. `mask` is of the word that `slot` is in, and
+    // says which of its slots changed.
+    pub(super) fn mark_taken(&self, slot: u32, mask: u64) {
+        let word = self.word(slot);
+        word.store(word.load(Ordering::Relaxed) | mask, Ordering::Relaxed);
+        let nr = self.nr_taken() + mask.count_ones();
+        self.nr_taken.store(nr, Ordering::Relaxed);
     }
 
-    pub(super) fn mark_free(&self, slot: u32) {
-        let (word, bit) = self.word(slot);
-        word.store(word.load(Ordering::Relaxed) & !bit, Ordering::Relaxed);
-        self.nr_taken
-            .store(self.nr_taken().saturating_sub(1), Ordering::Relaxed);
+    pub(super) fn mark_free(&self, slot: u32, mask: u64) {
+        let word = self.word(slot);
+        word.store(word.load(Ordering::Relaxed) & !mask, Ordering::Relaxed);
+        let nr = self.nr_taken().saturating_sub(mask.count_ones());
+        self.nr_taken.store(nr, Ordering::Relaxed);
     }
 
     /// Forgets what is taken, before it is counted anew.

@@ -22,6 +22,8 @@ use crate::primitive::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Clusters of one list that are looked at in one attempt to take a run from another order's cluster.
 const SLICE: usize = 16;
+/// Free slots from which on a cluster is preferred to an empty one.
+const WORTH_A_TURN: u32 = if cfg!(loom) { 1 } else { 32 };
 /// Attempts of one allocation; each but the first follows another thread's success, so this many
 /// mean that the caller had better ask for less.
 const ATTEMPTS: usize = 1000;
@@ -203,12 +205,23 @@ impl<'m> Slots<'m> {
                 Some(held)
             })
         };
-        if let Some(held) = first(State::Nonfull(order)).or_else(|| first(State::Free)) {
+        // A turn costs the device lock: it should yield more than the slot that was freed last.
+        let oldest = lists.iter(State::Nonfull(order)).next();
+        let worth = oldest
+            .and_then(|index| self.cluster(index))
+            .is_some_and(|cluster| CLUSTER_SLOTS - cluster.nr_taken() >= WORTH_A_TURN);
+        if worth && let Some(held) = first(State::Nonfull(order)) {
+            return Some(held);
+        }
+        if let Some(held) = first(State::Free) {
             return Some(held);
         }
         if lists.grow()
             && let Some(held) = first(State::Free)
         {
+            return Some(held);
+        }
+        if let Some(held) = first(State::Nonfull(order)) {
             return Some(held);
         }
         // Holes that are of no use to a larger order any more, then room that would have been.
@@ -269,7 +282,7 @@ impl<'m> Slots<'m> {
 
     pub(super) fn try_hold(&self, owner: Owner, index: u32) -> Option<Held<'_, 'm>> {
         let cluster = self.cluster(index)?;
-        cluster.lock.try_lock(owner.stamp()).then_some(Held {
+        cluster.lock.try_lock(owner.stamp()).then(|| Held {
             slots: self,
             index,
             cluster,

@@ -116,9 +116,7 @@ impl<'m> Slots<'m> {
         if !run.slots().all(countable) {
             return false;
         }
-        for slot in run.slots() {
-            held.count_up(owner.index(), slot, 1);
-        }
+        held.count_up(owner.index(), offsets_of(run), |_| 1);
         true
     }
 
@@ -126,9 +124,7 @@ impl<'m> Slots<'m> {
     /// this was is free.
     pub fn put(&self, owner: Owner, run: Run) {
         if let Some(held) = self.hold_run(owner, run) {
-            for slot in run.slots() {
-                held.count_down(owner.index(), slot, 1);
-            }
+            held.count_down(owner.index(), offsets_of(run), |_| 1);
             held.settle();
         }
     }
@@ -236,22 +232,56 @@ fn slots_of(cluster: u32) -> core::ops::Range<u32> {
     cluster * CLUSTER_SLOTS..(cluster + 1) * CLUSTER_SLOTS
 }
 
+/// The places of a run's slots in its cluster.
+fn offsets_of(run: Run) -> core::ops::Range<u32> {
+    let first = run.first % CLUSTER_SLOTS;
+    first..first + u32::from(run.nr)
+}
+
+/// Makes a change to each slot, and marks at once those of each word for which it said yes.
+#[inline]
+fn by_words(
+    offsets: core::ops::Range<u32>,
+    mut change: impl FnMut(u32) -> bool,
+    mark: impl Fn(u32, u64),
+) {
+    let mut at = offsets.start;
+    while at < offsets.end {
+        let end = offsets.end.min((at / 64 + 1) * 64);
+        let changed = (at..end).fold(0, |mask, offset| {
+            mask | u64::from(change(offset)) << (offset % 64)
+        });
+        if changed != 0 {
+            mark(at, changed);
+            step();
+        }
+        at = end;
+    }
+}
+
 impl Held<'_, '_> {
     /// Allocates a run in this cluster, slot `i` with `counts[i]`.
     pub(super) fn take(&self, order: u8, counts: &[u8]) -> Option<Run> {
-        let first = self.index * CLUSTER_SLOTS + self.cluster.find_run(order)?;
-        for (slot, &count) in (first..).zip(counts) {
-            if count > 0 {
-                self.count_up(self.owner.index(), slot, count);
-            }
-        }
+        let first = self.cluster.find_run(order)?;
+        let nr = u32::try_from(counts.len()).unwrap_or(0);
+        self.count_up(self.owner.index(), first..first + nr, |offset| {
+            let count = counts.get((offset - first) as usize);
+            count.copied().unwrap_or(0)
+        });
         Some(Run {
-            first,
+            first: self.first() + first,
             nr: 1 << order,
         })
     }
 
-    fn count_up(&self, index: usize, slot: u32, nr: u8) {
+    /// The number of the cluster's first slot.
+    fn first(&self) -> u32 {
+        self.index * CLUSTER_SLOTS
+    }
+
+    /// Adds `nr(offset)` counts of process `index` to each slot.
+    #[inline]
+    fn count_up(&self, index: usize, offsets: core::ops::Range<u32>, nr: impl Fn(u32) -> u8) {
         if let Some((word, bit)) = self.slots.touched_word(index, self.index)
             && word.load(Ordering::Relaxed) & bit == 0
         {
@@ -259,43 +289,58 @@ impl Held<'_, '_> {
             word.fetch_or(bit, Ordering::Relaxed);
             step();
         }
-        let (total, own) = (self.slots.total(slot), self.slots.own(index, slot));
-        let before = total.load(Ordering::Relaxed);
-        if before != BAD {
-            // Release here and below: the second store never passes the first.
-            total.store(before.saturating_add(nr.into()), Ordering::Release);
+        let up = |offset| {
+            let (slot, nr) = (self.first() + offset, nr(offset));
+            if nr == 0 {
+                return false;
+            }
+            let (total, own) = (self.slots.total(slot), self.slots.own(index, slot));
+            let before = total.load(Ordering::Relaxed);
+            if before != BAD {
+                // Release here and below: the second store never passes the first.
+                total.store(before.saturating_add(nr.into()), Ordering::Release);
+                step();
+            }
+            let owned = own.load(Ordering::Relaxed);
+            own.store(owned.saturating_add(nr), Ordering::Release);
             step();
-        }
-        if before == 0 {
-            self.cluster.mark_taken(slot % CLUSTER_SLOTS);
-            step();
-        }
-        let owned = own.load(Ordering::Relaxed);
-        own.store(owned.saturating_add(nr), Ordering::Release);
-        step();
+            before == 0
+        };
+        by_words(offsets, up, |offset, mask| {
+            self.cluster.mark_taken(offset, mask)
+        });
     }
 
-    fn count_down(&self, index: usize, slot: u32, nr: u8) {
-        let (total, own) = (self.slots.total(slot), self.slots.own(index, slot));
-        let owned = own.load(Ordering::Relaxed);
-        debug_assert!(
-            owned >= nr,
-            "slot {slot} put more often than it was counted"
-        );
-        let nr = nr.min(owned);
-        own.store(owned - nr, Ordering::Release);
-        step();
-        let before = total.load(Ordering::Relaxed);
-        if before == BAD || nr == 0 {
-            return;
-        }
-        let after = before.saturating_sub(nr.into());
-        total.store(after, Ordering::Release);
-        step();
-        if after == 0 {
-            self.cluster.mark_free(slot % CLUSTER_SLOTS);
+    /// Takes `nr(own counts)` counts of process `index` off each slot.
+    #[inline]
+    fn count_down(&self, index: usize, offsets: core::ops::Range<u32>, nr: impl Fn(u8) -> u8) {
+        let down = |offset| {
+            let slot = self.first() + offset;
+            let (total, own) = (self.slots.total(slot), self.slots.own(index, slot));
+            let owned = own.load(Ordering::Relaxed);
+            let nr = nr(owned);
+            debug_assert!(
+                owned >= nr,
+                "slot {slot} put more often than it was counted"
+            );
+            let nr = nr.min(owned);
+            if nr == 0 {
+                return false;
+            }
+            own.store(owned - nr, Ordering::Release);
             step();
-        }
+            let before = total.load(Ordering::Relaxed);
+            if before == BAD {
+                return false;
+            }
+            let after = before.saturating_sub(nr.into());
+            total.store(after, Ordering::Release);
+            step();
+            after == 0
+        };
+        by_words(offsets, down, |offset, mask| {
+            self.cluster.mark_free(offset, mask)
+        });
     }
 
     /// Sends the cluster to the list where it belongs now that slots were freed.
@@ -315,19 +360,17 @@ impl Held<'_, '_> {
 
     /// Marks slots as never to be handed out again; this owner's counts of them are gone.
     pub(super) fn retire(&self, run: Run) {
-        for slot in run.slots() {
-            let (total, own) = (
-                self.slots.total(slot),
-                self.slots.own(self.owner.index(), slot),
-            );
-            if total.load(Ordering::Relaxed) == 0 {
-                self.cluster.mark_taken(slot % CLUSTER_SLOTS);
-                step();
-            }
-            total.store(BAD, Ordering::Release);
+        let spoil = |offset| {
+            let slot = self.first() + offset;
+            let was_free = self.slots.total(slot).swap(BAD, Ordering::AcqRel) == 0;
             step();
+            let own = self.slots.own(self.owner.index(), slot);
             own.store(0, Ordering::Release);
-        }
+            was_free
+        };
+        by_words(offsets_of(run), spoil, |offset, mask| {
+            self.cluster.mark_taken(offset, mask)
+        });
         // A run used in part had free slots, and there may be no room any more.
         match self.cluster.state() {
             State::Nonfull(order) | State::Frag(order) => self.rest(order),
@@ -344,23 +387,16 @@ impl Held<'_, '_> {
     }
 
     fn copy_counts(&self, parent: usize, child: usize) {
-        for slot in slots_of(self.index) {
-            match self.slots.own(parent, slot).load(Ordering::Relaxed) {
-                0 => {}
-                count => self.count_up(child, slot, count),
-            }
-        }
+        self.count_up(child, 0..CLUSTER_SLOTS, |offset| {
+            let slot = self.first() + offset;
+            self.slots.own(parent, slot).load(Ordering::Relaxed)
+        });
     }
 
     /// Takes off all counts of process `index`, which is gone, and undoes what it was about.
     fn drop_counts(&self, index: usize) {
         if let Some((word, bit)) = self.slots.touched_word(index, self.index) {
-            for slot in slots_of(self.index) {
-                match self.slots.own(index, slot).load(Ordering::Relaxed) {
-                    0 => {}
-                    count => self.count_down(index, slot, count),
-                }
-            }
+            self.count_down(index, 0..CLUSTER_SLOTS, |owned| owned);
             self.settle();
             word.fetch_and(!bit, Ordering::Relaxed);
         }
@@ -389,11 +425,13 @@ impl Held<'_, '_> {
                 }
             }
         }
-        for slot in slots_of(self.index) {
-            if self.slots.total(slot).load(Ordering::Relaxed) != 0 {
-                self.cluster.mark_taken(slot % CLUSTER_SLOTS);
-            }
-        }
+        let is_taken = |offset| {
+            let total = self.slots.total(self.first() + offset);
+            total.load(Ordering::Relaxed) != 0
+        };
+        by_words(0..CLUSTER_SLOTS, is_taken, |offset, mask| {
+            self.cluster.mark_taken(offset, mask)
+        });
         match self.cluster.state() {
             State::Current(order)
             | State::Nonfull(order)

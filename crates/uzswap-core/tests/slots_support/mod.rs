@@ -2,67 +2,120 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
 use uzswap_core::swap::Slots;
 
-/// The memory of one device, shared with processes forked from this one.
-pub struct Ground {
-    memory: NonNull<u8>,
+/// Zeroed memory that other processes can map.
+pub struct Shared {
+    start: NonNull<u8>,
     len: usize,
-    nr_slots: u32,
+    #[cfg(not(miri))]
+    file: std::fs::File,
 }
 
-// SAFETY: the memory is reached through `Slots` alone, which consists of atomics.
-unsafe impl Sync for Ground {}
+// SAFETY: the memory is reached as atomics alone.
+unsafe impl Sync for Shared {}
 // SAFETY: as above; the mapping belongs to no thread.
-unsafe impl Send for Ground {}
+unsafe impl Send for Shared {}
 
-fn layout(len: usize) -> std::alloc::Layout {
-    std::alloc::Layout::from_size_align(len, 4096).unwrap()
-}
-
-impl Ground {
-    pub fn new(nr_slots: u32) -> Self {
-        let len = Slots::memory_len(nr_slots);
-        Self {
-            memory: map(len),
-            len,
-            nr_slots,
-        }
+#[cfg(not(miri))]
+impl Shared {
+    pub fn new(len: usize) -> Self {
+        use std::os::fd::FromRawFd;
+        let fd = uzswap_sys::file::memfd_create(c"slots", 0).unwrap();
+        // SAFETY: just opened, and nobody else's.
+        let file = unsafe { std::fs::File::from_raw_fd(fd) };
+        file.set_len(len as u64).unwrap();
+        Self::of(file, len)
     }
 
-    pub fn slots<'m>(&'m self, is_alive: &'m (dyn Fn(usize) -> bool + Sync)) -> Slots<'m> {
-        // SAFETY: zeroed at first, aligned to a page, long enough, and used for nothing else.
-        unsafe { Slots::attach(self.memory.as_ptr(), self.nr_slots, is_alive) }
+    /// The memory that another process named with [`Shared::path`].
+    pub fn open(path: &str, len: usize) -> Self {
+        let mut options = std::fs::File::options();
+        Self::of(options.read(true).write(true).open(path).unwrap(), len)
+    }
+
+    pub fn path(&self) -> String {
+        use std::os::fd::AsRawFd;
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
+    }
+
+    fn of(file: std::fs::File, len: usize) -> Self {
+        use std::os::fd::AsRawFd;
+        use uzswap_sys::mem;
+        let (prot, fd) = (mem::PROT_READ | mem::PROT_WRITE, file.as_raw_fd());
+        // SAFETY: a mapping where the kernel likes.
+        let start = unsafe { mem::mmap(0, len, prot, mem::MAP_SHARED, fd, 0) };
+        Self {
+            start: NonNull::new(std::ptr::with_exposed_provenance_mut(start.unwrap())).unwrap(),
+            len,
+            file,
+        }
     }
 }
 
 #[cfg(not(miri))]
-fn map(len: usize) -> NonNull<u8> {
-    use uzswap_sys::mem;
-    let flags = mem::MAP_SHARED | mem::MAP_ANONYMOUS | mem::MAP_NORESERVE;
-    // SAFETY: a mapping where the kernel likes.
-    let start = unsafe { mem::mmap(0, len, mem::PROT_READ | mem::PROT_WRITE, flags, -1, 0) };
-    NonNull::new(std::ptr::with_exposed_provenance_mut(start.unwrap())).unwrap()
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `of`, and whoever used it borrowed `self`.
+        unsafe { uzswap_sys::mem::munmap(self.start.as_ptr() as usize, self.len).unwrap() };
+    }
 }
 
 #[cfg(miri)]
-fn map(len: usize) -> NonNull<u8> {
-    // SAFETY: not of length 0.
-    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout(len)) }).unwrap()
+impl Shared {
+    fn layout(len: usize) -> std::alloc::Layout {
+        std::alloc::Layout::from_size_align(len, 4096).unwrap()
+    }
+
+    pub fn new(len: usize) -> Self {
+        // SAFETY: not of length 0.
+        let start = unsafe { std::alloc::alloc_zeroed(Self::layout(len)) };
+        Self {
+            start: NonNull::new(start).unwrap(),
+            len,
+        }
+    }
 }
 
-impl Drop for Ground {
+#[cfg(miri)]
+impl Drop for Shared {
     fn drop(&mut self) {
-        #[cfg(not(miri))]
-        // SAFETY: mapped in `map`, and whoever used it borrowed `self`.
-        unsafe {
-            uzswap_sys::mem::munmap(self.memory.as_ptr() as usize, self.len).unwrap();
-        }
-        #[cfg(miri)]
-        // SAFETY: allocated in `map` with the same layout.
-        unsafe {
-            std::alloc::dealloc(self.memory.as_ptr(), layout(self.len));
-        }
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { std::alloc::dealloc(self.start.as_ptr(), Self::layout(self.len)) };
+    }
+}
+
+impl Shared {
+    /// The memory as words, as many as fit.
+    pub fn words(&self) -> &[AtomicU32] {
+        // SAFETY: aligned to a page, long enough, and atomics take any bits.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len / 4) }
+    }
+}
+
+/// One device in memory of its own.
+pub struct Ground {
+    pub memory: Shared,
+    nr_slots: u32,
+}
+
+impl Ground {
+    pub fn new(nr_slots: u32) -> Self {
+        let memory = Shared::new(Slots::memory_len(nr_slots));
+        Self { memory, nr_slots }
+    }
+
+    /// The device whose memory another process made.
+    #[cfg(not(miri))]
+    pub fn open(path: &str, nr_slots: u32) -> Self {
+        let memory = Shared::open(path, Slots::memory_len(nr_slots));
+        Self { memory, nr_slots }
+    }
+
+    pub fn slots<'m>(&'m self, is_alive: &'m (dyn Fn(usize) -> bool + Sync)) -> Slots<'m> {
+        // SAFETY: zeroed at first, aligned to a page, long enough, and used for nothing else.
+        unsafe { Slots::attach(self.memory.start.as_ptr(), self.nr_slots, is_alive) }
     }
 }
 

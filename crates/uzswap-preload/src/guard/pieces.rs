@@ -18,7 +18,7 @@
 use uzswap_sys::mem::IoVec;
 use uzswap_sys::{Errno, PAGE_SIZE, file, nr};
 
-use super::frame::{Frame, fail, in_arena, is_error};
+use super::frame::{Frame, fail, in_arena};
 use super::port::{self, Masked};
 use super::stub::{self, Call};
 use super::vector;
@@ -199,21 +199,28 @@ pub unsafe fn run(
             let whole = kind == Kind::Message;
             let call = cut(r, transfer, buffers, done, if whole { total } else { len });
             (*r).frame.done = done;
-            let ret = if kind == Kind::File {
-                stub::issue(&call)
-            } else {
-                Frame::issue(r, &call)
-            };
+            let ret = issue_piece(r, &call, kind);
             Frame::unpin_to(m, r, kept);
-            if is_error(ret) {
+            let Ok(moved) = usize::try_from(ret) else {
                 return if done > 0 { done.cast_signed() } else { ret };
-            }
-            let moved = usize::try_from(ret).unwrap_or(0);
+            };
             done += moved;
             let goes_on = kind == Kind::File || transfer.all;
             if whole || !goes_on || moved < len || done >= total {
                 return done.cast_signed();
             }
+        }
+    }
+}
+
+/// Issues the call for a piece that is pinned. Calls on files end soon: no signal need come in between.
+unsafe fn issue_piece(r: *mut Record, call: &Call, kind: Kind) -> isize {
+    // SAFETY: as `run`.
+    unsafe {
+        if kind == Kind::File {
+            stub::issue(call)
+        } else {
+            Frame::issue(r, call)
         }
     }
 }
@@ -245,16 +252,11 @@ unsafe fn in_small_pieces(
             }
             let call = cut(r, transfer, buffers, done, len);
             (*r).frame.done = done;
-            let ret = if kind == Kind::File {
-                stub::issue(&call)
-            } else {
-                Frame::issue(r, &call)
-            };
+            let ret = issue_piece(r, &call, kind);
             Frame::unpin_to(m, r, kept);
-            if is_error(ret) {
+            let Ok(moved) = usize::try_from(ret) else {
                 return if done > 0 { done.cast_signed() } else { ret };
-            }
-            let moved = usize::try_from(ret).unwrap_or(0);
+            };
             done += moved;
             if (kind == Kind::Stream && !transfer.all) || moved < len || done >= total {
                 return done.cast_signed();

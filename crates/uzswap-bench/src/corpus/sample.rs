@@ -1,0 +1,131 @@
+//! A sample of a process's anonymous private memory.
+//!
+//! *What*: finds the extents (aligned 64 KiB, the size of a folio) all of whose pages are present, and writes an even choice of them.
+//! *Invariants*: whole extents only, in the order of their addresses, so that blocks of any size up to an extent hold neighbours.
+//! *Locking*: none: the process is stopped meanwhile, by the caller.
+//! *Context*: the bench command, on processes of its own.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result};
+
+/// Bytes of an extent.
+pub const EXTENT: usize = 64 << 10;
+const PAGE: u64 = 4096;
+/// Bytes of `pagemap` for an extent: a word for each page.
+const WORDS: usize = EXTENT / 4096 * 8;
+/// The bit of a `pagemap` word that says that the page is in memory.
+const PRESENT: u64 = 1 << 63;
+
+/// What was found and what was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Bytes of whole extents that the process has in memory.
+    pub resident: usize,
+    /// Bytes written.
+    pub written: usize,
+}
+
+/// Writes up to `bytes` of the memory of `pid`.
+///
+/// # Errors
+/// If the process is gone or may not be read.
+pub fn sample(pid: u32, bytes: usize, out: &mut impl Write) -> Result<Taken> {
+    let memory = File::open(format!("/proc/{pid}/mem")).context("cannot read its memory")?;
+    let extents = present_extents(pid)?;
+    let mut buffer = vec![0; EXTENT];
+    let mut written = 0;
+    for i in evenly(extents.len(), bytes / EXTENT) {
+        memory
+            .read_exact_at(&mut buffer, extents[i])
+            .context("cannot read its memory")?;
+        out.write_all(&buffer)?;
+        written += EXTENT;
+    }
+    Ok(Taken {
+        resident: extents.len() * EXTENT,
+        written,
+    })
+}
+
+/// `wanted` of `all` indices, spread evenly, in order; all of them if there are no more.
+pub fn evenly(all: usize, wanted: usize) -> impl Iterator<Item = usize> {
+    let wanted = wanted.min(all);
+    (0..wanted).map(move |i| i * all / wanted)
+}
+
+/// Addresses of the extents that are wholly in memory.
+fn present_extents(pid: u32) -> Result<Vec<u64>> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).context("cannot read its maps")?;
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).context("cannot read its pagemap")?;
+    let mut extents = Vec::new();
+    for (start, end) in maps.lines().filter_map(anonymous) {
+        let mut address = start.next_multiple_of(EXTENT as u64);
+        let mut words = [0; WORDS];
+        while address + EXTENT as u64 <= end {
+            pagemap
+                .read_exact_at(&mut words, address / PAGE * 8)
+                .context("cannot read its pagemap")?;
+            let present = |word: &[u8]| {
+                word.try_into()
+                    .is_ok_and(|word| u64::from_le_bytes(word) & PRESENT != 0)
+            };
+            if words.chunks_exact(8).all(present) {
+                extents.push(address);
+            }
+            address += EXTENT as u64;
+        }
+    }
+    Ok(extents)
+}
+
+/// The range of a line of `maps`, if it is anonymous private memory that can be written and is no stack.
+fn anonymous(line: &str) -> Option<(u64, u64)> {
+    let mut fields = line.split_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let rights = fields.next()?;
+    let inode = fields.nth(2)?;
+    let name = fields.next().unwrap_or("");
+    let ours = rights.starts_with("rw")
+        && rights.ends_with('p')
+        && inode == "0"
+        && (name.is_empty() || name == "[heap]" || name.starts_with("[anon:"));
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    ours.then_some((number(start)?, number(end)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_anonymous_private_writable_memory_counts() {
+        for line in [
+            "7f0000000000-7f0000010000 rw-p 00000000 00:00 0",
+            "55d000000000-55d000021000 rw-p 00000000 00:00 0                          [heap]",
+            "7f0000000000-7f0000010000 rw-p 00000000 00:00 0    [anon:v8]",
+        ] {
+            assert!(anonymous(line).is_some(), "{line}");
+        }
+        for line in [
+            "7f0000000000-7f0000010000 r--p 00000000 00:00 0",
+            "7f0000000000-7f0000010000 rw-s 00000000 00:00 0",
+            "7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0     [stack]",
+            "7f0000000000-7f0000010000 rw-p 00000000 fe:00 1234  /usr/lib/libc.so.6",
+            "nonsense",
+        ] {
+            assert!(anonymous(line).is_none(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_choice_is_spread_over_everything() {
+        let chosen: Vec<usize> = evenly(1000, 4).collect();
+        assert_eq!(chosen, [0, 250, 500, 750]);
+        assert_eq!(evenly(3, 10).count(), 3);
+        assert_eq!(evenly(0, 10).count(), 0);
+        assert_eq!(evenly(10, 0).count(), 0);
+    }
+}

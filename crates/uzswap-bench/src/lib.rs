@@ -1,0 +1,37 @@
+//! Benchmarks beside the running kernel, and the page that shows their results.
+//!
+//! *What*: the suites ([`codecs`], [`usemem`]), what they need ([`corpus`], [`undo`], [`rounds`]), the file of results
+//! ([`results`]) and the page made of it ([`report`]).
+//! *Invariants*: a suite that was interrupted gives what it had measured; what it changed on the machine is put back.
+//! *Locking*: none within the process.
+//! *Context*: the command line tool.
+
+use std::fmt;
+
+pub mod codecs;
+pub mod corpus;
+pub mod interrupt;
+pub mod machine;
+mod progress;
+pub mod report;
+pub mod results;
+pub mod rounds;
+pub mod section;
+pub mod undo;
+pub mod usemem;
+
+/// What was asked for cannot be done as it was asked: one line, exit status 2.
+#[derive(Debug)]
+pub struct Refused(pub String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+fn refused(line: impl Into<String>) -> anyhow::Error {
+    Refused(line.into()).into()
+}

@@ -1,0 +1,302 @@
+//! Charts as SVG: points over a logarithmic axis, horizontal bars from zero.
+//!
+//! Sizes are in units of the picture, which is as wide as the page allows: about a pixel each on a phone.
+
+use std::fmt::Write;
+
+use super::escape;
+use crate::section::Series;
+
+const WIDTH: f64 = 480.0;
+const LEFT: f64 = 40.0;
+const RIGHT: f64 = 14.0;
+const BOTTOM: f64 = 38.0;
+/// Width of a letter of a label, at the size that phones get.
+const LETTER: f64 = 5.8;
+/// Height of a chart of points.
+const HEIGHT: f64 = 320.0;
+/// Height of a bar, and of the line of text above a group.
+const BAR: f64 = 15.0;
+
+fn open(out: &mut String, title: &str, height: f64) {
+    let title = escape(title);
+    let _ = writeln!(
+        out,
+        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">"
+    );
+}
+
+fn text(out: &mut String, class: &str, anchor: &str, x: f64, y: f64, what: &str) {
+    let _ = writeln!(
+        out,
+        "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
+        escape(what)
+    );
+}
+
+fn line(out: &mut String, from: (f64, f64), to: (f64, f64)) {
+    let _ = writeln!(
+        out,
+        "<line class=\"grid\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>",
+        from.0, from.1, to.0, to.1
+    );
+}
+
+/// A step of 1, 2 or 5 times a power of ten that divides `span` into about `parts`.
+fn step(span: f64, parts: f64) -> f64 {
+    let rough = (span / parts).max(f64::MIN_POSITIVE);
+    let power = 10_f64.powf(rough.log10().floor());
+    let digit = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .find(|digit| digit * power >= rough);
+    digit.unwrap_or(10.0) * power
+}
+
+/// Multiples of `step` from `low` to `high`.
+fn ticks(low: f64, high: f64, step: f64) -> impl Iterator<Item = f64> {
+    let first = (low / step - 1e-9).ceil();
+    (0..100)
+        .map(move |i| (first + f64::from(i)) * step)
+        .take_while(move |&at| at <= high + step * 1e-6)
+}
+
+/// 1, 2 and 5 times powers of ten from `low` to `high`.
+fn logarithmic_ticks(low: f64, high: f64) -> impl Iterator<Item = f64> {
+    (-6..=9)
+        .flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(power)))
+        .filter(move |at| (low * 0.999..=high * 1.001).contains(at))
+}
+
+/// A number without needless zeros.
+fn number(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Where labels lie already: left, top, right, bottom.
+struct Placed(Vec<[f64; 4]>);
+
+impl Placed {
+    fn takes(&mut self, at: [f64; 4]) -> bool {
+        let [left, top, right, bottom] = at;
+        let inside = left > LEFT && right < WIDTH - 1.0 && top > 0.0 && bottom < HEIGHT - BOTTOM;
+        let free = self
+            .0
+            .iter()
+            .all(|[l, t, r, b]| right <= *l || left >= *r || bottom <= *t || top >= *b);
+        if inside && free {
+            self.0.push(at);
+        }
+        inside && free
+    }
+}
+
+/// Points of several series.
+pub fn points(title: &str, x: &str, y: &str, series: &[Series]) -> String {
+    let all = || series.iter().flat_map(|series| &series.points);
+    let mut out = String::new();
+    open(&mut out, title, HEIGHT);
+    let least = |of: fn(&(f64, f64, String)) -> f64| all().map(of).fold(f64::INFINITY, f64::min);
+    let most = |of: fn(&(f64, f64, String)) -> f64| all().map(of).fold(0.0, f64::max);
+    let (x_low, x_high) = (least(|p| p.0) / 1.25, most(|p| p.0) * 1.25);
+    let y_step = step(most(|p| p.1) - least(|p| p.1), 5.0);
+    let y_low = (least(|p| p.1) / y_step - 0.2).floor() * y_step;
+    let y_high = (most(|p| p.1) / y_step + 0.2).ceil() * y_step;
+    let drawable = x_low > 0.0 && x_low < x_high && x_high.is_finite() && y_low < y_high;
+    if !drawable {
+        text(
+            &mut out,
+            "unit",
+            "middle",
+            WIDTH / 2.0,
+            HEIGHT / 2.0,
+            "no figures",
+        );
+        out.push_str("</svg>\n");
+        return out;
+    }
+    let right = WIDTH - RIGHT;
+    let bottom = HEIGHT - BOTTOM;
+    let across = |v: f64| LEFT + (v / x_low).ln() / (x_high / x_low).ln() * (right - LEFT);
+    let up = |v: f64| bottom - (v - y_low) / (y_high - y_low) * (bottom - 24.0);
+    for at in logarithmic_ticks(x_low, x_high) {
+        line(&mut out, (across(at), up(y_high)), (across(at), bottom));
+        text(
+            &mut out,
+            "tick",
+            "middle",
+            across(at),
+            bottom + 14.0,
+            &number(at),
+        );
+    }
+    for at in ticks(y_low, y_high, y_step) {
+        line(&mut out, (LEFT, up(at)), (right, up(at)));
+        text(
+            &mut out,
+            "tick",
+            "end",
+            LEFT - 5.0,
+            up(at) + 4.0,
+            &number(at),
+        );
+    }
+    text(&mut out, "unit", "start", 2.0, 11.0, y);
+    text(&mut out, "unit", "end", right, HEIGHT - 6.0, x);
+    // No label may hide a point.
+    let mut placed = Placed(
+        all()
+            .map(|(x, y, _)| {
+                [
+                    across(*x) - 4.0,
+                    up(*y) - 4.0,
+                    across(*x) + 4.0,
+                    up(*y) + 4.0,
+                ]
+            })
+            .collect(),
+    );
+    for (colour, series) in series.iter().enumerate() {
+        let _ = writeln!(out, "<g class=\"c{colour}\">");
+        for (px, py, label) in &series.points {
+            let (cx, cy) = (across(*px), up(*py));
+            let _ = writeln!(
+                out,
+                "<circle class=\"mark\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3.5\"><title>{}, {}: {px:.2}, {py:.2}</title></circle>",
+                escape(label),
+                escape(&series.name)
+            );
+            place(&mut out, &mut placed, (cx, cy), label);
+        }
+        out.push_str("</g>\n");
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// Writes a label beside its point where there is room; the table has those that find none.
+fn place(out: &mut String, placed: &mut Placed, (cx, cy): (f64, f64), label: &str) {
+    let width = label.chars().count() as f64 * LETTER;
+    let right = ("start", cx + 6.0, cy + 3.0, cx + 5.0);
+    let left = ("end", cx - 6.0, cy + 3.0, cx - 6.0 - width);
+    let above = ("middle", cx, cy - 6.0, cx - width / 2.0);
+    let below = ("middle", cx, cy + 13.0, cx - width / 2.0);
+    for (anchor, x, y, from) in [right, left, above, below] {
+        if placed.takes([from, y - 8.0, from + width, y + 1.0]) {
+            text(out, "label", anchor, x, y, label);
+            return;
+        }
+    }
+}
+
+/// Horizontal bars, in groups.
+pub fn bars(
+    title: &str,
+    x: &str,
+    names: &[String],
+    groups: &[(String, Vec<Option<f64>>)],
+) -> String {
+    let mut out = String::new();
+    let group_height = BAR * (names.len() as f64 + 1.0) + 8.0;
+    let bottom = group_height * groups.len() as f64 + 4.0;
+    open(&mut out, title, bottom + BOTTOM);
+    let most = groups
+        .iter()
+        .flat_map(|(_, values)| values.iter().flatten())
+        .copied()
+        .fold(0.0, f64::max);
+    let tick = step(if most > 0.0 { most } else { 1.0 }, 5.0);
+    let end = (most / tick).ceil().max(1.0) * tick;
+    // Room for the value behind the longest bar.
+    let (left, right) = (6.0, WIDTH - 40.0);
+    let across = |v: f64| left + v / end * (right - left);
+    for at in ticks(0.0, end, tick) {
+        line(&mut out, (across(at), 0.0), (across(at), bottom));
+        text(
+            &mut out,
+            "tick",
+            "middle",
+            across(at),
+            bottom + 14.0,
+            &number(at),
+        );
+    }
+    text(&mut out, "unit", "end", right, bottom + BOTTOM - 6.0, x);
+    for (number, (name, values)) in groups.iter().enumerate() {
+        let top = group_height * number as f64 + 4.0;
+        text(&mut out, "name", "start", left + 3.0, top + 11.0, name);
+        for (colour, value) in values.iter().enumerate() {
+            let Some(value) = value else { continue };
+            let y = top + BAR * (colour as f64 + 1.0);
+            let width = (across(*value) - left).max(1.0);
+            let _ = writeln!(
+                out,
+                "<rect class=\"mark c{colour}\" x=\"{left}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{}\"><title>{}, {}: {value:.2}</title></rect>",
+                BAR - 3.0,
+                escape(name),
+                names
+                    .get(colour)
+                    .map_or_else(String::new, |name| escape(name))
+            );
+            let behind = across(*value) + 5.0;
+            text(
+                &mut out,
+                "label",
+                "start",
+                behind,
+                y + 9.5,
+                &format!("{value:.2}"),
+            );
+        }
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_round_numbers() {
+        assert!((step(9.0, 5.0) - 2.0).abs() < 1e-9);
+        assert!((step(0.6, 5.0) - 0.2).abs() < 1e-9);
+        assert_eq!(ticks(0.0, 1.0, 0.2).count(), 6);
+        let over: Vec<f64> = logarithmic_ticks(0.9, 21.0).collect();
+        assert_eq!(over.len(), 5, "{over:?}");
+        assert_eq!(number(2.50), "2.5");
+        assert_eq!(number(20.0), "20");
+    }
+
+    #[test]
+    fn no_figures_make_a_picture_all_the_same() {
+        for picture in [
+            points("t", "x", "y", &[]),
+            bars("t", "x", &[], &[]),
+            bars("t", "x", &["a".into()], &[("g".into(), vec![None])]),
+        ] {
+            assert!(picture.starts_with("<svg") && picture.ends_with("</svg>\n"));
+            assert!(
+                !picture.contains("NaN") && !picture.contains("inf"),
+                "{picture}"
+            );
+        }
+    }
+
+    #[test]
+    fn labels_do_not_lie_on_each_other() {
+        let near = |i: u32| (10.0 + f64::from(i) * 0.01, 3.0, format!("codec{i}"));
+        let series = Series {
+            name: "s".into(),
+            points: (0..20)
+                .map(near)
+                .chain([(40.0, 5.0, "far".into())])
+                .collect(),
+        };
+        let picture = points("t", "x", "y", &[series]);
+        assert_eq!(picture.matches("<circle").count(), 21);
+        let labels = picture.matches("class=\"label\"").count();
+        assert!((1..20).contains(&labels), "{labels}");
+        assert!(picture.contains(">far</text>"));
+    }
+}

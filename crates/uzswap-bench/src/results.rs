@@ -1,0 +1,120 @@
+//! What `bench --json` writes and `report` reads.
+//!
+//! *What*: the schema of the file: who measured what, where, and every figure of every round.
+//! *Invariants*: what is written can be read back, also by a later uzswap of the same schema version.
+//! *Locking*: none.
+//! *Context*: the bench and report commands.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::section::Section;
+use crate::{codecs, refused, usemem};
+
+/// What makes a file ours.
+const FORMAT: &str = "uzswap-bench";
+/// Version of the schema.
+const VERSION: u32 = 1;
+
+/// Everything that one command measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    format: String,
+    version: u32,
+    /// Version of uzswap.
+    pub uzswap: String,
+    /// The command that measured.
+    pub command: String,
+    /// Where.
+    pub machine: Machine,
+    /// Whether it came to its end, or was interrupted.
+    pub complete: bool,
+    /// What was left out, and why.
+    pub skipped: Vec<String>,
+    /// What was measured.
+    pub suites: Vec<Suite>,
+}
+
+/// What one suite measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "suite", rename_all = "kebab-case")]
+pub enum Suite {
+    /// See [`codecs`].
+    Codecs(codecs::Measured),
+    /// See [`usemem`].
+    Usemem(usemem::Measured),
+}
+
+impl Suite {
+    /// The charts and tables.
+    #[must_use]
+    pub fn section(&self) -> Section {
+        match self {
+            Suite::Codecs(measured) => measured.section(),
+            Suite::Usemem(measured) => measured.section(),
+        }
+    }
+}
+
+impl Results {
+    /// Nothing yet, from this machine.
+    #[must_use]
+    pub fn new(uzswap: &str, command: String) -> Self {
+        Self {
+            format: FORMAT.into(),
+            version: VERSION,
+            uzswap: uzswap.into(),
+            command,
+            machine: Machine::here(),
+            complete: true,
+            skipped: Vec::new(),
+            suites: Vec::new(),
+        }
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Refuses, with one line, what cannot be read or is none of ours.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read(path)
+            .map_err(|why| refused(format!("cannot read {}: {why}", path.display())))?;
+        Self::parse(&text).map_err(|why| refused(format!("{}: {why}", path.display())))
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        const NOT_OURS: &str = "not written by 'uzswap bench --json'";
+        let value: serde_json::Value = serde_json::from_slice(text).map_err(|why| {
+            if why.is_eof() && !text.is_empty() {
+                format!("cut short, it ends in line {}", why.line())
+            } else {
+                NOT_OURS.to_owned()
+            }
+        })?;
+        if value["format"] != FORMAT {
+            return Err(NOT_OURS.into());
+        }
+        match value["version"].as_u64() {
+            Some(version) if version == u64::from(VERSION) => {}
+            Some(version) => {
+                return Err(format!(
+                    "schema version {version}, this uzswap knows {VERSION}"
+                ));
+            }
+            None => return Err(NOT_OURS.into()),
+        }
+        serde_json::from_value(value).map_err(|why| format!("damaged: {why}"))
+    }
+}

@@ -1,0 +1,253 @@
+//! Settings of the machine are changed for a run and put back after it, whatever happens.
+//!
+//! *What*: a journal of what has to be undone. Each step is written down before the change is made; they are undone in the
+//! opposite order when the journal is dropped, and after a crash by the next run that opens it.
+//! *Invariants*: undoing a step that was noted but not done does no harm. The journal is held by one process at a time.
+//! It lies on a file system that a restart of the machine empties, as a restart undoes the changes.
+//! *Locking*: an exclusive lock on a file, for as long as the journal lives.
+//! *Context*: the bench command, as root.
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+/// What has to be undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Write the old value to a parameter.
+    Restore(PathBuf, String),
+    /// Stop swapping to a file.
+    SwapOff(PathBuf),
+    /// Remove a file.
+    Remove(PathBuf),
+    /// End what runs in a cgroup and remove it. Only what this run has started is in it.
+    RemoveCgroup(PathBuf),
+}
+
+/// The steps that were noted, and the file that remembers them.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    steps: Vec<Step>,
+    /// Locked while it is open.
+    _lock: File,
+}
+
+impl Journal {
+    /// Opens the journal at `path`, for one process at a time by the lock at `lock`, and undoes what a run left
+    /// that could not.
+    ///
+    /// # Errors
+    /// If another run holds it.
+    pub fn open(path: &Path, lock: &Path) -> Result<Self> {
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(lock)
+            .with_context(|| format!("cannot open {}", lock.display()))?;
+        // SAFETY: no memory effects.
+        let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
+        ensure!(locked, "another benchmark of the kernel's zswap is running");
+        let steps = match fs::read_to_string(path) {
+            Ok(text) => text.lines().filter_map(Step::parse).collect(),
+            Err(why) if why.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(why) => return Err(why).with_context(|| format!("cannot read {}", path.display())),
+        };
+        let mut journal = Self {
+            path: path.to_owned(),
+            steps,
+            _lock: file,
+        };
+        if !journal.steps.is_empty() {
+            eprintln!("uzswap: putting back what an earlier run could not");
+            journal.undo();
+        }
+        Ok(journal)
+    }
+
+    /// Notes a step; what it undoes may be done then.
+    ///
+    /// # Errors
+    /// If it cannot be written down: the change may not be made.
+    pub fn note(&mut self, step: Step) -> Result<()> {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.path)
+            .with_context(|| format!("cannot write {}", self.path.display()))?;
+        writeln!(file, "{step}")?;
+        self.steps.push(step);
+        Ok(())
+    }
+
+    /// Writes `value` to a parameter until the journal is undone.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn set(&mut self, path: &Path, value: &str) -> Result<()> {
+        let old = fs::read_to_string(path).with_context(|| format!("no {}", path.display()))?;
+        self.note(Step::Restore(path.to_owned(), old.trim().to_owned()))?;
+        fs::write(path, value).with_context(|| format!("{} cannot be {value}", path.display()))
+    }
+
+    fn undo(&mut self) {
+        while let Some(step) = self.steps.pop() {
+            if let Err(why) = step.undo() {
+                eprintln!("uzswap: could not undo '{step}': {why:#}");
+            }
+        }
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.undo();
+    }
+}
+
+impl Step {
+    fn undo(&self) -> Result<()> {
+        match self {
+            Step::Restore(path, old) => {
+                // Some parameters may not even be written with the value that they have.
+                if fs::read_to_string(path)?.trim() != old {
+                    fs::write(path, old)?;
+                }
+            }
+            Step::SwapOff(path) => {
+                let name = CString::new(path.as_os_str().as_bytes())?;
+                // SAFETY: `name` is a terminated string.
+                let done = unsafe { libc::swapoff(name.as_ptr()) } == 0;
+                let why = std::io::Error::last_os_error();
+                // EINVAL, ENOENT: it was noted, but never swapped to.
+                let never = matches!(why.raw_os_error(), Some(libc::EINVAL | libc::ENOENT));
+                ensure!(done || never, "{why}");
+            }
+            Step::Remove(path) => match fs::remove_file(path) {
+                Err(why) if why.kind() != ErrorKind::NotFound => return Err(why.into()),
+                _ => {}
+            },
+            Step::RemoveCgroup(path) => remove_cgroup(path)?,
+        }
+        Ok(())
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let (verb, rest) = line.split_once(' ')?;
+        Some(match verb {
+            "restore" => {
+                let (path, old) = rest.split_once('=')?;
+                Step::Restore(path.into(), old.into())
+            }
+            "swapoff" => Step::SwapOff(rest.into()),
+            "remove" => Step::Remove(rest.into()),
+            "remove-cgroup" => Step::RemoveCgroup(rest.into()),
+            _ => return None,
+        })
+    }
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Step::Restore(path, old) => write!(f, "restore {}={old}", path.display()),
+            Step::SwapOff(path) => write!(f, "swapoff {}", path.display()),
+            Step::Remove(path) => write!(f, "remove {}", path.display()),
+            Step::RemoveCgroup(path) => write!(f, "remove-cgroup {}", path.display()),
+        }
+    }
+}
+
+fn remove_cgroup(path: &Path) -> Result<()> {
+    for _ in 0..50 {
+        let Ok(pids) = fs::read_to_string(path.join("cgroup.procs")) else {
+            return Ok(());
+        };
+        for pid in pids.lines().filter_map(|pid| pid.parse().ok()) {
+            // SAFETY: no memory effects.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        if fs::remove_dir(path).is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    anyhow::bail!("it does not become empty")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::corpus::Scratch;
+
+    fn journal(dir: &Path) -> Journal {
+        Journal::open(&dir.join("journal"), &dir.join("lock")).unwrap()
+    }
+
+    #[test]
+    fn what_was_set_is_put_back_in_the_opposite_order() {
+        let scratch = Scratch::new().unwrap();
+        let dir = scratch.path();
+        let parameter = dir.join("parameter");
+        fs::write(&parameter, "old\n").unwrap();
+        {
+            let mut journal = journal(dir);
+            journal.set(&parameter, "new").unwrap();
+            journal.set(&parameter, "newer").unwrap();
+            assert_eq!(fs::read_to_string(&parameter).unwrap(), "newer");
+            journal.note(Step::Remove(dir.join("never made"))).unwrap();
+            journal.note(Step::SwapOff(dir.join("never on"))).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&parameter).unwrap(), "old");
+        assert!(!dir.join("journal").exists());
+    }
+
+    #[test]
+    fn after_a_crash_the_next_run_puts_back() {
+        let scratch = Scratch::new().unwrap();
+        let dir = scratch.path();
+        let parameter = dir.join("a parameter");
+        fs::write(&parameter, "old").unwrap();
+        let mut crashed = journal(dir);
+        crashed.set(&parameter, "new").unwrap();
+        // A process that is killed closes its files and undoes nothing.
+        crashed.steps.clear();
+        let kept = fs::read(dir.join("journal")).unwrap();
+        drop(crashed);
+        fs::write(dir.join("journal"), kept).unwrap();
+        drop(journal(dir));
+        assert_eq!(fs::read_to_string(&parameter).unwrap(), "old");
+    }
+
+    #[test]
+    fn two_runs_do_not_meet() {
+        let scratch = Scratch::new().unwrap();
+        let first = journal(scratch.path());
+        let second = Journal::open(
+            &scratch.path().join("journal"),
+            &scratch.path().join("lock"),
+        );
+        assert!(second.unwrap_err().to_string().contains("another"));
+        drop(first);
+    }
+
+    #[test]
+    fn steps_are_read_as_they_were_written() {
+        for step in [
+            Step::Restore("/sys/a b".into(), "x = y".into()),
+            Step::SwapOff("/var/tmp/x".into()),
+            Step::Remove("/var/tmp/x".into()),
+            Step::RemoveCgroup("/sys/fs/cgroup/y".into()),
+        ] {
+            assert_eq!(Step::parse(&step.to_string()), Some(step));
+        }
+    }
+}

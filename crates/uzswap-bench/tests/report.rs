@@ -1,0 +1,211 @@
+//! What was measured is written, read again and shown; what is none of ours is refused with one line.
+
+use std::fs;
+
+use uzswap_bench::Refused;
+use uzswap_bench::codecs::{self, Cell, Program};
+use uzswap_bench::corpus::Scratch;
+use uzswap_bench::results::{Results, Suite};
+use uzswap_bench::rounds::Round;
+use uzswap_bench::usemem::{self, Access, Fill, Run, Side, Work};
+
+fn rounds() -> Vec<Round> {
+    [false, true, false]
+        .map(|disturbed| Round {
+            spin_ratio: if disturbed { 1.9 } else { 1.02 },
+            spin_alone_s: 0.2,
+            disturbed,
+        })
+        .to_vec()
+}
+
+fn codecs() -> codecs::Measured {
+    let cell = |codec: &str, block, packed, us: [f64; 3]| Cell {
+        codec: codec.into(),
+        block,
+        program: "node".into(),
+        bytes: 4 << 20,
+        compressed: packed - 1000,
+        packed,
+        compress_us: us.to_vec(),
+        decompress_us: us.map(|us| us / 4.0).to_vec(),
+    };
+    codecs::Measured {
+        programs: vec![Program {
+            name: "node".into(),
+            pages: 1024,
+            same_filled: 16,
+        }],
+        rounds: rounds(),
+        cells: vec![
+            // The round in the middle was disturbed: what it says does not count.
+            cell("kernel lz4", 4096, 1 << 21, [4.0, 99.0, 6.0]),
+            cell("zstd:1", 4096, 1 << 20, [10.0, 99.0, 10.0]),
+            cell("zstd:1", 65536, (1 << 20) - 4096, [7.0, 99.0, 7.0]),
+        ],
+    }
+}
+
+fn usemem() -> usemem::Measured {
+    let run = |round, side, threads, us: f64| Run {
+        round,
+        side,
+        threads,
+        ram_mib: (side != Side::Native).then_some(467),
+        work: Work {
+            fill: Fill {
+                s_per_gib: us / 10.0,
+                cpu_s: us / 5.0,
+            },
+            random: Access {
+                us_per_access: us,
+                cpu_s: us / 3.0,
+            },
+            sequential: Access {
+                us_per_access: us / 2.0,
+                cpu_s: us / 6.0,
+            },
+        },
+    };
+    let mut runs = Vec::new();
+    for round in 0..3 {
+        for threads in [1, 2] {
+            runs.push(run(round, Side::Native, threads, 0.05));
+            runs.push(run(round, Side::KernelZswap, threads, 12.0));
+            runs.push(run(round, Side::Uzswap, threads, 6.0));
+        }
+    }
+    usemem::Measured {
+        mib: 1024,
+        limit_mib: 256,
+        kernel: Some("lzo".into()),
+        compressor: "lz4".into(),
+        rounds: rounds(),
+        runs,
+    }
+}
+
+fn results() -> Results {
+    let mut results = Results::new("0.1.0", "uzswap bench all --json 'a <b> & c.json'".into());
+    results.suites = vec![Suite::Codecs(codecs()), Suite::Usemem(usemem())];
+    results
+}
+
+#[test]
+fn what_is_written_can_be_read() {
+    let scratch = Scratch::new().unwrap();
+    let path = scratch.path().join("r.json");
+    let results = results();
+    results.write(&path).unwrap();
+    assert_eq!(Results::read(&path).unwrap(), results);
+}
+
+#[test]
+fn the_page_shows_charts_tables_machine_and_command() {
+    let results = results();
+    let page = uzswap_bench::report::page(&results);
+    assert_eq!(page.matches("<svg").count(), 5, "two charts and three");
+    assert_eq!(page.matches("<table>").count(), 3);
+    // Each chart comes before the table of its suite.
+    assert!(page.find("<svg").unwrap() < page.find("<table>").unwrap());
+    for part in [
+        "µs of processor time for 4 KiB",
+        "µs per access, lower is better",
+        "s per GiB, lower is better",
+        "ratio, packed",
+        "random, 2 threads",
+        "kernel zswap, lzo",
+        "1 disturbed by other work",
+        "1.5 % were and are left out",
+        "uzswap bench all --json 'a &lt;b&gt; &amp; c.json'",
+        "width=device-width",
+        "prefers-color-scheme: dark",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(page.contains(&results.machine.kernel));
+    // Self-contained: nothing to load, nothing to run.
+    for other in [
+        "http",
+        "<script",
+        "<link rel=\"stylesheet",
+        "@import",
+        "url(",
+    ] {
+        assert!(!page.contains(other), "{other}");
+    }
+    assert!(!page.contains("NaN") && !page.contains("Interrupted"));
+}
+
+#[test]
+fn tables_hold_medians_of_quiet_rounds_and_ratios() {
+    let text = results().suites[0].section().to_string();
+    assert!(
+        text.contains("| kernel lz4 | 4K | 2.00 | 2.00 | 5.00 | 1.25 | 1.00 | 1.00 |"),
+        "{text}"
+    );
+    assert!(
+        text.contains("| zstd:1 | 4K | 4.00 | 4.00 | 10.00 | 2.50 | 2.00 | 2.00 |"),
+        "{text}"
+    );
+    let text = results().suites[1].section().to_string();
+    assert!(
+        text.contains(
+            "| random, µs per access | 1 | 0.05 | 12.00 ±0 % | 6.00 ±0 % | 0.50 | ≤ 0.60 |"
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "| random, µs per access | 2 | 0.05 | 12.00 ±0 % | 6.00 ±0 % | 0.50 | ≤ 0.40, missed |"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn without_the_kernel_there_is_no_ratio_and_the_page_says_why() {
+    let mut alone = usemem();
+    alone.kernel = None;
+    alone.runs.retain(|run| run.side != Side::KernelZswap);
+    let mut results = results();
+    results.suites = vec![Suite::Usemem(alone)];
+    results.skipped = vec!["the kernel's zswap: needs root".into()];
+    results.complete = false;
+    let page = uzswap_bench::report::page(&results);
+    assert!(page.contains("Left out: the kernel's zswap: needs root"));
+    assert!(page.contains("Interrupted"));
+    let text = results.suites[0].section().to_string();
+    assert!(
+        text.contains("| random, µs per access | 1 | 0.05 |  | 6.00 ±0 % |  |  |"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_none_of_ours_is_refused_with_one_line() {
+    let scratch = Scratch::new().unwrap();
+    let path = scratch.path().join("r.json");
+    results().write(&path).unwrap();
+    let good = fs::read_to_string(&path).unwrap();
+    for (text, part) in [
+        (good[..good.len() / 2].to_owned(), "cut short"),
+        (
+            good.replace("\"version\": 1,", "\"version\": 7,"),
+            "version 7",
+        ),
+        (good.replace("\"packed\"", "\"pucked\""), "damaged"),
+        ("{\"a\": 1}".into(), "not written by"),
+        ("[]".into(), "not written by"),
+        ("what is this".into(), "not written by"),
+        (String::new(), "not written by"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let error = Results::read(&path).unwrap_err();
+        let line = error.downcast::<Refused>().unwrap().0;
+        assert!(line.contains(part) && line.contains("r.json"), "{line}");
+        assert!(!line.contains('\n'), "{line}");
+    }
+    let error = Results::read(&scratch.path().join("none.json")).unwrap_err();
+    assert!(error.to_string().contains("cannot read"));
+}

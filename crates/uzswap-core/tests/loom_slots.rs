@@ -1,0 +1,163 @@
+//! The slot allocator in every interleaving that loom knows, on clusters of four slots and orders 0 to 2.
+//!
+//!     RUSTFLAGS="--cfg loom" cargo test --release -p uzswap-core --test loom_slots
+//!
+//! A slot that two threads hold shows as a count of two; after all is put, the device must be empty
+//! and a run of a whole cluster to be had from each cluster.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::thread;
+use uzswap_core::swap::{CLUSTER_SLOTS, Model, Owner, Run, Slots};
+
+fn explore(bound: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(bound);
+    builder.max_branches = 20_000;
+    builder.check(model);
+}
+
+fn all_alive(_: usize) -> bool {
+    true
+}
+
+fn only_the_first_lives(index: usize) -> bool {
+    index == 0
+}
+
+fn alone(slots: &Slots<'_>, run: Run) {
+    for slot in run.slots() {
+        assert_eq!(slots.count(slot), 1, "slot {slot} was handed out twice");
+    }
+}
+
+/// Nothing is taken, nothing is lost: every cluster can be had as a whole.
+fn nothing_is_left(slots: &Slots<'_>, owner: Owner, nr_clusters: u32) {
+    assert_eq!(slots.used(), 0);
+    for _ in 0..nr_clusters * CLUSTER_SLOTS {
+        assert!(slots.alloc(owner, 0, 0, &[1]).is_some(), "a slot was lost");
+    }
+    assert_eq!(slots.alloc(owner, 0, 0, &[1]), None);
+}
+
+#[test]
+fn two_cpus_never_get_the_same_slot_and_lose_none() {
+    explore(3, || {
+        let model = Arc::new(Model::new(2));
+        let owner = model.slots(&all_alive).join(0);
+        let threads: Vec<_> = (0..2)
+            .map(|cpu| {
+                let model = model.clone();
+                thread::spawn(move || {
+                    let slots = model.slots(&all_alive);
+                    let run = slots.alloc(owner, cpu, 1, &[1, 1]).unwrap();
+                    alone(&slots, run);
+                    slots.put(owner, run);
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        nothing_is_left(&model.slots(&all_alive), owner, 2);
+    });
+}
+
+#[test]
+fn two_threads_in_one_seat_exhaust_it_together() {
+    explore(3, || {
+        let model = Arc::new(Model::new(2));
+        let owner = model.slots(&all_alive).join(0);
+        let other = {
+            let model = model.clone();
+            thread::spawn(move || {
+                let slots = model.slots(&all_alive);
+                let run = slots.alloc(owner, 0, 2, &[1; 4]).unwrap();
+                alone(&slots, run);
+                slots.put(owner, run);
+            })
+        };
+        let slots = model.slots(&all_alive);
+        let run = slots.alloc(owner, 0, 2, &[1; 4]).unwrap();
+        alone(&slots, run);
+        slots.put(owner, run);
+        other.join().unwrap();
+        nothing_is_left(&slots, owner, 2);
+    });
+}
+
+/// The full cluster becomes free under the hands of the one who looks for room.
+#[test]
+fn what_one_puts_the_other_gets() {
+    explore(3, || {
+        let model = Arc::new(Model::new(1));
+        let slots = model.slots(&all_alive);
+        slots.set_kind(false, true);
+        let owner = slots.join(0);
+        let all = slots.alloc(owner, 0, 2, &[1; 4]).unwrap();
+        let other = {
+            let model = model.clone();
+            thread::spawn(move || model.slots(&all_alive).put(owner, all))
+        };
+        if let Some(run) = slots.alloc(owner, 1, 0, &[1]) {
+            alone(&slots, run);
+            slots.put(owner, run);
+        }
+        other.join().unwrap();
+        nothing_is_left(&slots, owner, 1);
+    });
+}
+
+#[test]
+fn a_cluster_that_is_being_discarded_is_nobodys() {
+    explore(3, || {
+        let model = Arc::new(Model::new(1));
+        let slots = model.slots(&all_alive);
+        slots.set_kind(false, true);
+        let owner = slots.join(0);
+        // Full, so that the cluster is in no seat when it becomes empty.
+        let all = slots.alloc(owner, 0, 2, &[1; 4]).unwrap();
+        assert_eq!(slots.alloc(owner, 0, 0, &[1]), None);
+        assert_eq!(slots.alloc(owner, 0, 2, &[1; 4]), None);
+        slots.put(owner, all);
+        let other = {
+            let model = model.clone();
+            thread::spawn(move || {
+                let slots = model.slots(&all_alive);
+                if let Some(run) = slots.take_discard(owner) {
+                    for slot in run.slots() {
+                        assert_eq!(slots.count(slot), 0);
+                    }
+                    slots.discarded(owner, run);
+                }
+            })
+        };
+        if let Some(run) = slots.alloc(owner, 1, 0, &[1]) {
+            alone(&slots, run);
+            slots.put(owner, run);
+        }
+        other.join().unwrap();
+        nothing_is_left(&slots, owner, 1);
+    });
+}
+
+/// Both survivors find out at once, while the first of them allocates.
+#[test]
+fn two_release_the_dead_at_once() {
+    explore(3, || {
+        let model = Arc::new(Model::new(1));
+        let slots = model.slots(&only_the_first_lives);
+        let (living, dead) = (slots.join(0), slots.join(1));
+        slots.alloc(dead, 0, 1, &[1, 1]).unwrap();
+        let other = {
+            let model = model.clone();
+            thread::spawn(move || model.slots(&only_the_first_lives).release(living, 1))
+        };
+        slots.release(living, 1);
+        let run = slots.alloc(living, 0, 2, &[1; 4]).unwrap();
+        other.join().unwrap();
+        alone(&slots, run);
+        slots.put(living, run);
+        nothing_is_left(&slots, living, 1);
+    });
+}

@@ -1,0 +1,137 @@
+//! Processes that fork made share a key and go on sealing, reading and failing by themselves.
+#![cfg(not(miri))]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "tests own every mapping they touch; a child touches nothing else and calls nothing that locks"
+)]
+
+use std::collections::HashSet;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+
+use uzswap_io::device::Fd;
+use uzswap_io::{
+    Device, DeviceError, HEADER_SLOTS, Key, Label, Place, Run, SLOT, Seal, Sequence, Window,
+};
+use uzswap_sys::signal::{self, SigSet};
+use uzswap_sys::{file, mem, nr, syscall, thread};
+
+const LABEL: Label = Label {
+    page: 3,
+    generation: 1,
+};
+const BODY: usize = 40;
+/// Header and body, as far as the next object: 64 objects a slot.
+const STEP: usize = 64;
+const NR_SLOTS: usize = 32;
+const NR_OBJECTS: usize = NR_SLOTS * SLOT / STEP;
+
+/// Zeroed memory that a fork child shares.
+fn shared(len: usize) -> *mut u8 {
+    let rw = mem::PROT_READ | mem::PROT_WRITE;
+    let flags = mem::MAP_SHARED | mem::MAP_ANONYMOUS;
+    let addr = unsafe { mem::mmap(0, len, rw, flags, -1, 0) }.expect("mmap");
+    std::ptr::with_exposed_provenance_mut(addr)
+}
+
+/// Runs `child` in a fork child; its exit status.
+fn in_child(child: impl FnOnce() -> i32, meanwhile: impl FnOnce()) -> i32 {
+    let pid = unsafe { syscall::call0(nr::FORK) }.expect("fork");
+    if pid == 0 {
+        thread::exit_group(child());
+    }
+    meanwhile();
+    let mut status = 0_i32;
+    let out = std::ptr::from_mut(&mut status) as usize;
+    unsafe { syscall::call4(nr::WAIT4, pid, out, 0, 0) }.expect("wait");
+    status
+}
+
+fn fill(run: &mut Run<'_>, byte: u8) -> bool {
+    (0..NR_OBJECTS).all(|_| run.push(LABEL, BODY, |out| out.fill(byte)).is_ok())
+}
+
+#[test]
+fn parent_and_child_never_use_a_nonce_twice_and_read_each_other() {
+    let len = NR_SLOTS * SLOT;
+    let sequence: &Sequence = unsafe { &*shared(SLOT).cast() };
+    let memory = shared(2 * len);
+    let (ours, theirs) = unsafe {
+        (
+            std::slice::from_raw_parts_mut(memory, len),
+            std::slice::from_raw_parts_mut(memory.add(len), len),
+        )
+    };
+    let mut key = MaybeUninit::uninit();
+    let key = Key::generate(&mut key).expect("getrandom");
+    let seal = Seal::Encrypted { key, sequence };
+    let mut before = Box::new([0; SLOT]);
+    let mut run = Run::new(&mut before[..], seal);
+    let place = run.push(LABEL, 100, |out| out.fill(5)).expect("fits");
+    let _ = run.finish();
+
+    let child = || {
+        let opened = Window::new(0, &mut before[..])
+            .open(seal, LABEL, place.on_device(0), 100)
+            .is_ok_and(|body| body == [5; 100]);
+        let packed = fill(&mut Run::new(theirs, seal), 6);
+        i32::from(!(opened && packed))
+    };
+    let status = in_child(child, || assert!(fill(&mut Run::new(ours, seal), 7)));
+    assert_eq!(status, 0);
+
+    let all = unsafe { std::slice::from_raw_parts_mut(memory, 2 * len) };
+    let nonces: HashSet<_> = all
+        .chunks(STEP)
+        .map(|object| object[..8].to_vec())
+        .collect();
+    assert_eq!(nonces.len(), 2 * NR_OBJECTS);
+    // What the child wrote the parent can read.
+    for (slot, byte) in [(0, 7), (NR_SLOTS, 6)] {
+        let place = Place {
+            slot: u32::try_from(slot).expect("small"),
+            byte: 128,
+        };
+        let body = Window::new(0, all)
+            .open(seal, LABEL, place.on_device(0), BODY)
+            .map(|body| body.to_vec());
+        assert_eq!(body, Ok(vec![byte; BODY]));
+    }
+}
+
+#[test]
+fn a_limit_on_file_sizes_fills_the_device_and_does_not_signal_the_program() {
+    let file = unnamed();
+    file.set_len((HEADER_SLOTS + 8) * SLOT as u64)
+        .expect("sized");
+    let device = Device::<Fd>::new(file.as_raw_fd(), 8).expect("a device");
+    let data = Box::new([7; SLOT]);
+    let status = in_child(
+        || {
+            const RLIMIT_FSIZE: usize = 1;
+            // As all of the engine runs.
+            let masked = signal::sigprocmask(signal::SIG_SETMASK, Some(SigSet::FULL));
+            let limit = [HEADER_SLOTS * SLOT as u64; 2];
+            let limited = unsafe {
+                syscall::call4(nr::PRLIMIT64, 0, RLIMIT_FSIZE, limit.as_ptr() as usize, 0)
+            };
+            let full = device.write_at(3, &data[..]) == Err(DeviceError::Full);
+            let unmasked = signal::sigprocmask(signal::SIG_SETMASK, masked.ok());
+            i32::from(!(limited.is_ok() && full && unmasked.is_ok()))
+        },
+        || {},
+    );
+    assert_eq!(status, 0, "wait status; 25 is SIGXFSZ");
+}
+
+fn unnamed() -> std::fs::File {
+    use std::os::unix::fs::OpenOptionsExt;
+    const O_TMPFILE: i32 = 0o20_000_000 | file::O_DIRECTORY;
+    std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(O_TMPFILE)
+        .mode(0o600)
+        .open("/var/tmp")
+        .expect("a file in /var/tmp")
+}

@@ -1,0 +1,81 @@
+//! The work of the memory benchmark, as a library: the program of its own and `uzswap bench usemem` are both made of it.
+//!
+//! *What*: fills anonymous memory with pages of a chosen compressibility, then reads, checks and
+//! writes them at random and in order, and prints what each phase took as one line of JSON. It measures inside, so that neither
+//! start-up nor exit counts.
+//! *Invariants*: a page's last word follows from its number and its stamp; the stamps of a thread's
+//! pages add up to the accesses it has made. Both are checked, so a lost or stale page is found.
+//! *Locking*: none; each thread has a contiguous part of the pages to itself.
+//! *Context*: an ordinary program that knows nothing of uzswap.
+
+mod memory;
+mod options;
+mod phase;
+mod spin;
+
+use std::ffi::OsString;
+
+use memory::Memory;
+use options::{Options, Work};
+use phase::Phase;
+pub use spin::Spin;
+
+/// The program: does what `args` say, prints one line of JSON and returns the exit status.
+#[must_use]
+pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
+    let args = args.map(|arg| arg.to_string_lossy().into_owned());
+    let options = match Options::parse(args) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            print!("{}", options::USAGE);
+            return 0;
+        }
+        Err(message) => {
+            eprintln!("uzswap-usemem: {message}\n{}", options::USAGE);
+            return 2;
+        }
+    };
+    match options.work {
+        Work::Spin => {
+            let spin = Spin::measure();
+            println!(
+                "{{\"alone_s\":{:.3},\"together_s\":{:.3},\"ratio\":{:.3}}}",
+                spin.alone_s,
+                spin.together_s,
+                spin.ratio()
+            );
+        }
+        Work::Memory => work(&options),
+    }
+    0
+}
+
+fn work(options: &Options) {
+    let memory = Memory::new(options);
+    let threads = options.threads;
+    let fill = Phase::run(threads, |t| memory.fill(t));
+    let mut fields = vec![
+        format!("\"mib\":{}", options.mib),
+        format!("\"threads\":{threads}"),
+        format!("\"passes\":{}", options.passes),
+        format!("\"seed\":{}", options.seed),
+        format!("\"compressibility\":{}", options.compressibility),
+        fill.json("fill", "s_per_gib", fill.wall * 1024.0 / options.mib_f64()),
+    ];
+    let accesses = memory.accesses_per_thread() * u64::from(options.passes);
+    if options.random {
+        let phase = Phase::run(threads, |t| memory.random(t, accesses));
+        fields.push(phase.json("random", "us_per_access", per_access(&phase, accesses)));
+    }
+    if options.sequential {
+        let phase = Phase::run(threads, |t| memory.sequential(t, options.passes));
+        fields.push(phase.json("sequential", "us_per_access", per_access(&phase, accesses)));
+    }
+    println!("{{{}}}", fields.join(","));
+}
+
+/// Microseconds that a thread waited for each of its accesses.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52 accesses")]
+fn per_access(phase: &Phase, accesses_per_thread: u64) -> f64 {
+    phase.wall * 1e6 / accesses_per_thread as f64
+}
