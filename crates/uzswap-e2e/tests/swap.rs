@@ -40,7 +40,12 @@ fn data_that_does_not_compress_comes_back_right() {
         );
         assert!(outcome.stat("pswpin") > 20_000, "{}", outcome.stats);
         assert!(outcome.stat("swap_peak") > 80 * MIB, "{}", outcome.stats);
-        assert_eq!(outcome.stat("reject_reclaim_fail"), 0, "{}", outcome.stats);
+        // The pool is made smaller before anybody fails to find room in it.
+        assert!(
+            outcome.stat("reject_reclaim_fail") < outcome.stat("written_back_pages") / 100,
+            "{}",
+            outcome.stats
+        );
     }
 }
 

@@ -73,8 +73,11 @@ impl Parts {
                 return slot.reserve.take(nr);
             }
             let before = slot.reserve.pages();
-            self.reclaim_batch(slot, AIM_PAGES.max(narrow(nr)));
-            if slot.reserve.pages() > before || self.write_back(slot).is_ok() {
+            let dropped = self.reclaim_batch(slot, AIM_PAGES.max(narrow(nr)));
+            // A batch that freed nothing though it was no small one held data that do not compress; a
+            // small one met other threads', and is worth another try before anything is written.
+            let to_swap = failures > 0 || dropped >= AIM_PAGES / 4;
+            if slot.reserve.pages() > before || (to_swap && self.write_back(slot).is_ok()) {
                 failures = 0;
                 continue;
             }
