@@ -23,6 +23,7 @@ fn main() {
         "crates/uzswap-core",
         "crates/uzswap-compress",
         "crates/uzswap-pz",
+        "crates/uzswap-io",
         "crates/uzswap-sys",
     ] {
         println!("cargo::rerun-if-changed={}", root.join(path).display());

@@ -59,12 +59,21 @@ pub enum Command {
 /// `--swap`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swap {
-    /// uzswap chooses; without swap devices that means none.
+    /// A file in UZSWAP_SWAP_DIR or /var/tmp, if it can be had.
     Auto,
     /// No swap device.
     None,
     /// A directory for a swap file, or a file to use as one.
     Path(PathBuf),
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// On
+    On,
+    /// Off
+    Off,
 }
 
 /// `--fault-mode`.
@@ -110,6 +119,26 @@ pub struct Run {
     /// Most swap to use
     #[arg(long, value_name = "SIZE", env = "UZSWAP_SWAP_MAX", hide_env = true)]
     pub swap_max: Option<Size>,
+
+    /// Whether what goes to swap is encrypted, by a key that dies with the command
+    #[arg(
+        long,
+        value_name = "on|off",
+        env = "UZSWAP_SWAP_ENCRYPT",
+        hide_env = true,
+        default_value = "on"
+    )]
+    pub swap_encrypt: Switch,
+
+    /// Part of --ram that compressed memory may take before the coldest of it goes to swap, in percent
+    #[arg(long, value_name = "PERCENT", env = "UZSWAP_MAX_POOL_PERCENT", hide_env = true,
+          default_value_t = 75, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub max_pool_percent: u32,
+
+    /// Down to which part of that it goes to swap then, in percent
+    #[arg(long, value_name = "PERCENT", env = "UZSWAP_ACCEPT_THRESHOLD_PERCENT", hide_env = true,
+          default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub accept_threshold_percent: u32,
 
     /// Compressor and level: auto, lz4, zstd[:N], deflate[:N] or pz[:N]
     #[arg(

@@ -16,9 +16,8 @@ mod size;
 mod status;
 mod summary;
 mod supervise;
-// Not yet wired into `run`.
-#[cfg(test)]
 mod swap;
+mod swap_group;
 mod target;
 
 use std::process::ExitCode;

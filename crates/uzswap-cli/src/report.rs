@@ -10,7 +10,7 @@ use uzswap_compress::{Codec, CodecId};
 use uzswap_core::counters::{Counters, Histogram, Kind, NR_BUCKETS, OrderCounters};
 use uzswap_core::group::{
     FAILURE_INTERNAL, FAILURE_OVER_LIMIT, FAILURE_START, FAULT_MODE_AUTO, FAULT_MODE_SIGNAL,
-    FAULT_MODE_THREAD, FREE, Group, NR_PROCESSES, Process,
+    FAULT_MODE_THREAD, FREE, Group, NR_PROCESSES, Process, Text,
 };
 
 const PAGE: u64 = 4096;
@@ -245,10 +245,15 @@ impl Report {
         );
         report.add("fault_s", seconds(totals.get("fault_ticks"), hz));
         report.add("reclaim_s", seconds(totals.get("reclaim_ticks"), hz));
-        report.add("swap_total", 0);
-        for name in ["swap_used", "swap_peak"] {
-            report.add(name, totals.get(name));
+        let swap = &config.swap;
+        for (name, slots) in [
+            ("swap_total", &swap.nr_slots),
+            ("swap_used", &swap.used),
+            ("swap_peak", &swap.peak),
+        ] {
+            report.add(name, slots.load(Ordering::Relaxed) * PAGE);
         }
+        report.add("swap_device", swap_device(group));
         // The rest under the counters' own names; times were given in seconds, and pool_peak as zswap_peak.
         for (name, _) in Counters::NAMES {
             let told = report.0.iter().any(|(key, _)| key == name);
@@ -296,6 +301,13 @@ pub fn compressor(group: &Group) -> String {
         .and_then(CodecId::from_u8)
         .and_then(|id| Codec::new(id, level))
         .map_or_else(|| "unknown".to_owned(), |codec| codec.to_string())
+}
+
+/// What the swap device is called, or null.
+pub fn swap_device(group: &Group) -> Option<String> {
+    let swap = &group.config.swap;
+    let there = swap.nr_slots.load(Ordering::Relaxed) > 0;
+    there.then(|| swap.name.get(&mut [0; Text::LEN]).to_owned())
 }
 
 /// The first process that uzswap had to end, or null.

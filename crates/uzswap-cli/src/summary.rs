@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use uzswap_core::group::Group;
 
-use crate::report::{Totals, compressor, nanoseconds, seconds};
+use crate::report::{Totals, compressor, nanoseconds, seconds, swap_device};
 use crate::size::Size;
 
 /// The summary's lines, without the `uzswap: ` before each.
@@ -40,8 +40,24 @@ pub fn lines(group: &Group, totals: &Totals, hz: u64, elapsed_s: f64) -> Vec<Str
             totals.fault_mode(),
         ));
     }
+    lines.extend(swap(group, totals));
     lines.extend(unmanaged(totals));
     lines
+}
+
+/// What went to the swap device, if anything did.
+fn swap(group: &Group, totals: &Totals) -> Option<String> {
+    let written = totals.get("zswpwb") * 4096;
+    let peak = group.config.swap.peak.load(Ordering::Relaxed) * 4096;
+    (written > 0).then(|| {
+        format!(
+            "swap: {} of memory written to {} of {}, {} read back",
+            Size(written),
+            Size(peak),
+            swap_device(group).unwrap_or_default(),
+            Size(totals.get("pswpin") * 4096),
+        )
+    })
 }
 
 /// Memory left to the kernel, each part with its reason, once it is worth a word.

@@ -101,6 +101,16 @@ pub struct PageRange {
 }
 
 impl PageRange {
+    /// Of one page.
+    #[inline]
+    #[must_use]
+    pub const fn one(page: Page) -> PageRange {
+        PageRange {
+            start: page.index(),
+            end: page.index() + 1,
+        }
+    }
+
     /// The pages that `[addr, addr + len)` touches, cut to the arena.
     #[must_use]
     pub fn covering(addr: usize, len: usize) -> PageRange {

@@ -65,6 +65,12 @@ counters! {
     pswpin: Counter,
     /// Pages written to a swap device.
     pswpout: Counter,
+    /// Pages that could not be read back from a swap device, or not as they were written.
+    swap_read_fail: Counter,
+    /// Runs of slots that a swap device failed to write: they are not used again.
+    swap_write_fail: Counter,
+    /// Writebacks that found the swap device full.
+    swap_full: Counter,
     /// Page faults served.
     faults: Counter,
     /// Faults on pages that had been evicted.
@@ -103,6 +109,8 @@ counters! {
     stored_incompressible_pages: Gauge,
     /// Stored pages that hold one repeated word and take no pool memory.
     same_filled_pages: Gauge,
+    /// Pages on a swap device.
+    swapped_pages: Gauge,
     /// Anonymous memory mapped outside the arena because it may not move, bytes.
     unmanaged_fixed: Gauge,
     /// Mappings left to the kernel because they are stacks, bytes.
@@ -111,16 +119,12 @@ counters! {
     unmanaged_special: Gauge,
     /// Highest of resident + pool + metadata, bytes.
     ram_peak: Peak,
-    /// Highest of resident + stored pages: what the process would have needed without uzswap, bytes.
+    /// Highest of resident + stored + swapped pages: what the process would have needed without uzswap, bytes.
     need_peak: Peak,
     /// Highest `pool_total_size`, bytes.
     pool_peak: Peak,
     /// Highest `stored_pages`, bytes.
     zswapped_peak: Peak,
-    /// Bytes of swap device in use.
-    swap_used: Gauge,
-    /// Highest `swap_used`, bytes.
-    swap_peak: Peak,
 }
 
 impl Default for Counters {
@@ -150,9 +154,9 @@ pub const NR_ORDERS: usize = 10;
 pub struct OrderCounters {
     /// Folios stored whole into the pool.
     pub zswpout: AtomicU64,
-    /// Folios written whole to a swap device.
+    /// Runs of slots of this order written to a swap device.
     pub swpout: AtomicU64,
-    /// Folios that had to be split for the swap device.
+    /// Runs of this order that the swap device had no room for in one piece.
     pub swpout_fallback: AtomicU64,
     /// Folios of which only part could be stored.
     pub zswpout_fallback: AtomicU64,

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::counters::{Counters, Histogram, NR_ORDERS, OrderCounters};
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x0001_5041_5753_5a55;
+pub const MAGIC: u64 = 0x0002_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last slot.
 pub const NR_PROCESSES: usize = 256;
 /// Environment variable that holds the path of the group file.
@@ -25,6 +25,14 @@ pub const FREE: u32 = 0;
 pub const BUSY: u32 = 1;
 /// [`Process::state`]: its process counts into it.
 pub const LIVE: u32 = 2;
+
+/// [`Process::swap_user`]: it counts no slots of the swap device.
+pub const NO_SLOTS: u32 = 0;
+/// [`Process::swap_user`]: it may count some; they are free once it is dead.
+pub const SLOTS: u32 = 1;
+/// [`Process::swap_user`]: it may count some, and nobody can tell whether it is dead, as its number is
+/// one of another pid namespace.
+pub const SLOTS_KEPT: u32 = 2;
 
 /// [`Config::fault_mode`]: let the library choose.
 pub const FAULT_MODE_AUTO: u32 = 0;
@@ -55,6 +63,77 @@ pub struct Config {
     pub same_filled: AtomicU32,
     /// 1: each fault mode chosen is told on stderr.
     pub verbose: AtomicU32,
+    /// The swap device.
+    pub swap: SwapConfig,
+}
+
+/// The swap device that the supervisor holds open, and how it is used.
+#[derive(Debug)]
+#[repr(C)]
+pub struct SwapConfig {
+    /// Slots of 4 KiB that it has; 0: there is no device.
+    pub nr_slots: AtomicU64,
+    /// The supervisor's descriptor of the device.
+    pub device_fd: AtomicU32,
+    /// The supervisor's descriptor of the memory that the slot allocator lives in.
+    pub table_fd: AtomicU32,
+    /// 1: it is opened past the page cache.
+    pub direct: AtomicU32,
+    /// 1: what is written is encrypted.
+    pub encrypt: AtomicU32,
+    /// Inode number of the supervisor's pid namespace: elsewhere its numbers mean nothing.
+    pub pid_namespace: AtomicU64,
+    /// The part of `ram` that the pool may take before it is written back, in percent.
+    pub max_pool_percent: AtomicU32,
+    /// Down to which part of that it is written back then, in percent.
+    pub accept_threshold_percent: AtomicU32,
+    /// Slots in use and the most that ever were, as whoever reclaimed last saw them.
+    pub used: AtomicU64,
+    /// See `used`.
+    pub peak: AtomicU64,
+    /// What messages call the device, UTF-8, padded with zeroes.
+    pub name: Text,
+}
+
+/// A short text in shared memory.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Text([AtomicU64; 32]);
+
+impl Text {
+    /// Bytes that it holds at most.
+    pub const LEN: usize = 256;
+
+    /// Sets it, cut to [`Text::LEN`].
+    pub fn set(&self, text: &str) {
+        let mut rest = text.as_bytes();
+        for cell in &self.0 {
+            let (bytes, more) = rest.split_at(rest.len().min(8));
+            let mut word = [0; 8];
+            for (to, from) in word.iter_mut().zip(bytes) {
+                *to = *from;
+            }
+            cell.store(u64::from_ne_bytes(word), Ordering::Relaxed);
+            rest = more;
+        }
+    }
+
+    /// Copies it to `buffer`.
+    pub fn get<'a>(&self, buffer: &'a mut [u8; Self::LEN]) -> &'a str {
+        for (cell, bytes) in self.0.iter().zip(buffer.chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&cell.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        let len = buffer.iter().position(|&byte| byte == 0);
+        let text = buffer.get(..len.unwrap_or(Self::LEN)).unwrap_or_default();
+        match core::str::from_utf8(text) {
+            Ok(text) => text,
+            // Cut within a character.
+            Err(error) => text
+                .get(..error.valid_up_to())
+                .and_then(|text| core::str::from_utf8(text).ok())
+                .unwrap_or_default(),
+        }
+    }
 }
 
 /// Why a managed process could not start or was ended by uzswap; the first one is kept.
@@ -94,6 +173,8 @@ pub struct Process {
     pub ppid: AtomicU32,
     /// The fault mode in use, one of the `FAULT_MODE_` constants.
     pub fault_mode: AtomicU32,
+    /// Whether it counts slots of the swap device: [`NO_SLOTS`], [`SLOTS`] or [`SLOTS_KEPT`].
+    pub swap_user: AtomicU32,
     /// Time stamp counter at its start.
     pub start_tsc: AtomicU64,
     /// Its name, as `/proc/PID/comm` has it, zero-padded.
@@ -104,6 +185,23 @@ pub struct Process {
     pub orders: [OrderCounters; NR_ORDERS],
     /// How long its faults took.
     pub fault_ticks: Histogram,
+}
+
+impl Process {
+    /// The slot is process `pid`'s from now on.
+    pub fn begin(&self, pid: u32, ppid: u32, tsc: u64) {
+        self.pid.store(pid, Ordering::Relaxed);
+        self.ppid.store(ppid, Ordering::Relaxed);
+        self.start_tsc.store(tsc, Ordering::Relaxed);
+        // Pairs with the acquire loads of readers: they see whose slot it is.
+        self.state.store(LIVE, Ordering::Release);
+    }
+
+    /// Whether the slot can be freed, once its process is dead, without the swap device's being told.
+    fn folds(&self) -> bool {
+        self.state.load(Ordering::Acquire) == LIVE
+            && self.swap_user.load(Ordering::Relaxed) == NO_SLOTS
+    }
 }
 
 /// The shared file: this header, then [`NR_PROCESSES`] slots.
@@ -139,28 +237,67 @@ impl Group {
         let used = usize::try_from(used).unwrap_or(NR_PROCESSES);
         // A process that execs keeps its pid: what it counted before has ended.
         for p in self.processes.iter().take(used) {
-            if p.state.load(Ordering::Acquire) == LIVE && p.pid.load(Ordering::Relaxed) == pid {
-                self.fold(p);
+            if p.folds() && p.pid.load(Ordering::Relaxed) == pid {
+                self.fold(p, || {});
             }
         }
         let taken = self.take_free().or_else(|| {
             for p in &self.processes {
-                if p.state.load(Ordering::Acquire) == LIVE
-                    && !is_alive(p.pid.load(Ordering::Relaxed))
-                {
-                    self.fold(p);
+                if p.folds() && !is_alive(p.pid.load(Ordering::Relaxed)) {
+                    self.fold(p, || {});
                 }
             }
             self.take_free()
         });
         let [.., last] = &self.processes;
         let Some(slot) = taken else { return last };
-        slot.pid.store(pid, Ordering::Relaxed);
-        slot.ppid.store(ppid, Ordering::Relaxed);
-        slot.start_tsc.store(tsc, Ordering::Relaxed);
-        // Pairs with the acquire loads of readers: they see whose slot it is.
-        slot.state.store(LIVE, Ordering::Release);
+        slot.begin(pid, ppid, tsc);
         slot
+    }
+
+    /// Takes a slot for a fork child that is about to be made; it counts from [`Process::begin`] on.
+    pub fn reserve(&self) -> Option<&Process> {
+        self.nr_started.fetch_add(1, Ordering::Relaxed);
+        self.take_free()
+    }
+
+    /// Gives a slot back that [`Group::reserve`] took: there is no child.
+    pub fn give_back(&self, reserved: &Process) {
+        self.nr_started.fetch_sub(1, Ordering::Relaxed);
+        reserved.swap_user.store(NO_SLOTS, Ordering::Relaxed);
+        reserved.state.store(FREE, Ordering::Release);
+    }
+
+    /// Frees the slots of processes that counted slots of the swap device and are dead, or have become
+    /// process `pid` of slot `own` by exec. `release` puts back what the one with that number counted.
+    pub fn reap(
+        &self,
+        own: &Process,
+        pid: u32,
+        is_alive: impl Fn(u32) -> bool,
+        release: impl Fn(usize),
+    ) {
+        let used = self.nr_started.load(Ordering::Relaxed);
+        let used = usize::try_from(used).unwrap_or(NR_PROCESSES);
+        for (at, p) in self.processes.iter().enumerate().take(used) {
+            let theirs = p.pid.load(Ordering::Relaxed);
+            if p.state.load(Ordering::Acquire) == LIVE
+                && p.swap_user.load(Ordering::Relaxed) == SLOTS
+                && !core::ptr::eq(p, own)
+                && (theirs == pid || !is_alive(theirs))
+            {
+                self.fold(p, || release(at));
+            }
+        }
+    }
+
+    /// Number of a slot; `None` for the last one, which several processes may share.
+    #[must_use]
+    pub fn number_of(&self, process: &Process) -> Option<usize> {
+        self.processes
+            .iter()
+            .take(NR_PROCESSES - 1)
+            .position(|p| core::ptr::eq(p, process))
     }
 
     fn take_free(&self) -> Option<&Process> {
@@ -173,8 +310,8 @@ impl Group {
         })
     }
 
-    /// Adds an ended process's counters to [`Group::ended`] and frees its slot.
-    fn fold(&self, from: &Process) {
+    /// Adds an ended process's counters to [`Group::ended`] and, after `release`, frees its slot.
+    fn fold(&self, from: &Process, release: impl FnOnce()) {
         use crate::counters::Kind;
         if from
             .state
@@ -213,6 +350,8 @@ impl Group {
         }
         a.max
             .fetch_max(b.max.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        release();
+        from.swap_user.store(NO_SLOTS, Ordering::Relaxed);
         from.state.store(FREE, Ordering::Release);
     }
 

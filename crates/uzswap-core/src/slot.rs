@@ -16,6 +16,7 @@ use crate::table::Entry;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use uzswap_compress::Workspace;
+use uzswap_io::{Extent, SLOT};
 use uzswap_sys::mem::IoVec;
 
 /// Pages that each slot keeps charged, so that reclaim can make a zspage of any length, and a few,
@@ -29,6 +30,8 @@ pub const BATCH_PAGES: usize = 512;
 pub const BATCH_FOLIOS: usize = 64;
 /// Bytes that are loaded, and copied in, at once.
 pub const LOAD_LEN: usize = 64 << 10;
+/// Bytes that are read from a swap device at once.
+pub const SWAP_IN_LEN: usize = 64 << 10;
 
 /// A page under reclaim and what became of it.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +70,58 @@ pub struct Batch {
     pub ranges: [IoVec; BATCH_PAGES],
 }
 
+/// Slots of the swap device that were read, for the pages of one folio.
+#[derive(Debug)]
+pub struct SwapIn {
+    buffer: &'static mut [u8],
+    first: u64,
+    nr: u32,
+}
+
+impl SwapIn {
+    /// Nothing read yet. `buffer` is page aligned; empty without a swap device.
+    #[must_use]
+    pub const fn new(buffer: &'static mut [u8]) -> Self {
+        Self {
+            buffer,
+            first: 0,
+            nr: 0,
+        }
+    }
+
+    /// Forgets what was read.
+    #[inline]
+    pub const fn forget(&mut self) {
+        self.nr = 0;
+    }
+
+    /// Most slots that can be read at once.
+    #[must_use]
+    pub const fn most(&self) -> usize {
+        self.buffer.len() / SLOT
+    }
+
+    /// Whether all of `extent` was read.
+    #[must_use]
+    pub fn holds(&self, extent: Extent) -> bool {
+        extent.slot >= self.first
+            && extent.slot + u64::from(extent.nr_slots) <= self.first + u64::from(self.nr)
+    }
+
+    /// Where to read `extent` to; `None`: it is too long.
+    pub fn prepare(&mut self, extent: Extent) -> Option<&mut [u8]> {
+        self.first = extent.slot;
+        self.nr = extent.nr_slots;
+        self.buffer.get_mut(..extent.nr_slots as usize * SLOT)
+    }
+
+    /// What was read, and from which slot on.
+    pub fn contents(&mut self) -> (u64, &mut [u8]) {
+        let len = self.nr as usize * SLOT;
+        (self.first, self.buffer.get_mut(..len).unwrap_or_default())
+    }
+}
+
 /// The contents of a slot.
 #[derive(Debug)]
 pub struct SlotInner {
@@ -74,6 +129,8 @@ pub struct SlotInner {
     pub workspace: Workspace,
     /// [`LOAD_LEN`] bytes that pages are decompressed to.
     pub load: &'static mut [u8],
+    /// What was read from the swap device.
+    pub swap_in: SwapIn,
     /// A page that is compressed to.
     pub store: &'static mut [u8],
     /// The batch.

@@ -9,6 +9,7 @@ fn ends_with_one_clear_message() {
     let job = Job::new(scratch.compile("apps/noise.c"))
         .args(["128", "7"])
         .ram_mib(48)
+        .option("--swap", "none")
         .flag("--quiet");
     assert_eq!(job.native().text(), "right\n");
     let outcome = job.managed();
@@ -48,6 +49,7 @@ fn allow_lets_it_finish() {
     let outcome = Job::new(scratch.compile("apps/noise.c"))
         .args(["128", "7"])
         .ram_mib(48)
+        .option("--swap", "none")
         .option("--over-limit", "allow")
         .managed()
         .expect_success("noise beyond the limit");

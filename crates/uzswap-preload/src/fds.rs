@@ -1,8 +1,8 @@
-//! *What*: the descriptors that are ours (the userfaultfd) and that the program must neither close
+//! *What*: the descriptors that are ours (the userfaultfd, the swap device) and that the program must neither close
 //! nor replace: interposed `close`, `dup2`, `dup3`, `closefrom` and `close_range`, which treat them
 //! as not there. Also [`Next`], the C library's own functions behind interposed ones.
 //!
-//! *Invariants*: our descriptor has a high number, where programs do not put theirs. Calls that the
+//! *Invariants*: our descriptors have high numbers, where programs do not put theirs. Calls that the
 //! C library makes of itself with `close_range` (spawn file actions) come through filter B.
 //! *Locking*: none. *Context*: any but signal; [`close_range`] also signal.
 
@@ -56,7 +56,7 @@ impl Next {
 /// Whether `fd` is ours.
 #[must_use]
 pub fn is_ours(fd: i32) -> bool {
-    fd >= 0 && fd == port::uffd()
+    fd >= 0 && port::descriptors().contains(&fd)
 }
 
 fn refuse(errno: Errno) -> i32 {
@@ -149,39 +149,40 @@ const fn is_error(ret: isize) -> bool {
     ret < 0
 }
 
-/// `close_range` around our descriptor; returns as the kernel does.
+/// `close_range` around our descriptors; returns as the kernel does.
 #[must_use]
 pub fn split_close_range(first: usize, last: usize, flags: usize) -> isize {
     const CLOSE_RANGE_UNSHARE: usize = 2;
-    let range = |first: usize, last: usize, flags: usize| -> isize {
-        // SAFETY: closes what the program asked to close, and not ours.
-        match unsafe { call3(nr::CLOSE_RANGE, first, last, flags) } {
-            Ok(_) => 0,
-            Err(errno) => -(errno.0 as isize),
+    let ours = port::descriptors().map(usize::try_from);
+    let ours = ours
+        .iter()
+        .flatten()
+        .filter(|fd| (first..=last).contains(*fd));
+    let mut flags = flags;
+    let mut from = first;
+    // Up to each of ours, then the rest; what is left empty needs no call, but an invalid range is
+    // the kernel's to refuse.
+    for &fd in ours {
+        if fd > from {
+            let done = close_all(from, fd - 1, flags);
+            if done != 0 {
+                return done;
+            }
+            // Done by the first call.
+            flags &= !CLOSE_RANGE_UNSHARE;
         }
-    };
-    let Ok(ours) = usize::try_from(port::uffd()) else {
-        return range(first, last, flags);
-    };
-    if first > last || ours < first || ours > last {
-        return range(first, last, flags);
+        from = fd + 1;
     }
-    let below = if ours > first {
-        range(first, ours - 1, flags)
-    } else {
-        0
-    };
-    if below != 0 {
-        return below;
+    if from > last && from > first {
+        return 0;
     }
-    if ours < last {
-        // Unshared by the first call already.
-        let flags = if ours > first {
-            flags & !CLOSE_RANGE_UNSHARE
-        } else {
-            flags
-        };
-        return range(ours + 1, last, flags);
+    close_all(from, last, flags)
+}
+
+fn close_all(first: usize, last: usize, flags: usize) -> isize {
+    // SAFETY: closes what the program asked to close, and nothing of ours.
+    match unsafe { call3(nr::CLOSE_RANGE, first, last, flags) } {
+        Ok(_) => 0,
+        Err(errno) => -(errno.0 as isize),
     }
-    0
 }

@@ -10,8 +10,8 @@
 //! replace the parent's userfaultfd by its own: it gets a table of its own.
 //! *Locking*: plain heap, table of actions, then the engine's slots. *Context*: signal (SIGSYS).
 
-use uzswap_sys::nr;
 use uzswap_sys::signal::{SIGCHLD, UContext};
+use uzswap_sys::{Errno, nr};
 
 use crate::guard::frame::{Frame, fail};
 use crate::guard::port::{self, Masked};
@@ -51,13 +51,21 @@ pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -
         let heap = malloc::hold();
         let mut actions = signals::hold();
         let engine = port::fork_prepare(m);
+        if engine.refused() {
+            port::fork_failed(m, engine);
+            return fail(Errno::EAGAIN);
+        }
         let clone = Call {
             nr: nr::CLONE,
             args: [flags & !CLONE_FILES, 0, parent_id, child_id, tls, 0],
         };
         let ret = stub::issue(&clone);
         if ret != 0 {
-            port::fork_parent(m, engine);
+            if ret < 0 {
+                port::fork_failed(m, engine);
+            } else {
+                port::fork_parent(m, engine);
+            }
             drop(actions);
             drop(heap);
             return ret;

@@ -77,7 +77,7 @@ fn start() {
 
 fn manage(group: &'static Group) {
     GROUP.store(core::ptr::from_ref(group).cast_mut(), Ordering::Release);
-    let process = claim(group);
+    let process = claim(group, None);
     let limit = group.config.ram.load(Ordering::Relaxed);
     malloc::set_limit(limit);
     Masked::block(|m| {
@@ -120,8 +120,8 @@ pub fn say(line: Arguments<'_>) {
     let _ = write_line(2, line);
 }
 
-/// A slot in `group` for this process, named and counted.
-pub fn claim(group: &'static Group) -> &'static Process {
+/// A slot in `group` for this process, named and counted; the one that was reserved for it, if one was.
+pub fn claim(group: &'static Group, reserved: Option<&'static Process>) -> &'static Process {
     let pid = thread::getpid();
     // SAFETY: takes no argument.
     let ppid = unsafe { uzswap_sys::syscall::call0(nr::GETPPID) }.unwrap_or(0);
@@ -130,7 +130,14 @@ pub fn claim(group: &'static Group) -> &'static Process {
         uzswap_sys::signal::tgkill(pid, pid, 0) != Err(Errno::ESRCH)
     };
     let ppid = u32::try_from(ppid).unwrap_or(0);
-    let process = group.claim(pid.unsigned_abs(), ppid, arch::rdtsc(), is_alive);
+    let now = arch::rdtsc();
+    let process = match reserved {
+        Some(process) => {
+            process.begin(pid.unsigned_abs(), ppid, now);
+            process
+        }
+        None => group.claim(pid.unsigned_abs(), ppid, now, is_alive),
+    };
     let mut comm = [0_u64; 2];
     const PR_GET_NAME: usize = 16;
     // SAFETY: the kernel writes 16 bytes.

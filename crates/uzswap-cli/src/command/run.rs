@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
 use uzswap_core::group::{
@@ -12,7 +12,7 @@ use uzswap_core::group::{
 };
 use uzswap_core::min_ram;
 
-use crate::args::{FaultMode, OverLimit, Run, Swap};
+use crate::args::{FaultMode, OverLimit, Run, Switch};
 use crate::clock::Moment;
 use crate::failure::Failure;
 use crate::group_file::{self, GroupFile};
@@ -24,6 +24,8 @@ use crate::size::Size;
 use crate::status;
 use crate::summary;
 use crate::supervise::{self, Child, End};
+use crate::swap;
+use crate::swap_group::SwapGroup;
 use crate::target::{self, Target};
 
 /// Name of ld.so's variable.
@@ -50,6 +52,7 @@ pub fn run(options: &Run) -> Result<u8> {
     let preload = Preload::install()?;
     let group = GroupFile::create()?;
     configure(&group.config, options, ram);
+    let _swap = open_swap(options, &group.config)?;
     group.publish();
 
     let begin = Moment::now();
@@ -84,13 +87,6 @@ pub fn run(options: &Run) -> Result<u8> {
 }
 
 fn check_options(options: &Run) -> Result<()> {
-    if let Swap::Path(path) = &options.swap {
-        bail!(
-            "--swap {}: this version has no swap devices yet: use --swap none, and --ram as large as \
-             the compressed data",
-            path.display()
-        );
-    }
     if options.fault_mode == FaultMode::Segv {
         bail!("--fault-mode segv: not in this version: use auto, signal or thread");
     }
@@ -146,7 +142,7 @@ fn limit(options: &Run) -> Result<u64> {
 
 fn configure(config: &Config, options: &Run, ram: u64) {
     let codec = options.compressor.codec();
-    let set = |cell: &std::sync::atomic::AtomicU32, value| cell.store(value, Ordering::Relaxed);
+    let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
     config.ram.store(ram, Ordering::Relaxed);
     set(&config.compressor, codec.id().as_u8().into());
     set(&config.level, codec.level().cast_unsigned());
@@ -165,6 +161,26 @@ fn configure(config: &Config, options: &Run, ram: u64) {
     );
     set(&config.background, options.background_reclaim.into());
     set(&config.same_filled, 1);
+}
+
+/// Opens the swap device, if there is to be one, and tells what was in the way of those that were tried.
+fn open_swap(options: &Run, config: &Config) -> Result<Option<SwapGroup>> {
+    let config = &config.swap;
+    let percent = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
+    percent(&config.max_pool_percent, options.max_pool_percent);
+    percent(
+        &config.accept_threshold_percent,
+        options.accept_threshold_percent,
+    );
+    let choice = swap::choose(&options.swap, options.swap_max)?;
+    for note in choice.notes {
+        eprintln!("uzswap: {note}");
+    }
+    let encrypt = options.swap_encrypt == Switch::On;
+    choice
+        .area
+        .map(|area| SwapGroup::new(area, encrypt, config))
+        .transpose()
 }
 
 /// Our environment, with the library preloaded and the group named.

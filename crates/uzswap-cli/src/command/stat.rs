@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -14,7 +14,9 @@ use crate::args::Stat;
 use crate::clock::{self, Moment};
 use crate::failure::comm;
 use crate::group_file;
-use crate::report::{Report, Totals, When, compressor, nanoseconds, seconds, used_slots};
+use crate::report::{
+    Report, Totals, When, compressor, nanoseconds, seconds, swap_device, used_slots,
+};
 use crate::size::Size;
 
 /// How long the table looks at the counters to tell rates.
@@ -152,9 +154,10 @@ fn table(group: &Group) -> String {
             now.compression_ratio(),
         ),
     );
+    let swapped = now.get("swapped_pages") * 4096;
     line(
         "would need",
-        format!("{} without uzswap", Size(resident + stored)),
+        format!("{} without uzswap", Size(resident + stored + swapped)),
     );
     let took = |percent| nanoseconds(now.faults().percentile(percent), hz);
     line(
@@ -180,6 +183,23 @@ fn table(group: &Group) -> String {
             rate("zswpin"),
         ),
     );
+    if let Some(device) = swap_device(group) {
+        let swap = &group.config.swap;
+        let size = |slots: &AtomicU64| Size(slots.load(Ordering::Relaxed) * 4096);
+        line(
+            "swap",
+            format!(
+                "{} of {} in use (peak {}), pages out {} ({}/s), in {} ({}/s), {device}",
+                size(&swap.used),
+                size(&swap.nr_slots),
+                size(&swap.peak),
+                now.get("pswpout"),
+                rate("pswpout"),
+                now.get("pswpin"),
+                rate("pswpin"),
+            ),
+        );
+    }
     line(
         "time",
         format!(

@@ -33,7 +33,7 @@ pub enum Fault {
         /// Bytes that would have been enough for now.
         needed_bytes: u64,
     },
-    /// What was stored of the page cannot be decoded: SIGBUS to the program, as the kernel does.
+    /// What was stored of the page cannot be read or decoded: SIGBUS to the program, as the kernel does.
     Corrupt,
 }
 
@@ -58,18 +58,17 @@ impl Engine {
 
 impl Parts {
     fn serve(&self, slot: &mut SlotGuard<'_>, page: Page) -> Fault {
+        let mut alone = false;
         loop {
             let (range, zero_fill) = match self.window(slot, page) {
                 Window::Resident => return self.resident_fault(slot, page),
                 Window::NotMapped => return Fault::NotMapped,
                 Window::Untouched(range) => (range, true),
+                Window::Evicted(_) if alone => (PageRange::one(page), false),
                 Window::Evicted(range) => (range, false),
             };
             // A window that does not fit is no reason to fail: the page alone may.
-            let one = PageRange {
-                start: page.index(),
-                end: page.index() + 1,
-            };
+            let one = PageRange::one(page);
             let (range, mut credit) = if self.reserve_pages(slot, wide(range.len())) {
                 (range, wide(range.len()))
             } else if range.len() > 1 && self.reserve_pages(slot, 1) {
@@ -108,7 +107,15 @@ impl Parts {
                     // Another thread may have evicted or dropped the page since it was looked at.
                     (self.table.get(page) == Entry::Resident).then_some(Fault::Resolved)
                 }
-                Err(error) => Some(self.load_failed(error)),
+                // Nobody asked for that page: without it then.
+                Err(LoadError::Lost(neighbour)) if neighbour != page => {
+                    alone = true;
+                    None
+                }
+                Err(LoadError::Lost(page)) => Some(self.lost(page)),
+                Err(LoadError::Kernel(errno)) => {
+                    self.die(FAILURE_INTERNAL, errno.0.unsigned_abs(), 0)
+                }
             };
             drop(guard);
             self.unreserve_pages(slot, credit);
@@ -133,7 +140,7 @@ impl Parts {
                 None => Window::NotMapped,
                 Some(region) => Window::Untouched(folio.and(region)),
             },
-            Entry::Stored { .. } | Entry::Filled { .. } => {
+            Entry::Stored { .. } | Entry::Swapped { .. } | Entry::Filled { .. } => {
                 Window::Evicted(slot.streams.window(page, folio))
             }
         }
@@ -173,7 +180,8 @@ impl Parts {
             add(&counters.first_touch_pages, wide(brought.zeroed));
         }
         if brought.loaded > 0 {
-            add(&counters.zswpin, wide(brought.loaded));
+            add(&counters.zswpin, wide(brought.loaded - brought.swapped));
+            add(&counters.pswpin, wide(brought.swapped));
             add(&counters.refaults, 1);
             if wanted > 1 {
                 add(&counters.readahead_pages, wide(brought.loaded - 1));
@@ -216,13 +224,6 @@ impl Parts {
             self.die(FAILURE_INTERNAL, 0, 0);
         }
         Fault::Resolved
-    }
-
-    fn load_failed(&self, error: LoadError) -> Fault {
-        match error {
-            LoadError::Corrupt(_) => Fault::Corrupt,
-            LoadError::Kernel(errno) => self.die(FAILURE_INTERNAL, errno.0.unsigned_abs(), 0),
-        }
     }
 
     pub(crate) fn over_limit(&self, pages: u64) -> Fault {

@@ -16,6 +16,7 @@ use crate::group::Process;
 use crate::masked::Masked;
 use crate::primitive::Ordering::Relaxed;
 use crate::region::{Flags, Held};
+use crate::swap::Owner;
 use uzswap_sys::file;
 use uzswap_sys::thread;
 
@@ -24,6 +25,26 @@ use uzswap_sys::thread;
 #[must_use]
 pub struct ForkGuard {
     _regions: Option<Held<'static>>,
+    child: Option<(&'static Process, Owner)>,
+    refused: bool,
+}
+
+impl ForkGuard {
+    /// The slot in the group that is the child's already; `None`: it claims one.
+    #[must_use]
+    pub const fn child(&self) -> Option<&'static Process> {
+        match self.child {
+            Some((process, _)) => Some(process),
+            None => None,
+        }
+    }
+
+    /// Whether there can be no child: it would have pages on the swap device, and the group has no slot
+    /// left under which to count them.
+    #[must_use]
+    pub const fn refused(&self) -> bool {
+        self.refused
+    }
 }
 
 impl Engine {
@@ -35,14 +56,33 @@ impl Engine {
             }
         }
         // Looking an address up takes no slot.
+        let regions = self.parts().map(|parts| parts.regions.hold());
+        let swap = self
+            .parts()
+            .and_then(|parts| Some((parts, parts.swap.as_ref()?)));
+        let child = swap.and_then(|(parts, swap)| swap.fork(parts.group));
+        let refused = child.is_none()
+            && swap.is_some_and(|(parts, _)| parts.counters().swapped_pages.load(Relaxed) > 0);
         ForkGuard {
-            _regions: self.parts().map(|parts| parts.regions.hold()),
+            _regions: regions,
+            child,
+            refused,
         }
     }
 
-    /// In the parent, or after a fork that failed: goes on.
+    /// In the parent: goes on.
     pub fn fork_parent(&self, _masked: &Masked, _guard: ForkGuard) {
         if let Some(parts) = self.parts() {
+            parts.release_slots();
+        }
+    }
+
+    /// After a fork that failed: goes on.
+    pub fn fork_failed(&self, _masked: &Masked, guard: ForkGuard) {
+        if let Some(parts) = self.parts() {
+            if let Some((swap, (child, owner))) = parts.swap.as_ref().zip(guard.child) {
+                swap.fork_failed(parts.group, child, owner);
+            }
             parts.release_slots();
         }
     }
@@ -57,6 +97,7 @@ impl Engine {
         guard: ForkGuard,
         process: &'static Process,
     ) -> Result<(), StartError> {
+        let owner = guard.child.map(|(_, owner)| owner);
         drop(guard);
         let Some(parts) = self.parts() else {
             return Ok(());
@@ -66,6 +107,9 @@ impl Engine {
             .process
             .store(core::ptr::from_ref(process).cast_mut(), Relaxed);
         process.fault_mode.store(parts.mode as u32, Relaxed);
+        if let Some(swap) = &parts.swap {
+            swap.fork_child(parts.group, process, owner);
+        }
         copy_gauges(&parent.counters, &process.counters);
         parts.pid.store(thread::getpid(), Relaxed);
         parts.renew_uffd()?;

@@ -9,25 +9,30 @@ use super::{FaultMode, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
 use crate::counters::{add, sub};
 use crate::folio::FolioGuard;
-use crate::slot::{LOAD_LEN, SlotGuard};
+use crate::slot::{LOAD_LEN, SlotGuard, SlotInner};
 use crate::table::Entry;
-use uzswap_compress::same_filled;
+use uzswap_compress::{Workspace, same_filled};
 use uzswap_sys::uffd::MODE_DONTWAKE;
 use uzswap_sys::{Errno, arch};
 
 /// Why pages could not be brought in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadError {
-    /// The stored data of this page cannot be decoded.
-    Corrupt(Page),
+    /// The stored data of this page cannot be read or decoded.
+    Lost(Page),
     /// The kernel refused the copy.
     Kernel(Errno),
 }
+
+/// What was stored makes no page.
+struct Undecodable;
 
 /// What a call brought in, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Brought {
     pub loaded: usize,
+    /// Of `loaded`, those that came from the swap device.
+    pub swapped: usize,
     pub zeroed: usize,
 }
 
@@ -57,11 +62,13 @@ impl Parts {
     ) -> Result<Brought, LoadError> {
         let mut brought = Brought::default();
         let mut run: Option<Run> = None;
+        // What was read before the folio was held may be another's by now.
+        slot.swap_in.forget();
         for page in range.pages() {
             let entry = self.table.get(page);
             let source = match entry {
                 Entry::None if zero_fill => Source::Zeroes,
-                Entry::Stored { .. } | Entry::Filled { .. } => Source::Loaded,
+                entry if entry.is_evicted() => Source::Loaded,
                 _ => continue,
             };
             if *credit == 0 {
@@ -78,7 +85,7 @@ impl Parts {
             let at = run.as_ref().map_or(0, |run| run.nr * PAGE_SIZE);
             self.prefetch_stored(page, range);
             if source == Source::Loaded
-                && let Err(error) = self.decode(slot, page, entry, at)
+                && let Err(error) = self.decode(slot, page, entry, range, at)
             {
                 if let Some(done) = run.take() {
                     self.copy_in(slot, guard, &done, &mut brought)?;
@@ -113,18 +120,23 @@ impl Parts {
         }
     }
 
-    /// Decodes `page` into the slot's load buffer at byte `at`.
+    /// Decodes `page` of `range` into the slot's load buffer at byte `at`.
     fn decode(
         &self,
         slot: &mut SlotGuard<'_>,
         page: Page,
         entry: Entry,
+        range: PageRange,
         at: usize,
     ) -> Result<(), LoadError> {
-        let slot = &mut **slot;
-        let Some(out) = slot.load.get_mut(at..at + PAGE_SIZE) else {
-            return Err(LoadError::Corrupt(page));
-        };
+        let lost = LoadError::Lost(page);
+        let SlotInner {
+            workspace,
+            load,
+            swap_in,
+            ..
+        } = &mut **slot;
+        let out = load.get_mut(at..at + PAGE_SIZE).ok_or(lost)?;
         match entry {
             Entry::Filled { word, .. } => {
                 same_filled::fill(out, word);
@@ -135,19 +147,35 @@ impl Parts {
                 // SAFETY: the object lives and does not move while the folio is held, and has at
                 // least `size` bytes: that is what it was allocated for.
                 let data = unsafe { core::slice::from_raw_parts(data, usize::from(size)) };
-                if data.len() == PAGE_SIZE {
-                    out.copy_from_slice(data);
-                    return Ok(());
-                }
-                slot.workspace
-                    .decompress(self.codec.id(), data, out)
-                    .map_err(|_| {
-                        add(&self.counters().decompress_fail, 1);
-                        LoadError::Corrupt(page)
-                    })
+                self.unpack(workspace, data, out)
             }
+            Entry::Swapped { .. } => self
+                .swap_in(swap_in, page, range, |data| {
+                    self.unpack(workspace, data, out)
+                })
+                .unwrap_or(Err(Undecodable)),
             Entry::None | Entry::Resident => Ok(()),
         }
+        .map_err(|Undecodable| lost)
+    }
+
+    /// Makes a page of what was stored of it.
+    fn unpack(
+        &self,
+        workspace: &mut Workspace,
+        data: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), Undecodable> {
+        if data.len() == PAGE_SIZE {
+            out.copy_from_slice(data);
+            return Ok(());
+        }
+        workspace
+            .decompress(self.codec.id(), data, out)
+            .map_err(|_| {
+                add(&self.counters().decompress_fail, 1);
+                Undecodable
+            })
     }
 
     /// Copies a run in and makes its entries resident.
@@ -193,7 +221,7 @@ impl Parts {
             };
             let nr = copied / PAGE_SIZE;
             for index in run.start + done..run.start + done + nr {
-                self.make_resident(Page::from_index(index));
+                brought.swapped += usize::from(self.make_resident(Page::from_index(index)));
             }
             #[expect(
                 clippy::cast_possible_truncation,
@@ -210,11 +238,13 @@ impl Parts {
         Ok(())
     }
 
-    /// The page is in: its entry says so, and what was stored of it goes.
-    fn make_resident(&self, page: Page) {
+    /// The page is in: its entry says so, and what was stored of it goes. Says whether that was on
+    /// the swap device.
+    fn make_resident(&self, page: Page) -> bool {
         let old = self.table.get(page);
         self.table.set(page, Entry::Resident);
         self.forget(old);
+        matches!(old, Entry::Swapped { .. })
     }
 
     /// Frees what an entry that is no longer in the table held.
@@ -228,6 +258,12 @@ impl Parts {
                 if usize::from(size) == PAGE_SIZE {
                     sub(&counters.stored_incompressible_pages, 1);
                 }
+            }
+            Entry::Swapped { location, size, .. } => {
+                if let Some(swap) = &self.swap {
+                    swap.put(location, size);
+                }
+                sub(&counters.swapped_pages, 1);
             }
             Entry::Filled { .. } => {
                 sub(&counters.stored_pages, 1);

@@ -1,7 +1,8 @@
 //! *What*: the engine: everything above put together, one in a process.
 //!
 //! Where to look: [`start`](self) maps and registers; `fault` serves a page fault; `load` brings
-//! pages in; `reclaim` makes room (isolate → protect → store → drop); `space` is the address space
+//! pages in; `reclaim` makes room (isolate → protect → store → drop); `writeback` moves the coldest of
+//! what is stored to the `swap` device; `space` is the address space
 //! (map, unmap, discard, protect) and `remap` mremap; `pin` keeps memory in for system calls; `fork`
 //! carries the engine into a child; `threads` are the loops of its own threads.
 //!
@@ -23,7 +24,9 @@ mod remap;
 mod space;
 mod start;
 mod store;
+mod swap;
 mod threads;
+mod writeback;
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -93,6 +96,8 @@ pub(crate) struct Parts {
     pub metadata: AtomicU64,
     /// Pages of the region map that are charged.
     pub region_pages: AtomicU64,
+    /// The swap device, if there is one.
+    pub swap: Option<swap::Swap>,
     /// Held while the protection of a range changes in region map and kernel.
     pub protecting: Lock<()>,
     /// Nonzero while the background thread has work; its futex.
@@ -141,6 +146,14 @@ impl Engine {
     #[must_use]
     pub fn uffd(&self) -> i32 {
         self.parts().map_or(-1, |parts| parts.uffd.0)
+    }
+
+    /// The swap device's number in this process, -1 without one.
+    #[must_use]
+    pub fn swap_fd(&self) -> i32 {
+        self.parts()
+            .and_then(|parts| parts.swap.as_ref())
+            .map_or(-1, swap::Swap::fd)
     }
 
     /// This process's counters.
@@ -202,8 +215,9 @@ impl Parts {
         let now = self.resident.fetch_add(nr, Ordering::Relaxed) + nr;
         let counters = self.counters();
         add(&counters.resident, nr * wide(PAGE_SIZE));
-        let need =
-            now * wide(PAGE_SIZE) + counters.stored_pages.load(Ordering::Relaxed) * wide(PAGE_SIZE);
+        let out = counters.stored_pages.load(Ordering::Relaxed)
+            + counters.swapped_pages.load(Ordering::Relaxed);
+        let need = (now + out) * wide(PAGE_SIZE);
         if need > counters.need_peak.load(Ordering::Relaxed) {
             counters.need_peak.store(need, Ordering::Relaxed);
             // A program that never needs reclaim publishes nowhere else.
@@ -233,6 +247,9 @@ impl Parts {
         counters
             .ram_peak
             .store(self.charge.peak() * page, Ordering::Relaxed);
+        if let Some(swap) = &self.swap {
+            swap.publish_use(&self.group.config.swap);
+        }
     }
 
     /// Charges the tables' pages that the entries around `page` need, if they are not yet. `false`:

@@ -240,7 +240,11 @@ impl Parts {
                 result = self
                     .bring_in(slot, held, range, zero_fill, &mut credit)
                     .map(|brought| {
-                        add(&self.counters().zswpin, wide(brought.loaded));
+                        add(
+                            &self.counters().zswpin,
+                            wide(brought.loaded - brought.swapped),
+                        );
+                        add(&self.counters().pswpin, wide(brought.swapped));
                         add(&self.counters().first_touch_pages, wide(brought.zeroed));
                         add(
                             &self.counters().guarded_pages,
@@ -253,7 +257,7 @@ impl Parts {
             self.unreserve_pages(slot, credit);
             match result {
                 Ok(()) => {}
-                Err(LoadError::Corrupt(_)) => return Err(Fault::Corrupt),
+                Err(LoadError::Lost(page)) => return Err(self.lost(page)),
                 Err(LoadError::Kernel(errno)) => {
                     self.die(crate::group::FAILURE_INTERNAL, errno.0.unsigned_abs(), 0)
                 }
@@ -268,7 +272,7 @@ impl Parts {
         for page in part.pages() {
             nr += usize::from(match self.table.get(page) {
                 Entry::Resident => false,
-                Entry::Stored { .. } | Entry::Filled { .. } => true,
+                Entry::Stored { .. } | Entry::Swapped { .. } | Entry::Filled { .. } => true,
                 Entry::None => {
                     let at = page.index();
                     if !(mapped.start..mapped.end).contains(&at) {

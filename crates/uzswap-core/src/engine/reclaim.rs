@@ -31,7 +31,7 @@ use uzswap_sys::{arch, thread};
 /// Pages that a batch aims for: enough to spread one TLB flush and one system call over.
 const AIM_PAGES: usize = 64;
 /// Batches in a row that free nothing before reclaim gives up (the kernel's MAX_RECLAIM_RETRIES).
-const MAX_RECLAIM_RETRIES: u32 = 16;
+pub(super) const MAX_RECLAIM_RETRIES: u32 = 16;
 /// Pool pages that compaction could free before it is tried, as a fraction of the pool.
 const COMPACT_FRACTION: u64 = 8;
 
@@ -73,8 +73,11 @@ impl Parts {
                 return slot.reserve.take(nr);
             }
             let before = slot.reserve.pages();
-            self.reclaim_batch(slot, AIM_PAGES.max(narrow(nr)));
-            if slot.reserve.pages() > before {
+            let dropped = self.reclaim_batch(slot, AIM_PAGES.max(narrow(nr)));
+            // A batch that freed nothing though it was no small one held data that do not compress; a
+            // small one met other threads', and is worth another try before anything is written.
+            let to_swap = failures > 0 || dropped >= AIM_PAGES / 4;
+            if slot.reserve.pages() > before || (to_swap && self.write_back(slot).is_ok()) {
                 failures = 0;
                 continue;
             }
@@ -97,11 +100,10 @@ impl Parts {
     /// Evicts up to about `aim` pages; what is freed goes into the slot's reserve.
     pub(crate) fn reclaim_batch(&self, slot: &mut SlotGuard<'_>, aim: usize) -> usize {
         let started = arch::rdtsc();
-        if self.pool.fragmentation() * COMPACT_FRACTION > self.pool.total_pages() + wide(aim) {
-            self.make_pool_smaller(slot, wide(aim));
-        }
+        self.compact_if_worth(slot, wide(aim));
         self.isolate(slot, aim);
         let dropped = self.evict_batch(slot);
+        self.shrink(slot);
         let counters = self.counters();
         add(&counters.reclaim_batches, 1);
         add(&counters.reclaim_ticks, arch::rdtsc().wrapping_sub(started));
@@ -121,6 +123,13 @@ impl Parts {
         let dropped = self.drop_batch(slot, alone);
         self.publish_sizes();
         dropped
+    }
+
+    /// Compacts the pool by about `aim` pages (at least 64) once it could give back a good part of itself.
+    pub(crate) fn compact_if_worth(&self, slot: &mut SlotGuard<'_>, aim: u64) {
+        if self.pool.fragmentation() * COMPACT_FRACTION > self.pool.total_pages() + aim {
+            self.make_pool_smaller(slot, aim.max(wide(AIM_PAGES)));
+        }
     }
 
     /// Compacts the pool by about `nr` pages; they go into the slot's reserve.
@@ -499,13 +508,17 @@ impl<'a> Relocate for Mover<'a> {
 
     fn publish(&mut self, (_guard, page): Self::Held, new: Loc) {
         let table: &PageTable = &self.parts.table;
-        if let Entry::Stored { size, age, .. } = table.get(page) {
+        if let Entry::Stored {
+            size, age, writing, ..
+        } = table.get(page)
+        {
             table.set(
                 page,
                 Entry::Stored {
                     loc: new,
                     size,
                     age,
+                    writing,
                 },
             );
         }

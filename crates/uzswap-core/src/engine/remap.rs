@@ -7,6 +7,7 @@
 //! that fails puts back what it moved.
 //! *Locking*: slot → one folio at a time. *Context*: worker; addresses and lengths are page aligned.
 
+use super::load::LoadError;
 use super::space::MapError;
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange};
@@ -150,6 +151,7 @@ impl Parts {
                     self.unreserve_pages(slot, credit);
                     moved?
                 }
+                Entry::Swapped { .. } => self.bring_back(slot, page)?,
                 Entry::Stored { .. } | Entry::Filled { .. } => self.move_stored(page, target),
             };
             if moved {
@@ -158,17 +160,44 @@ impl Parts {
         }
     }
 
+    /// Brings a page in from the device, where its label ties it to its address; it is then moved as
+    /// a resident one. `false`: it is still to be moved.
+    fn bring_back(&self, slot: &mut SlotGuard<'_>, page: Page) -> Result<bool, MapError> {
+        if !self.reserve_pages(slot, 1) {
+            return Err(MapError::NoSpace);
+        }
+        let mut credit = 1;
+        let index = self.folios.index_of(page);
+        let guard = self.folios.at(index).lock();
+        let brought = self.bring_in(slot, &guard, PageRange::one(page), false, &mut credit);
+        if brought.is_ok() {
+            self.used(&guard, index, Entry::None);
+        }
+        drop(guard);
+        self.unreserve_pages(slot, credit);
+        match brought {
+            Ok(_) => Ok(false),
+            Err(LoadError::Lost(page)) => {
+                self.lost(page);
+                Err(MapError::Kernel(Errno::EIO))
+            }
+            Err(LoadError::Kernel(errno)) => Err(MapError::Kernel(errno)),
+        }
+    }
+
     /// Gives what is stored of `page` to `target`, a fresh page; `false` if nothing is stored any more.
     fn move_stored(&self, page: Page, target: Page) -> bool {
         let source = self.folios.of(page).lock();
-        let entry = self.table.get(page);
-        if !entry.is_evicted() {
-            return false;
-        }
+        let mut entry = match self.table.get(page) {
+            entry @ (Entry::Stored { .. } | Entry::Filled { .. }) => entry,
+            _ => return false,
+        };
         self.table.set(page, Entry::None);
-        if let Entry::Stored { loc, .. } = entry {
+        if let Entry::Stored { loc, writing, .. } = &mut entry {
             // SAFETY: the object lives, and the one entry that said so no longer does.
-            unsafe { self.pool.set_owner(loc, target.owner()) };
+            unsafe { self.pool.set_owner(*loc, target.owner()) };
+            // The copy under way is another page's.
+            *writing = false;
         }
         drop(source);
         // In between the entry is here alone: only this operation reaches the object.

@@ -7,6 +7,7 @@
 use core::fmt;
 use core::mem::MaybeUninit;
 
+use super::swap::{SWAP_PAGES, Swap};
 use super::{Engine, FaultMode, Parts};
 use crate::arena::{ARENA_BASE, ARENA_LEN, PAGE_SHIFT, PAGE_SIZE, Page, narrow, wide};
 use crate::charge::{Charge, Reserve};
@@ -20,8 +21,8 @@ use crate::primitive::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::readahead::Streams;
 use crate::region::{ENTRY_LEN, RegionMap};
 use crate::slot::{
-    BATCH_FOLIOS, BATCH_PAGES, Batch, BatchFolio, BatchPage, LOAD_LEN, RESERVE_PAGES, Slot,
-    SlotInner, SlotTable,
+    BATCH_FOLIOS, BATCH_PAGES, Batch, BatchFolio, BatchPage, LOAD_LEN, RESERVE_PAGES, SWAP_IN_LEN,
+    Slot, SlotInner, SlotTable, SwapIn,
 };
 use crate::table::entry::AGE_BITS;
 use crate::table::{Entry, PageTable, TABLE_LEN};
@@ -148,7 +149,7 @@ impl Engine {
         };
 
         reserve_arena()?;
-        let uffd = high(open_uffd(mode)?);
+        let uffd = Uffd(high(open_uffd(mode)?.0));
         let table = reserve(TABLE_LEN)?;
         let table_map = reserve(PageTable::BITMAP_LEN)?;
         let folios = reserve(FolioTable::len_for(order))?;
@@ -191,6 +192,7 @@ impl Engine {
                 resident: AtomicU64::new(0),
                 metadata: AtomicU64::new(0),
                 region_pages: AtomicU64::new(0),
+                swap: None,
                 protecting: Lock::new(()),
                 kick: AtomicU32::new(0),
                 low_water: if background { limit / 64 } else { 0 },
@@ -210,6 +212,16 @@ impl Engine {
                 .map_err(|_| failed(StartStep::Tables, Errno::ENOMEM))?;
         }
         parts.slots = make_slots(&self.charge, codec, &parts.metadata)?;
+        // Without it the process goes on as if there were no device.
+        if let Some(swap) = Swap::open(group, process, limit) {
+            match add_swap_buffers(&parts.slots, &self.charge) {
+                Some(pages) => {
+                    parts.metadata.fetch_add(pages, Ordering::Relaxed);
+                    parts.swap = Some(swap);
+                }
+                None => swap.close(),
+            }
+        }
         parts
             .adopt(ARENA_BASE, ARENA_LEN)
             .map_err(|errno| failed(StartStep::UffdRegister, errno))?;
@@ -228,7 +240,7 @@ fn tick_shift(limit: u64) -> u32 {
 }
 
 /// Reserves memory of the engine's own: zero-filled, touched later.
-fn reserve(len: usize) -> Result<*mut u8, StartError> {
+pub(super) fn reserve(len: usize) -> Result<*mut u8, StartError> {
     // SAFETY: a fresh mapping where the kernel likes.
     let addr = unsafe {
         mem::mmap(
@@ -274,11 +286,11 @@ fn reserve_arena() -> Result<(), StartError> {
 }
 
 /// Moves a descriptor to a number where programs do not meet it.
-fn high(fd: Uffd) -> Uffd {
-    match file::dupfd_cloexec(fd.0, HIGH_FD).or_else(|_| file::dupfd_cloexec(fd.0, 200)) {
+pub(super) fn high(fd: i32) -> i32 {
+    match file::dupfd_cloexec(fd, HIGH_FD).or_else(|_| file::dupfd_cloexec(fd, 200)) {
         Ok(number) => {
-            let _ = fd.close();
-            Uffd(number)
+            let _ = file::close(fd);
+            number
         }
         Err(_) => fd,
     }
@@ -333,6 +345,25 @@ fn make_slots(
     }))
 }
 
+/// Gives every slot a buffer to read from the device into; charges them and the buffer that is written
+/// from. Returns the pages; `None`: they do not fit.
+fn add_swap_buffers(slots: &SlotTable, charge: &'static Charge) -> Option<u64> {
+    let pages = wide(slots.all().len() * SWAP_IN_LEN).div_ceil(wide(PAGE_SIZE)) + SWAP_PAGES;
+    if !charge.try_charge(pages) {
+        return None;
+    }
+    for slot in slots.all() {
+        let Ok(memory) = reserve(SWAP_IN_LEN) else {
+            charge.uncharge(pages);
+            return None;
+        };
+        // SAFETY: a fresh mapping of that length, never unmapped, used by this slot alone.
+        let buffer = unsafe { core::slice::from_raw_parts_mut(memory, SWAP_IN_LEN) };
+        slot.acquire().swap_in = SwapIn::new(buffer);
+    }
+    Some(pages)
+}
+
 const STORE_AT: usize = LOAD_LEN;
 const BATCH_AT: usize = STORE_AT + PAGE_SIZE;
 const WORKSPACE_AT: usize = BATCH_AT + size_of::<Batch>().next_multiple_of(PAGE_SIZE);
@@ -372,6 +403,7 @@ fn make_slot(
             workspace: Workspace::init(memory.add(WORKSPACE_AT), workspace, codec, PAGE_SIZE)
                 .map_err(|_| failed(StartStep::Workspace, Errno::EINVAL))?,
             load: core::slice::from_raw_parts_mut(memory, LOAD_LEN),
+            swap_in: SwapIn::new(&mut []),
             store: core::slice::from_raw_parts_mut(memory.add(STORE_AT), PAGE_SIZE),
             batch: &mut *batch,
             reserve,

@@ -62,7 +62,12 @@ impl Parts {
         // buffer or the mapped page.
         unsafe { core::ptr::copy_nonoverlapping(data, self.pool.data_ptr(loc), size) };
         let size = u16::try_from(size).ok()?;
-        Some(Entry::Stored { loc, size, age })
+        Some(Entry::Stored {
+            loc,
+            size,
+            age,
+            writing: false,
+        })
     }
 
     /// Frees what `store_page` made and nobody saw.

@@ -1,8 +1,9 @@
 //! *What*: one page's entry in the page table: eight bytes that say where its contents are.
 //!
 //! *Invariants*: the bits outside a state's fields are zero; [`Entry::NONE`] is zero, so untouched
-//! table memory is valid. Layout, from bit 0: 3 state; then for a stored page 36 location, 12
-//! size - 1, 13 age; for a filled page 1 repeat, 47 value, 13 age.
+//! table memory is valid. Layout, from bit 0: 3 state; then for a stored or swapped page 36 location,
+//! 12 size - 1, 13 age; for a filled page 1 repeat, 47 value, 13 age. Whether a stored page is being
+//! written back is a state of its own: whatever else happens to the page ends it.
 //! *Locking*: an entry changes only under its folio's lock. *Context*: signal, worker, init.
 
 use crate::pool::Loc;
@@ -12,6 +13,8 @@ const NONE: u64 = 0;
 const RESIDENT: u64 = 1;
 const STORED: u64 = 2;
 const FILLED: u64 = 3;
+const SWAPPED: u64 = 4;
+const WRITING: u64 = 5;
 
 const LOC_SHIFT: u32 = STATE_BITS;
 const LOC_BITS: u32 = 36;
@@ -54,6 +57,17 @@ pub enum Entry {
         size: u16,
         /// When it was evicted.
         age: Age,
+        /// A copy of it is on its way to the swap device.
+        writing: bool,
+    },
+    /// On the swap device, compressed to `size` bytes; 4096 means raw.
+    Swapped {
+        /// Where it begins there, in units of 16 bytes.
+        location: u64,
+        /// Compressed bytes, 1 to 4096.
+        size: u16,
+        /// When it was evicted from the arena.
+        age: Age,
     },
     /// In this entry: one 8-byte word, repeated.
     Filled {
@@ -81,12 +95,17 @@ impl Entry {
         match self {
             Entry::None => NONE,
             Entry::Resident => RESIDENT,
-            Entry::Stored { loc, size, age } => {
-                STORED
-                    | loc.raw() << LOC_SHIFT
-                    | ((size as u64).wrapping_sub(1) & 0xfff) << SIZE_SHIFT
-                    | (age.0 as u64) << AGE_SHIFT
-            }
+            Entry::Stored {
+                loc,
+                size,
+                age,
+                writing,
+            } => (if writing { WRITING } else { STORED }) | outside(loc.raw(), size, age),
+            Entry::Swapped {
+                location,
+                size,
+                age,
+            } => SWAPPED | outside(location & ((1 << LOC_BITS) - 1), size, age),
             Entry::Filled { word, age } => {
                 let age = (age.0 as u64) << AGE_SHIFT;
                 if (word >> 32) == (word & 0xffff_ffff) {
@@ -106,12 +125,25 @@ impl Entry {
         let age = Age((bits >> AGE_SHIFT) as u16);
         match bits & ((1 << STATE_BITS) - 1) {
             RESIDENT => Entry::Resident,
-            STORED => {
-                let Some(loc) = Loc::from_raw((bits >> LOC_SHIFT) & ((1 << LOC_BITS) - 1)) else {
+            state @ (STORED | WRITING | SWAPPED) => {
+                let location = (bits >> LOC_SHIFT) & ((1 << LOC_BITS) - 1);
+                let size = ((bits >> SIZE_SHIFT) & 0xfff) as u16 + 1;
+                if state == SWAPPED {
+                    return Entry::Swapped {
+                        location,
+                        size,
+                        age,
+                    };
+                }
+                let Some(loc) = Loc::from_raw(location) else {
                     return Entry::None;
                 };
-                let size = ((bits >> SIZE_SHIFT) & 0xfff) as u16 + 1;
-                Entry::Stored { loc, size, age }
+                Entry::Stored {
+                    loc,
+                    size,
+                    age,
+                    writing: state == WRITING,
+                }
             }
             FILLED => {
                 let value = (bits >> VALUE_SHIFT) & ((1 << VALUE_BITS) - 1);
@@ -130,7 +162,25 @@ impl Entry {
     #[inline]
     #[must_use]
     pub const fn is_evicted(self) -> bool {
-        matches!(self, Entry::Stored { .. } | Entry::Filled { .. })
+        matches!(
+            self,
+            Entry::Stored { .. } | Entry::Swapped { .. } | Entry::Filled { .. }
+        )
+    }
+
+    /// The same without a copy on its way to the swap device.
+    #[inline]
+    #[must_use]
+    pub const fn kept(self) -> Entry {
+        match self {
+            Entry::Stored { loc, size, age, .. } => Entry::Stored {
+                loc,
+                size,
+                age,
+                writing: false,
+            },
+            other => other,
+        }
     }
 
     /// When it was evicted, if it is.
@@ -138,10 +188,20 @@ impl Entry {
     #[must_use]
     pub const fn age(self) -> Option<Age> {
         match self {
-            Entry::Stored { age, .. } | Entry::Filled { age, .. } => Some(age),
+            Entry::Stored { age, .. } | Entry::Swapped { age, .. } | Entry::Filled { age, .. } => {
+                Some(age)
+            }
             _ => None,
         }
     }
+}
+
+/// Location, size and age of a page that is in the pool or on the device.
+#[inline]
+const fn outside(location: u64, size: u16, age: Age) -> u64 {
+    location << LOC_SHIFT
+        | ((size as u64).wrapping_sub(1) & 0xfff) << SIZE_SHIFT
+        | (age.0 as u64) << AGE_SHIFT
 }
 
 /// The value in the top [`VALUE_BITS`] bits, its sign spread over the rest.
@@ -172,16 +232,29 @@ mod tests {
                 loc: loc(1),
                 size: 1,
                 age: Age(0),
+                writing: false,
+            },
+            Entry::Swapped {
+                location: 0,
+                size: 1,
+                age: Age(1),
+            },
+            Entry::Swapped {
+                location: (1 << 36) - 1,
+                size: 4096,
+                age: Age(8191),
             },
             Entry::Stored {
                 loc: loc((1 << 36) - 1),
                 size: 4096,
                 age: Age(8191),
+                writing: true,
             },
             Entry::Stored {
                 loc: loc(0x5_5555_5555),
                 size: 1234,
                 age: Age(77),
+                writing: false,
             },
         ] {
             assert_eq!(Entry::decode(entry.encode()), entry);

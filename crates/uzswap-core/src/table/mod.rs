@@ -149,6 +149,7 @@ mod tests {
                     loc: Loc::from_raw(x >> 30 | 1).unwrap(),
                     size: (x >> 5) as u16 % 4096 + 1,
                     age: Age((x >> 20) as u16 & 0x1fff),
+                    writing: x & 1 == 0,
                 },
             };
             table.set(page, entry);

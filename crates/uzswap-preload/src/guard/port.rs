@@ -64,9 +64,10 @@ pub fn reclaim_in_background(m: &Masked) {
     ENGINE.reclaim_in_background(m);
 }
 
-/// The engine's descriptor, or -1.
-pub fn uffd() -> i32 {
-    ENGINE.uffd()
+/// The engine's descriptors, the smaller one first; -1 for what there is not.
+pub fn descriptors() -> [i32; 2] {
+    let (a, b) = (ENGINE.uffd(), ENGINE.swap_fd());
+    [a.min(b), a.max(b)]
 }
 
 /// Counts a guarded call.
@@ -91,6 +92,11 @@ pub fn fork_parent(m: &Masked, guard: ForkGuard) {
     ENGINE.fork_parent(m, guard);
 }
 
+/// Goes on after a fork that failed.
+pub fn fork_failed(m: &Masked, guard: ForkGuard) {
+    ENGINE.fork_failed(m, guard);
+}
+
 /// Goes on in the child, with a slot of its own in the group.
 ///
 /// # Errors
@@ -100,5 +106,6 @@ pub fn fork_child(m: &Masked, guard: ForkGuard) -> Result<(), StartError> {
         ENGINE.fork_parent(m, guard);
         return Ok(());
     };
-    ENGINE.fork_child(m, guard, claim(group))
+    let process = claim(group, guard.child());
+    ENGINE.fork_child(m, guard, process)
 }

@@ -1,0 +1,436 @@
+//! *What*: writeback: the coldest objects of the pool go to the swap device, as they are, many with one
+//! sequential write: choose → pack → write → publish.
+//!
+//! There is no list of stored pages. Every entry carries the age at which its page was evicted, which
+//! gives the order exactly, and a page that was used since has a new age: that is its second round. A
+//! *sweep* first counts the ages of everything stored, which tells the age that an eighth of it exceeds,
+//! and then goes over the page table in the order of addresses and takes those: cold pages that
+//! are neighbours in memory are neighbours on the device and come back with one read.
+//!
+//! *Invariants*
+//! - An object stays in the pool, and loads go on, until its copy is on the device and counted. Its entry says
+//!   `writing` meanwhile; whatever else happens to the page replaces the entry by one that does not say so.
+//! - One writeback at a time, so an entry that says `writing` at the end is the one that said so at
+//!   the beginning, however often the object was moved.
+//! - Same-filled pages are never written: they take no memory.
+//!
+//! *Locking*: slot → writeback → one folio at a time. *Context*: signal, worker.
+
+use super::Parts;
+use super::reclaim::MAX_RECLAIM_RETRIES;
+use super::swap::{Swap, label};
+use crate::arena::{Page, wide};
+use crate::counters::add;
+use crate::primitive::Ordering::Relaxed;
+use crate::slot::SlotGuard;
+use crate::swap::{Owner, Run as SlotRun};
+use crate::table::entry::AGE_BITS;
+use crate::table::{Age, CHUNK_PAGES, Entry};
+use uzswap_io::{DeviceError, Layout, MAX_RUN, PackError, Place, Run, SLOT};
+use uzswap_sys::thread;
+
+/// Most objects in a run.
+const MOST_OBJECTS: usize = 512;
+/// Bytes that are written at once.
+pub(crate) const RUN_LEN: usize = MAX_RUN * SLOT;
+/// Order of the longest run of slots.
+const MOST_ORDER: u32 = MAX_RUN.ilog2();
+/// Every slot of a run counted once.
+const ONCE: [u8; MAX_RUN] = [1; MAX_RUN];
+/// Buckets that the ages are counted in.
+const NR_BUCKETS: usize = 1 << 9;
+const BUCKET_SHIFT: u32 = AGE_BITS - 9;
+/// The part of what is stored that one sweep takes.
+const SWEEP_FRACTION: u64 = 8;
+/// Runs that are written for one batch of evictions, at most: bounds the time of a single fault.
+const MOST_RUNS: u32 = 4;
+/// Where a sweep stands that has ended.
+const AT_END: usize = usize::MAX;
+
+/// One object on its way.
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    page: Page,
+    size: u16,
+    age: Age,
+    /// Where it lies in the run; `None` if it was in use when it was its turn.
+    place: Option<Place>,
+}
+
+/// What a writeback works on.
+#[derive(Debug)]
+pub(crate) struct Writeback {
+    /// [`RUN_LEN`] bytes, page aligned.
+    run: &'static mut [u8],
+    objects: [Object; MOST_OBJECTS],
+    /// The page that the sweep has come to.
+    hand: usize,
+    /// It takes what was evicted so many ticks ago or longer.
+    cold: u16,
+    ages: [u32; NR_BUCKETS],
+}
+
+impl Writeback {
+    /// At rest.
+    pub(crate) const fn new(run: &'static mut [u8]) -> Self {
+        Writeback {
+            run,
+            objects: [Object {
+                page: Page::from_index(0),
+                size: 0,
+                age: Age(0),
+                place: None,
+            }; MOST_OBJECTS],
+            hand: AT_END,
+            cold: 0,
+            ages: [0; NR_BUCKETS],
+        }
+    }
+}
+
+/// Why nothing was written back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stuck {
+    /// The pool holds nothing that could go.
+    Nothing,
+    /// Everything that was chosen was in use when it was its turn.
+    Raced,
+    /// The device has no room.
+    Full,
+    /// The device failed.
+    Broken,
+}
+
+impl Parts {
+    /// While the pool is above its limit, and until it is down to what it accepts, writes back: as much
+    /// as goes with one batch of evictions.
+    pub(crate) fn shrink(&self, slot: &mut SlotGuard<'_>) {
+        let Some(swap) = &self.swap else { return };
+        let pages = self.pool.total_pages();
+        if pages > swap.max_pool {
+            swap.shrinking.store(true, Relaxed);
+        } else if !swap.shrinking.load(Relaxed) {
+            return;
+        }
+        let mut failures = 0;
+        let mut runs = 0;
+        while runs < MOST_RUNS && failures < MAX_RECLAIM_RETRIES {
+            if self.pool.total_pages() <= swap.accept {
+                swap.shrinking.store(false, Relaxed);
+                return;
+            }
+            match self.write_back(slot) {
+                Ok(_) => {
+                    runs += 1;
+                    failures = 0;
+                }
+                // Another entry may be had.
+                Err(Stuck::Raced) => failures += 1,
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Writes one run back. Returns its objects.
+    pub(crate) fn write_back(&self, slot: &mut SlotGuard<'_>) -> Result<usize, Stuck> {
+        let swap = self.swap.as_ref().ok_or(Stuck::Nothing)?;
+        let mut writeback = swap.writeback.lock();
+        let done = self.write_run(swap, &mut writeback);
+        drop(writeback);
+        match done {
+            Ok(nr) => {
+                let counters = self.counters();
+                add(&counters.written_back_pages, wide(nr));
+                add(&counters.zswpwb, wide(nr));
+                add(&counters.pswpout, wide(nr));
+                self.compact_if_worth(slot, 0);
+            }
+            Err(stuck) => {
+                add(&self.counters().reject_reclaim_fail, 1);
+                if stuck == Stuck::Full {
+                    add(&self.counters().swap_full, 1);
+                }
+            }
+        }
+        done
+    }
+
+    fn write_run(&self, swap: &Swap, writeback: &mut Writeback) -> Result<usize, Stuck> {
+        let owner = swap.owner().ok_or(Stuck::Nothing)?;
+        swap.discard(owner);
+        let (nr, nr_slots) = self.choose(swap, writeback);
+        if nr == 0 {
+            return Err(Stuck::Nothing);
+        }
+        let least = writeback.objects.first().map_or(1, |object| {
+            (swap.seal().overhead() + usize::from(object.size)).div_ceil(SLOT)
+        });
+        // Counted once for this writeback, until its objects are.
+        let taken = self.take_slots(swap, owner, nr_slots, least);
+        let taken = taken.ok_or(Stuck::Full)?;
+        let first = u64::from(taken.first);
+        let (packed, len) = self.pack(swap, writeback, nr, usize::from(taken.nr) * SLOT);
+        let written = match writeback.run.get(..len) {
+            Some(bytes) if packed > 0 => swap.device.write_at(first, bytes),
+            _ => {
+                swap.slots.put(owner, taken);
+                return Err(Stuck::Raced);
+            }
+        };
+        let Some(objects) = writeback.objects.get(..nr) else {
+            return Err(Stuck::Nothing);
+        };
+        if let Err(error) = written {
+            self.abandon(objects);
+            if error == DeviceError::Full {
+                swap.slots.put(owner, taken);
+                return Err(Stuck::Full);
+            }
+            add(&self.counters().swap_write_fail, 1);
+            swap.slots.retire(owner, taken);
+            return Err(Stuck::Broken);
+        }
+        let published = self.publish_swapped(swap, objects, first);
+        swap.slots.put(owner, taken);
+        Ok(published)
+    }
+
+    /// Lists what goes next. Returns how many objects that are and how many slots they take.
+    fn choose(&self, swap: &Swap, writeback: &mut Writeback) -> (usize, usize) {
+        let overhead = swap.seal().overhead();
+        // The rest of one sweep, else the next one.
+        for _ in 0..2 {
+            if writeback.hand == AT_END && !self.begin_sweep(writeback) {
+                break;
+            }
+            let now = self.now();
+            let mut layout = Layout::new();
+            let mut nr = 0;
+            'sweep: while let Some(first) = self.table.next_ready(writeback.hand) {
+                let end = (first / CHUNK_PAGES + 1) * CHUNK_PAGES;
+                for index in first..end {
+                    let page = Page::from_index(index);
+                    let Entry::Stored { size, age, .. } = self.table.get(page) else {
+                        continue;
+                    };
+                    if age.distance(now) < writeback.cold {
+                        continue;
+                    }
+                    let mut more = layout;
+                    let _ = more.place(overhead + usize::from(size));
+                    let Some(object) = writeback.objects.get_mut(nr) else {
+                        writeback.hand = index;
+                        break 'sweep;
+                    };
+                    if more.nr_slots() > MAX_RUN {
+                        writeback.hand = index;
+                        break 'sweep;
+                    }
+                    *object = Object {
+                        page,
+                        size,
+                        age,
+                        place: None,
+                    };
+                    layout = more;
+                    nr += 1;
+                }
+                writeback.hand = end;
+            }
+            if self.table.next_ready(writeback.hand).is_none() {
+                writeback.hand = AT_END;
+            }
+            if nr > 0 {
+                return (nr, layout.nr_slots());
+            }
+        }
+        (0, 0)
+    }
+
+    /// Counts the ages of what is stored and decides which of it the sweep takes. `false`: there is
+    /// nothing.
+    fn begin_sweep(&self, writeback: &mut Writeback) -> bool {
+        let now = self.now();
+        writeback.ages.fill(0);
+        let mut total = 0_u64;
+        let mut at = 0;
+        while let Some(first) = self.table.next_ready(at) {
+            at = (first / CHUNK_PAGES + 1) * CHUNK_PAGES;
+            for index in first..at {
+                if let Entry::Stored { age, .. } = self.table.get(Page::from_index(index)) {
+                    let bucket = usize::from(age.distance(now) >> BUCKET_SHIFT);
+                    if let Some(bucket) = writeback.ages.get_mut(bucket) {
+                        *bucket += 1;
+                        total += 1;
+                    }
+                }
+            }
+        }
+        let wanted = total.div_ceil(SWEEP_FRACTION);
+        let mut older = 0;
+        for (bucket, nr) in writeback.ages.iter().enumerate().rev() {
+            older += u64::from(*nr);
+            if older >= wanted {
+                #[expect(clippy::cast_possible_truncation, reason = "below 2^13")]
+                let cold = (bucket << BUCKET_SHIFT) as u16;
+                writeback.cold = cold;
+                break;
+            }
+        }
+        writeback.hand = 0;
+        total > 0
+    }
+
+    /// The largest run of slots that the objects fill, or what is to be had of it, if it holds `least`.
+    fn take_slots(
+        &self,
+        swap: &Swap,
+        owner: Owner,
+        nr_slots: usize,
+        least: usize,
+    ) -> Option<SlotRun> {
+        let most = nr_slots.ilog2().min(MOST_ORDER);
+        if let Some(taken) = self.take_run(swap, owner, most) {
+            return Some(taken);
+        }
+        // What dead processes left behind may do.
+        swap.reap(self.group, self.process());
+        let least = least.next_power_of_two().ilog2();
+        (least..=most)
+            .rev()
+            .find_map(|order| self.take_run(swap, owner, order))
+    }
+
+    /// A run of that order, each of its slots counted once.
+    fn take_run(&self, swap: &Swap, owner: Owner, order: u32) -> Option<SlotRun> {
+        let cpu = thread::sched_getcpu() as usize;
+        let counts = ONCE.get(..1 << order)?;
+        #[expect(clippy::cast_possible_truncation, reason = "at most MOST_ORDER")]
+        let taken = swap.slots.alloc(owner, cpu, order as u8, counts);
+        if let Some(counters) = self.process().orders.get(order as usize) {
+            let cell = match taken {
+                Some(_) => &counters.swpout,
+                None => &counters.swpout_fallback,
+            };
+            add(cell, 1);
+        }
+        taken
+    }
+
+    /// Packs the first `nr` objects, as far as they still are what they were and fit `most` bytes. Returns
+    /// how many were packed, and the bytes to write.
+    fn pack(
+        &self,
+        swap: &Swap,
+        writeback: &mut Writeback,
+        nr: usize,
+        most: usize,
+    ) -> (usize, usize) {
+        let Writeback {
+            run, objects, hand, ..
+        } = writeback;
+        let (Some(buffer), Some(objects)) = (run.get_mut(..most), objects.get_mut(..nr)) else {
+            return (0, 0);
+        };
+        let mut run = Run::new(buffer, swap.seal());
+        let mut packed = 0;
+        for object in objects {
+            match self.pack_one(&mut run, object) {
+                Ok(done) => packed += usize::from(done),
+                Err(PackError::Full) => {
+                    *hand = object.page.index();
+                    break;
+                }
+                Err(PackError::BadLength) => {}
+            }
+        }
+        (packed, run.finish().len())
+    }
+
+    /// Packs one object, unless it is in use.
+    fn pack_one(&self, run: &mut Run<'_>, object: &mut Object) -> Result<bool, PackError> {
+        let &mut Object {
+            page, size, age, ..
+        } = object;
+        let Some(_guard) = self.folios.of(page).try_lock() else {
+            return Ok(false);
+        };
+        let Entry::Stored {
+            loc,
+            size: size_now,
+            age: age_now,
+            ..
+        } = self.table.get(page)
+        else {
+            return Ok(false);
+        };
+        if size_now != size || age_now != age {
+            return Ok(false);
+        }
+        let data = self.pool.data_ptr(loc);
+        // SAFETY: the object lives and does not move while the folio is held; it has `size` bytes.
+        let data = unsafe { core::slice::from_raw_parts(data, usize::from(size)) };
+        let place = run.push(label(page, age), data.len(), |body| {
+            body.copy_from_slice(data);
+        })?;
+        self.table.set(
+            page,
+            Entry::Stored {
+                loc,
+                size,
+                age,
+                writing: true,
+            },
+        );
+        object.place = Some(place);
+        Ok(true)
+    }
+
+    /// The copies are on the device, in the run that begins at slot `first`: entries that nobody
+    /// touched meanwhile name them. Returns how many those are.
+    fn publish_swapped(&self, swap: &Swap, objects: &[Object], first: u64) -> usize {
+        let mut published = 0;
+        for object in objects {
+            let Some(place) = object.place else { continue };
+            let _guard = self.folios.of(object.page).lock();
+            let old = self.table.get(object.page);
+            let Entry::Stored {
+                size,
+                age,
+                writing: true,
+                ..
+            } = old
+            else {
+                continue;
+            };
+            let location = place.on_device(first).raw();
+            if !swap.get(location, size) {
+                self.table.set(object.page, old.kept());
+                continue;
+            }
+            self.table.set(
+                object.page,
+                Entry::Swapped {
+                    location,
+                    size,
+                    age,
+                },
+            );
+            self.forget(old);
+            add(&self.counters().swapped_pages, 1);
+            published += 1;
+        }
+        published
+    }
+
+    /// The copies did not get to the device: the entries are as they were before.
+    fn abandon(&self, objects: &[Object]) {
+        for object in objects.iter().filter(|object| object.place.is_some()) {
+            let _guard = self.folios.of(object.page).lock();
+            let entry = self.table.get(object.page);
+            if matches!(entry, Entry::Stored { writing: true, .. }) {
+                self.table.set(object.page, entry.kept());
+            }
+        }
+    }
+}

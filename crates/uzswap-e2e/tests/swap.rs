@@ -1,0 +1,185 @@
+//! What does not fit even compressed goes to a swap device, and comes back as it was, or not at all.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use uzswap_e2e::{Job, MIB, Scratch, User, is_root, seed, skip, users};
+
+const SIGUSR1: i32 = 10;
+/// A directory for swap files on a disk; scratch directories may lie in memory.
+const DISK: &str = "/var/tmp";
+
+fn noise(scratch: &Scratch, mib: u64) -> Job {
+    Job::new(scratch.compile("apps/noise.c"))
+        .args([mib.to_string(), seed().to_string()])
+        .ram_mib(32)
+        .option("--swap", DISK)
+}
+
+fn swapped(scratch: &Scratch, what: &str, mib: u64, swap: &str) -> Job {
+    Job::new(scratch.compile("apps/swapped.c"))
+        .args([what, &mib.to_string(), &seed().to_string()])
+        .ram_mib(mib / 2)
+        .option("--swap", swap)
+}
+
+#[test]
+fn data_that_does_not_compress_comes_back_right() {
+    for &user in users() {
+        let scratch = Scratch::new();
+        let outcome = noise(&scratch, 128)
+            .user(user)
+            .managed()
+            .expect_success("noise of four times the limit");
+        assert_eq!(outcome.text(), "right\n");
+        outcome.expect_within(16 * MIB);
+        assert!(
+            outcome.stat("written_back_pages") > 20_000,
+            "{}",
+            outcome.stats
+        );
+        assert!(outcome.stat("pswpin") > 20_000, "{}", outcome.stats);
+        assert!(outcome.stat("swap_peak") > 80 * MIB, "{}", outcome.stats);
+        // The pool is made smaller before anybody fails to find room in it.
+        assert!(
+            outcome.stat("reject_reclaim_fail") < outcome.stat("written_back_pages") / 100,
+            "{}",
+            outcome.stats
+        );
+    }
+}
+
+fn pattern(user: User, fault_mode: &str, encrypt: &str, compressor: &str) {
+    let scratch = Scratch::new();
+    let outcome = Job::new(scratch.compile("pattern/pattern.c"))
+        .args(["96", "8", "mixed", "30000", &seed().to_string()])
+        .ram_mib(16)
+        .user(user)
+        .option("--swap", DISK)
+        .option("--max-pool-percent", "10")
+        .option("--fault-mode", fault_mode)
+        .option("--swap-encrypt", encrypt)
+        .option("--compressor", compressor)
+        .managed()
+        .expect_success("many threads on a pool that is far too small");
+    assert!(outcome.text().contains(": right"), "{}", outcome.text());
+    outcome.expect_within(16 * MIB);
+    // The pool is written back long before it is in anybody's way.
+    assert!(outcome.stat("zswap_peak") < 4 * MIB, "{}", outcome.stats);
+    assert!(
+        outcome.stat("written_back_pages") > 100 * outcome.stat("reject_reclaim_fail"),
+        "{}",
+        outcome.stats
+    );
+}
+
+#[test]
+fn threads_see_their_own_data() {
+    pattern(User::Same, "signal", "on", "lz4");
+    pattern(User::Same, "signal", "off", "zstd");
+}
+
+#[test]
+fn handler_threads_bring_it_back_too() {
+    if !is_root() {
+        skip("handler threads need root");
+        return;
+    }
+    pattern(User::Same, "thread", "on", "lz4");
+}
+
+/// Parent and child share what is on the device; each changes its own, and either way that the child goes the
+/// parent's stays.
+#[test]
+fn parent_and_child_keep_their_own() {
+    let scratch = Scratch::new();
+    let outcome = swapped(&scratch, "family", 24, DISK)
+        .managed()
+        .expect_success("a family on one device");
+    assert_eq!(outcome.text(), "right\n");
+}
+
+/// Each child takes more of the device than is left unless what the dead ones held is free again.
+#[test]
+fn the_dead_leave_nothing_behind() {
+    let scratch = Scratch::new();
+    let outcome = swapped(&scratch, "kill", 64, DISK)
+        .option("--swap-max", "160M")
+        .managed()
+        .expect_success("children that are killed");
+    assert_eq!(outcome.text(), "right\n");
+}
+
+#[test]
+fn a_full_device_is_the_limit() {
+    let scratch = Scratch::new();
+    let outcome = noise(&scratch, 192)
+        .option("--swap-max", "64M")
+        .flag("--quiet")
+        .managed();
+    assert_eq!(outcome.status, 125, "{}", outcome.stderr);
+    assert_eq!(
+        outcome.stderr.trim_end().lines().count(),
+        1,
+        "{}",
+        outcome.stderr
+    );
+    assert!(outcome.stat("swap_full") > 0, "{}", outcome.stats);
+    assert_eq!(outcome.stats["failure"]["reason"], "over_limit");
+}
+
+/// What was damaged on the device is never taken for the program's data: SIGBUS, one message.
+#[test]
+fn damaged_data_are_never_given_back() {
+    for encrypt in ["on", "off"] {
+        let scratch = Scratch::new();
+        let file = tempfile_on_disk();
+        let mut live = swapped(&scratch, "hold", 64, &file.0)
+            .option("--swap-max", "128M")
+            .option("--swap-encrypt", encrypt)
+            .flag("--quiet")
+            .start_managed();
+        live.wait_for("ready");
+        let device = File::options()
+            .write(true)
+            .open(&file.0)
+            .expect("the device");
+        let len = device.metadata().expect("its length").len();
+        for at in (MIB..len).step_by(4096) {
+            device.write_all_at(b"damage", at + 2000).expect("damage");
+        }
+        device.sync_all().expect("it reaches the disk");
+        live.signal(SIGUSR1);
+        let outcome = live.wait();
+        assert_eq!(outcome.status, 128 + 7, "{}", outcome.stderr);
+        assert_eq!(
+            outcome.stderr.trim_end().lines().count(),
+            1,
+            "{}",
+            outcome.stderr
+        );
+        for word in ["uzswap: ", "0x1000", "SIGBUS", &file.0] {
+            assert!(
+                outcome.stderr.contains(word),
+                "no {word:?} in {}",
+                outcome.stderr
+            );
+        }
+        assert!(outcome.stat("swap_read_fail") > 0, "{}", outcome.stats);
+    }
+}
+
+/// An empty file that is gone when this is dropped.
+struct OnDisk(String);
+
+fn tempfile_on_disk() -> OnDisk {
+    let path = format!("{DISK}/uzswap-damage-{}", std::process::id());
+    File::create(&path).expect("a file on a disk");
+    OnDisk(path)
+}
+
+impl Drop for OnDisk {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,113 @@
+// swapped WHAT MIB SEED
+//
+// What: fills MIB of mmap'ed memory with random bytes, then, by WHAT,
+//   hold   says "ready", waits for SIGUSR1, and checks them; a page that cannot be had back ends
+//          it by SIGBUS;
+//   kill   lets children, one after the other, each overwrite all of it, check it and die by SIGKILL; then
+//          checks its own;
+//   family forks a child; both overwrite every second page with data of their own, check all, and
+//          the child exits or dies first; the parent checks once more.
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WORDS = 512 };
+static uint64_t *memory;
+static size_t pages;
+
+static uint64_t mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+}
+
+static void fill(uint64_t seed, size_t step) {
+    for (size_t page = 0; page < pages; page += step)
+        for (size_t i = 0; i < WORDS; i++)
+            memory[page * WORDS + i] = mix(seed << 40 ^ page << 9 ^ i);
+}
+
+static void check(uint64_t even, uint64_t odd, const char *who) {
+    for (size_t page = 0; page < pages; page++)
+        for (size_t i = 0; i < WORDS; i++)
+            if (memory[page * WORDS + i] != mix((page % 2 ? odd : even) << 40 ^ page << 9 ^ i)) {
+                printf("WRONG %s: page %zu word %zu\n", who, page, i);
+                exit(1);
+            }
+}
+
+static pid_t make_child(void) {
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid < 0) {
+        perror("fork");
+        exit(1);
+    }
+    return pid;
+}
+
+static void expect(pid_t child, int by_signal) {
+    int status;
+    waitpid(child, &status, 0);
+    if (by_signal ? !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL : status != 0) {
+        printf("WRONG child: status %x\n", status);
+        exit(1);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc < 4)
+        return 2;
+    pages = strtoull(argv[2], NULL, 10) << 8;
+    uint64_t seed = strtoull(argv[3], NULL, 10);
+    memory = mmap(NULL, pages << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return 2;
+    sigset_t wake;
+    sigemptyset(&wake);
+    sigaddset(&wake, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &wake, NULL);
+    fill(seed, 1);
+    if (!strcmp(argv[1], "hold")) {
+        puts("ready");
+        fflush(stdout);
+        int got;
+        sigwait(&wake, &got);
+    } else {
+        for (int round = 0; round < 4; round++) {
+            int dies = argv[1][0] == 'k' || round % 2;
+            pid_t child = make_child();
+            uint64_t own = seed + 1 + 2 * round + (child != 0);
+            if (!child) {
+                if (argv[1][0] == 'k') {
+                    fill(own, 1);
+                    check(own, own, "child");
+                } else {
+                    fill(own, 2);
+                    check(own, seed, "child");
+                }
+                if (dies)
+                    kill(getpid(), SIGKILL);
+                _exit(0);
+            }
+            if (argv[1][0] == 'f') {
+                fill(own, 2);
+                check(own, seed, "parent beside its child");
+                expect(child, dies);
+                check(own, seed, "parent after its child");
+                fill(seed, 2);
+            } else {
+                expect(child, dies);
+            }
+        }
+    }
+    check(seed, seed, "the end");
+    puts("right");
+    return 0;
+}
