@@ -11,6 +11,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::counters::{Counters, Histogram, NR_ORDERS, OrderCounters};
+use uzswap_sys::{Errno, signal};
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
 pub const MAGIC: u64 = 0x0002_5041_5753_5a55;
@@ -202,6 +203,13 @@ impl Process {
         self.state.load(Ordering::Acquire) == LIVE
             && self.swap_user.load(Ordering::Relaxed) == NO_SLOTS
     }
+}
+
+/// Whether there is a process of that number; "no" only if there surely is none.
+#[must_use]
+pub fn is_alive(pid: u32) -> bool {
+    let pid = pid.cast_signed();
+    signal::tgkill(pid, pid, 0) != Err(Errno::ESRCH)
 }
 
 /// The shared file: this header, then [`NR_PROCESSES`] slots.

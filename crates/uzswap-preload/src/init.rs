@@ -14,7 +14,7 @@ use core::ffi::CStr;
 use core::fmt::Arguments;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use uzswap_core::group::{FAILURE_START, GROUP_ENV, GROUP_LEN, Group, MAGIC, Process};
+use uzswap_core::group::{FAILURE_START, GROUP_ENV, GROUP_LEN, Group, MAGIC, Process, is_alive};
 use uzswap_core::{Engine, Masked, StartError};
 use uzswap_sys::fmt::write_line;
 use uzswap_sys::syscall::call5;
@@ -125,10 +125,6 @@ pub fn claim(group: &'static Group, reserved: Option<&'static Process>) -> &'sta
     let pid = thread::getpid();
     // SAFETY: takes no argument.
     let ppid = unsafe { uzswap_sys::syscall::call0(nr::GETPPID) }.unwrap_or(0);
-    let is_alive = |pid: u32| {
-        let pid = pid.cast_signed();
-        uzswap_sys::signal::tgkill(pid, pid, 0) != Err(Errno::ESRCH)
-    };
     let ppid = u32::try_from(ppid).unwrap_or(0);
     let now = arch::rdtsc();
     let process = match reserved {

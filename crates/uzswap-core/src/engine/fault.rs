@@ -180,8 +180,7 @@ impl Parts {
             add(&counters.first_touch_pages, wide(brought.zeroed));
         }
         if brought.loaded > 0 {
-            add(&counters.zswpin, wide(brought.loaded - brought.swapped));
-            add(&counters.pswpin, wide(brought.swapped));
+            self.count_loaded(brought);
             add(&counters.refaults, 1);
             if wanted > 1 {
                 add(&counters.readahead_pages, wide(brought.loaded - 1));

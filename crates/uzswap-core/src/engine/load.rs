@@ -238,6 +238,13 @@ impl Parts {
         Ok(())
     }
 
+    /// Counts pages that came back, by where from.
+    pub(crate) fn count_loaded(&self, brought: Brought) {
+        let counters = self.counters();
+        add(&counters.zswpin, wide(brought.loaded - brought.swapped));
+        add(&counters.pswpin, wide(brought.swapped));
+    }
+
     /// The page is in: its entry says so, and what was stored of it goes. Says whether that was on
     /// the swap device.
     fn make_resident(&self, page: Page) -> bool {

@@ -240,11 +240,7 @@ impl Parts {
                 result = self
                     .bring_in(slot, held, range, zero_fill, &mut credit)
                     .map(|brought| {
-                        add(
-                            &self.counters().zswpin,
-                            wide(brought.loaded - brought.swapped),
-                        );
-                        add(&self.counters().pswpin, wide(brought.swapped));
+                        self.count_loaded(brought);
                         add(&self.counters().first_touch_pages, wide(brought.zeroed));
                         add(
                             &self.counters().guarded_pages,

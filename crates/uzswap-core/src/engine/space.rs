@@ -285,7 +285,7 @@ impl Parts {
     }
 
     pub(super) fn set_prot_now(&self, addr: usize, len: usize, prot: u32) -> Result<(), Errno> {
-        // SAFETY: arena memory; no reclaimer reads it if it becomes unreadable (`protect` waits).
+        // SAFETY: arena memory; no reclaimer reads it if it becomes unreadable (`change_prot` waits).
         unsafe { mem::mprotect(addr, len, prot.cast_signed()) }
     }
 

@@ -21,7 +21,9 @@ use super::writeback::{RUN_LEN, Writeback};
 use super::{Parts, start};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::counters::add;
-use crate::group::{FREE, Group, LIVE, NO_SLOTS, Process, SLOTS, SLOTS_KEPT, SwapConfig, Text};
+use crate::group::{
+    FREE, Group, LIVE, NO_SLOTS, Process, SLOTS, SLOTS_KEPT, SwapConfig, Text, is_alive,
+};
 use crate::lock::Lock;
 use crate::primitive::{
     AtomicBool,
@@ -32,7 +34,7 @@ use crate::swap::{Owner, Run, Slots};
 use crate::table::{Age, Entry};
 use uzswap_io::{Device, Extent, Key, Label, Location, Seal, Sequence, Window};
 use uzswap_sys::fmt::{StackBuf, write_line};
-use uzswap_sys::{Errno, file, mem, signal};
+use uzswap_sys::{file, mem};
 
 const O_DIRECT: i32 = 0o40_000;
 
@@ -260,11 +262,6 @@ fn run_of(extent: Extent) -> Run {
         first: extent.slot as u32,
         nr: extent.nr_slots as u16,
     }
-}
-
-fn is_alive(pid: u32) -> bool {
-    let pid = pid.cast_signed();
-    signal::tgkill(pid, pid, 0) != Err(Errno::ESRCH)
 }
 
 /// Whether process numbers mean here what they mean to the supervisor.
