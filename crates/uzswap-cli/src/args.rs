@@ -8,7 +8,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::command::bench;
 use crate::compressor::Compressor;
+use crate::knob::{Assignment, Settings};
 use crate::size::Size;
+use crate::status;
 
 /// Run a program in less memory than it needs: a compressed tier for its cold memory, without root,
 /// without a kernel change, without a swap partition.
@@ -43,6 +45,19 @@ Examples:
   UZSWAP_RAM=256M uzswap run -- sort --parallel=2 big.txt
 ";
 
+const SET_USAGE: &str = "uzswap set [OPTIONS] PID [KNOB=VALUE]...";
+
+const SET_EXAMPLES: &str = "\
+Without KNOB=VALUE the knobs are shown: value, what they take and what they are for. A change holds
+for all processes of the run, from their next decision on.
+Exit status: 0; 1 if there is no such run or it cannot be changed; 2 for wrong arguments, with
+nothing changed.
+
+Examples:
+  uzswap set 4711
+  uzswap set 4711 max_pool_percent=50 accept_threshold_percent=80
+";
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a command with its memory limited and compressed
@@ -50,6 +65,9 @@ pub enum Command {
     Run(Box<Run>),
     /// Show what uzswap does for a process that runs under it
     Stat(Stat),
+    /// Show or change the knobs of a run that is under way
+    #[command(override_usage = SET_USAGE, after_help = SET_EXAMPLES)]
+    Set(Set),
     /// Measure on this machine, beside its kernel
     Bench(bench::Bench),
     /// Make a page to look at of what 'bench' measured
@@ -130,15 +148,9 @@ pub struct Run {
     )]
     pub swap_encrypt: Switch,
 
-    /// Part of --ram that compressed memory may take before the coldest of it goes to swap, in percent
-    #[arg(long, value_name = "PERCENT", env = "UZSWAP_MAX_POOL_PERCENT", hide_env = true,
-          default_value_t = 75, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub max_pool_percent: u32,
-
-    /// Down to which part of that it goes to swap then, in percent
-    #[arg(long, value_name = "PERCENT", env = "UZSWAP_ACCEPT_THRESHOLD_PERCENT", hide_env = true,
-          default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub accept_threshold_percent: u32,
+    /// The live knobs, as they are at the beginning.
+    #[command(flatten)]
+    pub knobs: Settings,
 
     /// Compressor and level: auto, lz4, zstd[:N], deflate[:N] or pz[:N]
     #[arg(
@@ -211,6 +223,21 @@ pub struct Stat {
     pub prometheus: bool,
 }
 
+#[derive(Debug, Args)]
+pub struct Set {
+    /// Process id of 'uzswap run' or of any process under it
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    pub pid: u32,
+
+    /// What to change
+    #[arg(value_name = "KNOB=VALUE")]
+    pub changes: Vec<Assignment>,
+
+    /// Show the knobs, after the change, as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
 #[allow(
     clippy::unnecessary_wraps,
     reason = "clap's value parsers return Result"
@@ -253,14 +280,23 @@ pub fn one_line(error: &clap::Error) -> String {
         }
     }
     let words = words.strip_prefix("error: ").unwrap_or(&words);
-    let subcommand = match std::env::args_os().nth(1) {
-        Some(name) if name == "run" => "run ",
-        Some(name) if name == "stat" => "stat ",
-        Some(name) if name == "bench" => "bench ",
-        Some(name) if name == "report" => "report ",
-        _ => "",
-    };
+    let subcommand = subcommand().map_or_else(String::new, |name| name + " ");
     format!("{words} (see 'uzswap {subcommand}--help')")
+}
+
+/// The subcommand that the command line names, if it does.
+fn subcommand() -> Option<String> {
+    use clap::CommandFactory;
+    let name = std::env::args_os().nth(1)?.into_string().ok()?;
+    Cli::command().find_subcommand(&name).map(|_| name)
+}
+
+/// Exit status for a command line that is wrong. 'run' has the command's own, of which 2 may be one.
+pub fn usage_status() -> u8 {
+    match subcommand().as_deref() {
+        None | Some("run" | "stat") => status::FAILED,
+        Some(_) => status::USAGE,
+    }
 }
 
 #[cfg(test)]

@@ -15,11 +15,10 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use uzswap_core::group::{GROUP_ENV, GROUP_LEN, Group, MAGIC};
 
 use crate::private_dir::{self, Purpose, euid};
-use crate::status::{FAILED, refused};
 
 /// How the name of a group file begins and ends: `run-4711-<random>.group`.
 const PREFIX: &str = "run-";
@@ -30,16 +29,24 @@ const MEMORY_NAME: &str = "uzswap-group-";
 /// would end a program by SIGBUS.
 const RESERVED: i64 = 128 << 10;
 
+/// What a group is mapped for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To look at.
+    Read,
+    /// To change knobs and ask for things.
+    Change,
+}
+
 /// A mapped group.
 #[derive(Debug)]
 pub struct Mapping(NonNull<Group>);
 
 impl Mapping {
-    fn new(file: &File, writable: bool) -> io::Result<Self> {
-        let prot = if writable {
-            libc::PROT_READ | libc::PROT_WRITE
-        } else {
-            libc::PROT_READ
+    fn new(file: &File, access: Access) -> io::Result<Self> {
+        let prot = match access {
+            Access::Read => libc::PROT_READ,
+            Access::Change => libc::PROT_READ | libc::PROT_WRITE,
         };
         // SAFETY: a fresh shared mapping at an address the kernel picks replaces nothing.
         let at = unsafe {
@@ -67,7 +74,7 @@ impl std::ops::Deref for Mapping {
     fn deref(&self) -> &Group {
         // SAFETY: GROUP_LEN bytes are mapped until drop, page aligned, and the file is that long
         // (checked or set before mapping). A group is made of atomics only, so any bytes are valid
-        // and other processes may change them. A read-only mapping is never written: `stat` only loads.
+        // and other processes may change them. Who writes to it maps it with `Access::Change`.
         unsafe { self.0.as_ref() }
     }
 }
@@ -171,7 +178,7 @@ impl GroupFile {
         file.set_len(GROUP_LEN as u64)?;
         // SAFETY: the descriptor is open for the duration of the call.
         match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, RESERVED) } {
-            0 => Mapping::new(file, true),
+            0 => Mapping::new(file, Access::Change),
             errno => Err(io::Error::from_raw_os_error(errno)),
         }
     }
@@ -239,7 +246,7 @@ pub fn enclosing_run() -> Option<Option<u32>> {
     match File::open(&path) {
         Ok(file) if try_lock(&file) => None,
         Ok(file) => Some(
-            open(&file)
+            map(&file, Access::Read)
                 .ok()
                 .map(|g| g.supervisor.load(Ordering::Relaxed)),
         ),
@@ -249,68 +256,56 @@ pub fn enclosing_run() -> Option<Option<u32>> {
     }
 }
 
-fn open(file: &File) -> io::Result<Mapping> {
+fn map(file: &File, access: Access) -> io::Result<Mapping> {
     if file.metadata()?.len() != GROUP_LEN as u64 {
         return Err(ErrorKind::InvalidData.into());
     }
-    let mapping = Mapping::new(file, false)?;
+    let mapping = Mapping::new(file, access)?;
     if mapping.magic.load(Ordering::Acquire) != MAGIC {
         return Err(ErrorKind::InvalidData.into());
     }
     Ok(mapping)
 }
 
-/// Maps, to read, the group of process `pid`: of a supervisor or of any managed process. It is the one
+/// Opens a group's file.
+fn open(path: impl AsRef<Path>, access: Access) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(access == Access::Change)
+        .open(path)
+}
+
+/// Maps the group of process `pid`: of a supervisor or of any managed process. It is the one
 /// that the process has mapped, which holds whatever the process did to its environment.
-pub fn of_process(pid: u32) -> Result<Mapping> {
+pub fn of_process(pid: u32, access: Access) -> Result<Mapping> {
     let maps = match fs::read_to_string(format!("/proc/{pid}/maps")) {
         Ok(maps) => maps,
-        Err(error) => {
-            return Err(refused(
-                FAILED,
-                match error.kind() {
-                    ErrorKind::PermissionDenied => format!(
-                        "process {pid} belongs to another user: run 'uzswap stat {pid}' as that user \
-                         or as root"
-                    ),
-                    _ => format!("no process {pid}: it has ended, or never was"),
-                },
-            ));
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            bail!("process {pid} belongs to another user: run this as that user or as root")
         }
+        Err(_) => bail!("no process {pid}: it has ended, or never was"),
     };
     let Some(name) = group_in(&maps) else {
-        return Err(refused(
-            FAILED,
-            format!(
-                "process {pid} is not managed by uzswap: start it with 'uzswap run -- COMMAND'"
-            ),
-        ));
+        bail!("process {pid} is not managed by uzswap: start it with 'uzswap run -- COMMAND'");
     };
     let file = match name {
-        Name::Path { path, deleted } => {
-            if deleted {
-                return Err(refused(
-                    FAILED,
-                    format!("the 'uzswap run' that started process {pid} has ended"),
-                ));
-            }
+        Name::Path { deleted: true, .. } => {
+            bail!("the 'uzswap run' that started process {pid} has ended")
+        }
+        Name::Path { path, .. } => {
             // The process may live in a mount namespace of its own.
             let rooted = format!("/proc/{pid}/root{path}");
-            File::open(rooted).or_else(|_| File::open(path))
+            open(rooted, access).or_else(|_| open(path, access))
         }
-        Name::Memory { supervisor } => descriptor_of(supervisor),
+        Name::Memory { supervisor } => descriptor_of(supervisor, access),
     };
-    file.and_then(|file| open(&file)).map_err(|error| {
-        refused(
-            FAILED,
-            match error.kind() {
-                ErrorKind::InvalidData => format!(
-                    "process {pid} runs under another version of uzswap: use that version's stat"
-                ),
-                _ => format!("cannot open the counters of process {pid}: {error}"),
-            },
-        )
-    })
+    file.and_then(|file| map(&file, access))
+        .map_err(|error| match error.kind() {
+            ErrorKind::InvalidData => anyhow!(
+                "process {pid} runs under another version of uzswap: use that version's command"
+            ),
+            _ => anyhow!("cannot open what process {pid} shares with 'uzswap run': {error}"),
+        })
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -341,14 +336,14 @@ fn group_in(maps: &str) -> Option<Name<'_>> {
 }
 
 /// Opens the group among a supervisor's descriptors.
-fn descriptor_of(supervisor: u32) -> io::Result<File> {
+fn descriptor_of(supervisor: u32, access: Access) -> io::Result<File> {
     for entry in fs::read_dir(format!("/proc/{supervisor}/fd"))?.flatten() {
         let target = fs::read_link(entry.path())?;
         if target
             .to_string_lossy()
             .starts_with(&format!("/memfd:{MEMORY_NAME}"))
         {
-            return File::open(entry.path());
+            return open(entry.path(), access);
         }
     }
     Err(ErrorKind::NotFound.into())
@@ -383,7 +378,7 @@ mod tests {
         let group = GroupFile::create().unwrap();
         group.publish();
         group.config.ram.store(42, Ordering::Relaxed);
-        let seen = of_process(me).unwrap();
+        let seen = of_process(me, Access::Read).unwrap();
         assert_eq!(seen.config.ram.load(Ordering::Relaxed), 42);
         assert_eq!(seen.supervisor.load(Ordering::Relaxed), me);
     }
@@ -393,7 +388,8 @@ mod tests {
         let me = std::process::id();
         let group = GroupFile::create_in_memory().unwrap();
         group.publish();
-        let seen = descriptor_of(me).and_then(|file| open(&file)).unwrap();
+        let seen = descriptor_of(me, Access::Read).unwrap();
+        let seen = map(&seen, Access::Read).unwrap();
         assert_eq!(seen.supervisor.load(Ordering::Relaxed), me);
         assert!(File::open(group.path()).is_ok());
     }

@@ -8,6 +8,7 @@ mod elf;
 mod failure;
 mod group_file;
 mod kernel;
+mod knob;
 mod preload;
 mod private_dir;
 mod ram;
@@ -43,12 +44,13 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             eprintln!("uzswap: {}", args::one_line(&error));
-            return status::FAILED.into();
+            return args::usage_status().into();
         }
     };
     let done = match &cli.command {
         args::Command::Run(run) => command::run::run(run),
         args::Command::Stat(stat) => command::stat::stat(stat),
+        args::Command::Set(set) => command::set::set(set),
         args::Command::Bench(bench) => command::bench::bench(bench),
         args::Command::Report(report) => command::bench::report(report),
     };
@@ -56,7 +58,11 @@ fn main() -> ExitCode {
         Ok(status) => status.into(),
         Err(error) => {
             eprintln!("uzswap: {error:#}");
-            status::of(&error).into()
+            let failed = match cli.command {
+                args::Command::Run(_) | args::Command::Stat(_) => status::FAILED,
+                _ => status::FAILURE,
+            };
+            status::of(&error, failed).into()
         }
     }
 }

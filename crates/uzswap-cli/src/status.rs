@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+/// A subcommand that runs no command failed.
+pub const FAILURE: u8 = 1;
+/// Wrong arguments of such a subcommand.
+pub const USAGE: u8 = 2;
 /// uzswap itself failed.
 pub const FAILED: u8 = 125;
 /// The command was found but cannot be executed, as env(1) has it.
@@ -9,7 +13,7 @@ pub const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found, as env(1) has it.
 pub const NOT_FOUND: u8 = 127;
 
-/// An error with an exit status of its own; any other error means [`FAILED`].
+/// An error with an exit status of its own.
 #[derive(Debug)]
 pub struct Refused {
     /// Exit status of uzswap.
@@ -35,9 +39,9 @@ pub fn refused(status: u8, line: impl Into<String>) -> anyhow::Error {
     .into()
 }
 
-/// Exit status that belongs to an error.
-pub fn of(error: &anyhow::Error) -> u8 {
+/// Exit status that belongs to an error; `failed` if it has none of its own.
+pub fn of(error: &anyhow::Error, failed: u8) -> u8 {
     error
         .downcast_ref::<Refused>()
-        .map_or(FAILED, |refused| refused.status)
+        .map_or(failed, |refused| refused.status)
 }

@@ -250,21 +250,24 @@ mod tests {
     fn missing_and_forbidden_commands_have_envs_status() {
         let files = Files::new("missing");
         files.add("plain", 0o644, b"#!/bin/sh\n");
-        let of = |name: &str| status::of(&files.find(name).unwrap_err());
+        let of = |name: &str| status::of(&files.find(name).unwrap_err(), FAILED);
         assert_eq!(of("nothing"), NOT_FOUND);
         assert_eq!(of("plain"), NOT_EXECUTABLE);
         assert_eq!(of("plain/x"), NOT_FOUND);
         assert_eq!(of("."), NOT_EXECUTABLE);
         let by_path = |name: &str, path: &OsStr| find(OsStr::new(name), Some(path)).unwrap_err();
         assert_eq!(
-            status::of(&by_path("plain", files.0.as_os_str())),
+            status::of(&by_path("plain", files.0.as_os_str()), FAILED),
             NOT_EXECUTABLE
         );
         assert_eq!(
-            status::of(&by_path("nothing", files.0.as_os_str())),
+            status::of(&by_path("nothing", files.0.as_os_str()), FAILED),
             NOT_FOUND
         );
-        assert_eq!(status::of(&by_path("", files.0.as_os_str())), NOT_FOUND);
+        assert_eq!(
+            status::of(&by_path("", files.0.as_os_str()), FAILED),
+            NOT_FOUND
+        );
     }
 
     #[test]

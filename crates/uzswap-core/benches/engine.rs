@@ -103,7 +103,7 @@ fn main() {
         .level
         .store(codec.level().cast_unsigned(), Relaxed);
     group.config.folio_order.store(4, Relaxed);
-    group.config.same_filled.store(1, Relaxed);
+    group.knobs.reset();
     let process = group.claim(std::process::id(), 0, 0, |_| true);
     // SAFETY: the handler serves arena faults only and has a full mask.
     unsafe {

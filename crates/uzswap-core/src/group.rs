@@ -1,9 +1,9 @@
 //! The group: one `uzswap run` and all processes under it, in one shared file.
 //!
 //! *What*: the layout of the file that `uzswap run` creates and every managed process maps: the
-//! configuration, one record of why a process was ended, and a slot of counters a process.
+//! configuration and the live knobs, one record of why a process was ended, and a slot of counters a process.
 //! *Invariants*: the file is zero-filled and sized before `magic` is set; the configuration does
-//! not change after that, except the knobs that say so; a slot belongs to the process whose pid it
+//! not change after that, except [`Group::knobs`]; a slot belongs to the process whose pid it
 //! holds until its state is [`FREE`] again.
 //! *Locking*: none. A slot is claimed by compare-and-swap on its state; all cells are atomics.
 //! *Context*: mapped in every managed process, in `uzswap run` and in `uzswap stat`.
@@ -11,10 +11,11 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::counters::{Counters, Histogram, NR_ORDERS, OrderCounters};
+use crate::knobs::Knobs;
 use uzswap_sys::{Errno, signal};
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x0002_5041_5753_5a55;
+pub const MAGIC: u64 = 0x0003_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last slot.
 pub const NR_PROCESSES: usize = 256;
 /// Environment variable that holds the path of the group file.
@@ -60,8 +61,6 @@ pub struct Config {
     pub over_limit_allow: AtomicU32,
     /// 1: keep a reserve free from a background thread.
     pub background: AtomicU32,
-    /// 1: check for same-filled pages before compressing.
-    pub same_filled: AtomicU32,
     /// 1: each fault mode chosen is told on stderr.
     pub verbose: AtomicU32,
     /// The swap device.
@@ -84,10 +83,6 @@ pub struct SwapConfig {
     pub encrypt: AtomicU32,
     /// Inode number of the supervisor's pid namespace: elsewhere its numbers mean nothing.
     pub pid_namespace: AtomicU64,
-    /// The part of `ram` that the pool may take before it is written back, in percent.
-    pub max_pool_percent: AtomicU32,
-    /// Down to which part of that it is written back then, in percent.
-    pub accept_threshold_percent: AtomicU32,
     /// Slots in use and the most that ever were, as whoever reclaimed last saw them.
     pub used: AtomicU64,
     /// See `used`.
@@ -224,6 +219,8 @@ pub struct Group {
     pub nr_started: AtomicU32,
     /// The configuration.
     pub config: Config,
+    /// What may be changed at any time.
+    pub knobs: Knobs,
     /// Why a process was ended by uzswap, if one was.
     pub failure: Failure,
     /// Sums of the processes whose slots were reused.

@@ -52,6 +52,7 @@ pub fn run(options: &Run) -> Result<u8> {
     let preload = Preload::install()?;
     let group = GroupFile::create()?;
     configure(&group.config, options, ram);
+    options.knobs.store(&group.knobs);
     let _swap = open_swap(options, &group.config)?;
     group.publish();
 
@@ -160,18 +161,11 @@ fn configure(config: &Config, options: &Run, ram: u64) {
         (options.over_limit == OverLimit::Allow).into(),
     );
     set(&config.background, options.background_reclaim.into());
-    set(&config.same_filled, 1);
 }
 
 /// Opens the swap device, if there is to be one, and tells what was in the way of those that were tried.
 fn open_swap(options: &Run, config: &Config) -> Result<Option<SwapGroup>> {
     let config = &config.swap;
-    let percent = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
-    percent(&config.max_pool_percent, options.max_pool_percent);
-    percent(
-        &config.accept_threshold_percent,
-        options.accept_threshold_percent,
-    );
     let choice = swap::choose(&options.swap, options.swap_max)?;
     for note in choice.notes {
         eprintln!("uzswap: {note}");

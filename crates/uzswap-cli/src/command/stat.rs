@@ -1,19 +1,19 @@
 //! `uzswap stat PID`: what uzswap does for a running group, as a table, JSON or Prometheus text.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 use uzswap_core::counters::{Counters, Kind};
 use uzswap_core::group::{Group, Process};
 
 use crate::args::Stat;
 use crate::clock::{self, Moment};
+use crate::command::print;
 use crate::failure::comm;
-use crate::group_file;
+use crate::group_file::{self, Access};
 use crate::report::{
     Report, Totals, When, compressor, nanoseconds, seconds, swap_device, used_slots,
 };
@@ -24,7 +24,7 @@ const SAMPLE: Duration = Duration::from_millis(250);
 
 /// Prints the group of process `options.pid`.
 pub fn stat(options: &Stat) -> Result<u8> {
-    let group = group_file::of_process(options.pid)?;
+    let group = group_file::of_process(options.pid, Access::Read)?;
     let text = if options.json {
         serde_json::to_string_pretty(&report(&group))? + "\n"
     } else if options.prometheus {
@@ -32,13 +32,7 @@ pub fn stat(options: &Stat) -> Result<u8> {
     } else {
         table(&group)
     };
-    // A reader like head(1) that has seen enough is no failure.
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to standard output")
-        }
-        _ => Ok(0),
-    }
+    print(&text)
 }
 
 fn is_alive(pid: u32) -> bool {

@@ -77,7 +77,6 @@ pub(crate) struct Parts {
     pub uffd: Uffd,
     pub mode: FaultMode,
     pub codec: Codec,
-    pub same_filled: bool,
     pub over_limit_allow: bool,
     pub how_to_drop: SelfMadvise,
     /// [`LOAD_LEN`](crate::slot::LOAD_LEN) bytes of zeroes.

@@ -180,7 +180,6 @@ impl Engine {
                 uffd,
                 mode,
                 codec,
-                same_filled: config.same_filled.load(Ordering::Relaxed) != 0,
                 over_limit_allow: config.over_limit_allow.load(Ordering::Relaxed) != 0,
                 how_to_drop: mem::probe_vectored_dontneed(None),
                 zeroes: reserve(LOAD_LEN)?,
@@ -213,7 +212,7 @@ impl Engine {
         }
         parts.slots = make_slots(&self.charge, codec, &parts.metadata)?;
         // Without it the process goes on as if there were no device.
-        if let Some(swap) = Swap::open(group, process, limit) {
+        if let Some(swap) = Swap::open(group, process) {
             match add_swap_buffers(&parts.slots, &self.charge) {
                 Some(pages) => {
                     parts.metadata.fetch_add(pages, Ordering::Relaxed);

@@ -8,6 +8,7 @@
 use super::Parts;
 use crate::arena::{PAGE_SIZE, Page};
 use crate::counters::add;
+use crate::knobs::is_on;
 use crate::slot::SlotGuard;
 use crate::table::{Age, Entry};
 use uzswap_compress::{CompressError, same_filled};
@@ -25,7 +26,7 @@ impl Parts {
         alone: bool,
     ) -> Option<Entry> {
         let source = page.addr() as *const u8;
-        if self.same_filled {
+        if is_on(&self.group.knobs.same_filled_pages_enabled) {
             // SAFETY: the page is mapped and readable: its folio is isolated by this thread.
             if let Some(word) = unsafe { same_filled::same_filled(source, PAGE_SIZE) }
                 && Entry::can_fill(word)

@@ -49,9 +49,6 @@ pub(crate) struct Swap {
     /// Encrypts what is written, if anything does.
     key: Option<&'static Key>,
     sequence: &'static Sequence,
-    /// Pool pages above which the shrinker starts, and down to which it goes.
-    pub max_pool: u64,
-    pub accept: u64,
     /// The pool was over its limit and is not down yet.
     pub shrinking: AtomicBool,
     pub writeback: Lock<Writeback>,
@@ -71,11 +68,7 @@ unsafe impl Sync for Swap {}
 impl Swap {
     /// Opens the group's device for `process`; `None`: there is none, or not for this process
     /// (another user's, another pid namespace's).
-    pub(crate) fn open(
-        group: &'static Group,
-        process: &'static Process,
-        limit: u64,
-    ) -> Option<Swap> {
+    pub(crate) fn open(group: &'static Group, process: &'static Process) -> Option<Swap> {
         let config = &group.config.swap;
         let nr_slots = config.nr_slots.load(Relaxed);
         if nr_slots == 0 || !in_namespace_of(config) {
@@ -93,7 +86,7 @@ impl Swap {
         };
         let fd = open_fd(supervisor, config.device_fd.load(Relaxed), flags)?;
         let fd = start::high(fd);
-        let made = Self::on(config, fd, nr_slots, slots, limit);
+        let made = Self::on(config, fd, nr_slots, slots);
         match &made {
             Some(swap) => {
                 // SAFETY: nobody else reaches it yet.
@@ -115,17 +108,7 @@ impl Swap {
         unsafe { *self.owner.get() }
     }
 
-    fn on(
-        config: &SwapConfig,
-        fd: i32,
-        nr_slots: u64,
-        slots: Slots<'static>,
-        limit: u64,
-    ) -> Option<Swap> {
-        let percent = |of: u64, cell: &core::sync::atomic::AtomicU32| {
-            of * u64::from(cell.load(Relaxed)) / 100
-        };
-        let max_pool = percent(limit, &config.max_pool_percent);
+    fn on(config: &SwapConfig, fd: i32, nr_slots: u64, slots: Slots<'static>) -> Option<Swap> {
         let key = match config.encrypt.load(Relaxed) {
             0 => None,
             _ => Some(new_key()?),
@@ -140,8 +123,6 @@ impl Swap {
             owner: UnsafeCell::new(None),
             key,
             sequence: new_sequence()?,
-            max_pool,
-            accept: percent(max_pool, &config.accept_threshold_percent),
             shrinking: AtomicBool::new(false),
             writeback: Lock::new(Writeback::new(run)),
             told: AtomicBool::new(false),

@@ -21,6 +21,7 @@ use super::reclaim::MAX_RECLAIM_RETRIES;
 use super::swap::{Swap, label};
 use crate::arena::{Page, wide};
 use crate::counters::add;
+use crate::knobs::percent;
 use crate::primitive::Ordering::Relaxed;
 use crate::slot::SlotGuard;
 use crate::swap::{Owner, Run as SlotRun};
@@ -106,8 +107,10 @@ impl Parts {
     /// as goes with one batch of evictions.
     pub(crate) fn shrink(&self, slot: &mut SlotGuard<'_>) {
         let Some(swap) = &self.swap else { return };
-        let pages = self.pool.total_pages();
-        if pages > swap.max_pool {
+        let knobs = &self.group.knobs;
+        let max_pool = percent(self.charge.limit(), &knobs.max_pool_percent);
+        let accept = percent(max_pool, &knobs.accept_threshold_percent);
+        if self.pool.total_pages() > max_pool {
             swap.shrinking.store(true, Relaxed);
         } else if !swap.shrinking.load(Relaxed) {
             return;
@@ -115,7 +118,7 @@ impl Parts {
         let mut failures = 0;
         let mut runs = 0;
         while runs < MOST_RUNS && failures < MAX_RECLAIM_RETRIES {
-            if self.pool.total_pages() <= swap.accept {
+            if self.pool.total_pages() <= accept {
                 swap.shrinking.store(false, Relaxed);
                 return;
             }

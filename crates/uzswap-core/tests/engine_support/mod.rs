@@ -30,7 +30,7 @@ pub fn start(mode: FaultMode, order: u32, background: bool) -> Option<&'static G
     group.config.ram.store(RAM, Relaxed);
     group.config.compressor.store(1, Relaxed);
     group.config.folio_order.store(order, Relaxed);
-    group.config.same_filled.store(1, Relaxed);
+    group.knobs.reset();
     group.config.fault_mode.store(mode as u32, Relaxed);
     group.config.background.store(background.into(), Relaxed);
     let process = group.claim(std::process::id(), 0, 0, |_| true);

@@ -1,0 +1,161 @@
+//! The live knobs as the command line has them: options of `run`, assignments of `set`, a table and JSON.
+//! Everything is made from [`Knobs::ALL`].
+
+use std::sync::atomic::Ordering;
+
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use serde_json::{Map, Value, json};
+use uzswap_core::knobs::{Knob, Knobs, OFF, ON, Values};
+
+/// What a knob takes, for a person to read.
+pub const fn takes(values: Values) -> &'static str {
+    match values {
+        Values::Switch => "on|off",
+        Values::Percent => "1..100",
+    }
+}
+
+/// A value of `knob` out of its text.
+pub fn parse(knob: &Knob, text: &str) -> Result<u64, String> {
+    let value = match knob.values {
+        Values::Switch => match text.to_ascii_lowercase().as_str() {
+            "on" | "1" | "y" | "yes" | "true" => Some(ON),
+            "off" | "0" | "n" | "no" | "false" => Some(OFF),
+            _ => None,
+        },
+        Values::Percent => text.parse().ok().filter(|n| (1..=100).contains(n)),
+    };
+    let takes = takes(knob.values);
+    value.ok_or_else(|| format!("{} takes {takes}, not '{text}'", knob.name))
+}
+
+/// The text of a value.
+pub fn show(knob: &Knob, value: u64) -> String {
+    match knob.values {
+        Values::Switch => if value == OFF { "off" } else { "on" }.to_owned(),
+        Values::Percent => value.to_string(),
+    }
+}
+
+fn value_json(knob: &Knob, value: u64) -> Value {
+    match knob.values {
+        Values::Switch => json!(value != OFF),
+        Values::Percent => json!(value),
+    }
+}
+
+/// Every knob with its value, default, what it takes and what it is for.
+pub fn to_json(knobs: &Knobs) -> Value {
+    let entries = knobs.cells().into_iter().zip(Knobs::ALL);
+    let entries = entries.map(|(cell, knob)| {
+        let about = json!({
+            "value": value_json(knob, cell.load(Ordering::Relaxed)),
+            "default": value_json(knob, knob.default),
+            "takes": takes(knob.values),
+            "meaning": knob.meaning,
+        });
+        (knob.name.to_owned(), about)
+    });
+    Value::Object(entries.collect::<Map<_, _>>())
+}
+
+/// `KNOB=VALUE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Number of the knob in [`Knobs::ALL`].
+    pub index: usize,
+    /// What it is to be.
+    pub value: u64,
+}
+
+impl std::str::FromStr for Assignment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text.split_once('=').ok_or("it is not KNOB=VALUE")?;
+        // As the options of 'run' spell them.
+        let name = name.replace('-', "_");
+        let found = Knobs::ALL.iter().position(|knob| knob.name == name);
+        let Some(index) = found else {
+            let known: Vec<_> = Knobs::ALL.iter().map(|knob| knob.name).collect();
+            return Err(format!("no knob '{name}': there are {}", known.join(", ")));
+        };
+        let value = parse(&Knobs::ALL[index], value)?;
+        Ok(Assignment { index, value })
+    }
+}
+
+/// The values of all knobs: options of `run`, of the same names.
+#[derive(Clone, Debug)]
+pub struct Settings(Vec<u64>);
+
+impl Settings {
+    /// Sets the group's knobs.
+    pub fn store(&self, knobs: &Knobs) {
+        for (cell, value) in knobs.cells().into_iter().zip(&self.0) {
+            cell.store(*value, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Args for Settings {
+    fn augment_args(command: Command) -> Command {
+        command.args(Knobs::ALL.iter().map(|knob| {
+            Arg::new(knob.name)
+                .long(knob.name.replace('_', "-"))
+                .value_name(takes(knob.values))
+                .env(format!("UZSWAP_{}", knob.name.to_ascii_uppercase()))
+                .hide_env(true)
+                .default_value(show(knob, knob.default))
+                .value_parser(|text: &str| parse(knob, text))
+                .help(knob.meaning)
+        }))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Settings {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let value = |knob: &Knob| matches.get_one(knob.name).copied().unwrap_or(knob.default);
+        Ok(Settings(Knobs::ALL.iter().map(value).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_knob_takes_what_it_shows_and_nothing_else() {
+        for (index, knob) in Knobs::ALL.iter().enumerate() {
+            let text = show(knob, knob.default);
+            assert_eq!(parse(knob, &text), Ok(knob.default));
+            let assignment = format!("{}={text}", knob.name);
+            let value = knob.default;
+            assert_eq!(assignment.parse(), Ok(Assignment { index, value }));
+            let hyphens = assignment.replace('_', "-");
+            assert_eq!(hyphens.parse(), Ok(Assignment { index, value }));
+            for wrong in ["", "maybe", "-1", "101", "1.5", "99999999999999999999"] {
+                let error = parse(knob, wrong).unwrap_err();
+                assert!(error.contains(knob.name), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_knob_is_told_with_what_is_one() {
+        let error = "frob=1".parse::<Assignment>().unwrap_err();
+        for part in ["frob", "max_pool_percent"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!("max_pool_percent".parse::<Assignment>().is_err());
+    }
+}

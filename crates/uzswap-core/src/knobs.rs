@@ -1,0 +1,88 @@
+//! Live knobs: what `uzswap set` changes while the processes of a group go on.
+//!
+//! *What*: one list, from which the shared cells, the options of `uzswap run`, what `uzswap set`
+//! takes and shows, and its JSON are made, so that a new knob is one entry here.
+//! *Invariants*: a cell holds a value within the bounds of its knob from before the group is
+//! published. Who decides something reads it there and then; nothing is kept of it.
+//! *Locking*: none; every cell is a relaxed atomic. *Context*: read by the engine anywhere, written by
+//! `uzswap run` and `uzswap set`.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What values a knob takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// [`ON`] or [`OFF`].
+    Switch,
+    /// 1 to 100.
+    Percent,
+}
+
+/// [`Values::Switch`]: off.
+pub const OFF: u64 = 0;
+/// [`Values::Switch`]: on.
+pub const ON: u64 = 1;
+
+/// One knob.
+#[derive(Clone, Copy, Debug)]
+pub struct Knob {
+    /// The kernel's name where it has one.
+    pub name: &'static str,
+    /// What it takes.
+    pub values: Values,
+    /// What it is unless somebody says otherwise.
+    pub default: u64,
+    /// What it is for, in one line.
+    pub meaning: &'static str,
+}
+
+macro_rules! knobs {
+    ($(#[doc = $doc:literal] $name:ident: $values:ident = $default:expr,)+) => {
+        /// The group's knobs, in shared memory.
+        #[derive(Debug)]
+        #[repr(C)]
+        pub struct Knobs { $(#[doc = $doc] pub $name: AtomicU64,)+ }
+
+        impl Knobs {
+            /// Every knob, in the order of [`Knobs::cells`].
+            pub const ALL: &'static [Knob] = &[$(Knob {
+                name: stringify!($name),
+                values: Values::$values,
+                default: $default,
+                meaning: $doc.trim_ascii(),
+            },)+];
+            /// Every cell, in the order of [`Knobs::ALL`].
+            pub fn cells(&self) -> [&AtomicU64; Self::ALL.len()] { [$(&self.$name,)+] }
+        }
+    };
+}
+
+knobs! {
+    /// Part of --ram that compressed memory may take before the coldest of it goes to swap, in percent
+    max_pool_percent: Percent = 75,
+    /// Down to which part of that it goes to swap then, in percent
+    accept_threshold_percent: Percent = 90,
+    /// Whether pages of one repeated word are looked for before anything is compressed
+    same_filled_pages_enabled: Switch = ON,
+}
+
+impl Knobs {
+    /// Sets all of them to their defaults.
+    pub fn reset(&self) {
+        for (cell, knob) in self.cells().into_iter().zip(Self::ALL) {
+            cell.store(knob.default, Relaxed);
+        }
+    }
+}
+
+/// Whether a switch is on.
+#[inline]
+pub fn is_on(cell: &AtomicU64) -> bool {
+    cell.load(Relaxed) != OFF
+}
+
+/// The part of `of` that a percentage says.
+#[inline]
+pub fn percent(of: u64, cell: &AtomicU64) -> u64 {
+    of.saturating_mul(cell.load(Relaxed)) / 100
+}
