@@ -1,7 +1,7 @@
 //! Benchmarks beside the running kernel, and the page that shows their results.
 //!
 //! *What*: the suites ([`codecs`], [`usemem`]), what they need ([`corpus`], [`undo`], [`rounds`]), the file of results
-//! ([`results`]) and the page made of it ([`report`]).
+//! ([`results`]), that of a run's life ([`trace`]) and the page made of either ([`report`]).
 //! *Invariants*: a suite that was interrupted gives what it had measured; what it changed on the machine is put back.
 //! *Locking*: none within the process.
 //! *Context*: the command line tool.
@@ -12,11 +12,12 @@ pub mod codecs;
 pub mod corpus;
 pub mod interrupt;
 pub mod machine;
-mod progress;
+pub mod progress;
 pub mod report;
 pub mod results;
 pub mod rounds;
 pub mod section;
+pub mod trace;
 pub mod undo;
 pub mod usemem;
 

@@ -94,8 +94,12 @@ impl Results {
         Self::parse(&text).map_err(|why| refused(format!("{}: {why}", path.display())))
     }
 
-    fn parse(text: &[u8]) -> Result<Self, String> {
-        const NOT_OURS: &str = "not written by 'uzswap bench --json'";
+    /// Understands what [`Results::write`] wrote.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        const NOT_OURS: &str = "not written by 'uzswap bench --json' or 'uzswap run --trace'";
         let value: serde_json::Value = serde_json::from_slice(text).map_err(|why| {
             if why.is_eof() && !text.is_empty() {
                 format!("cut short, it ends in line {}", why.line())

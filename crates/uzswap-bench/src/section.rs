@@ -48,7 +48,7 @@ pub struct Chart {
     pub kind: Kind,
 }
 
-/// The two forms of a chart.
+/// The forms of a chart.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// Labelled points, in series of one colour.
@@ -58,6 +58,15 @@ pub enum Kind {
         /// Upwards, linear.
         y: String,
         /// The series.
+        series: Vec<Series>,
+    },
+    /// Curves, one of each colour.
+    Lines {
+        /// Across, linear, from zero.
+        x: String,
+        /// Upwards, linear, from zero.
+        y: String,
+        /// The curves; their points have no labels.
         series: Vec<Series>,
     },
     /// Horizontal bars in groups, one of each colour.

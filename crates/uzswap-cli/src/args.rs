@@ -70,7 +70,7 @@ pub enum Command {
     Set(Set),
     /// Measure on this machine, beside its kernel
     Bench(bench::Bench),
-    /// Make a page to look at of what 'bench' measured
+    /// Make a page to look at of what 'bench' measured or 'run --trace' wrote
     Report(bench::Report),
 }
 
@@ -180,6 +180,10 @@ pub struct Run {
     /// Write statistics to FILE as JSON at exit
     #[arg(long, value_name = "FILE", env = "UZSWAP_STATS", hide_env = true)]
     pub stats: Option<PathBuf>,
+
+    /// Write samples of the statistics to FILE while the command runs, for 'uzswap report'
+    #[arg(long, value_name = "FILE", env = "UZSWAP_TRACE", hide_env = true)]
+    pub trace: Option<PathBuf>,
 
     /// No summary at exit
     #[arg(long, short, env = "UZSWAP_QUIET", hide_env = true, value_parser = FalseyValueParser::new())]

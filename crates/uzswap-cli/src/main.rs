@@ -3,6 +3,7 @@
 mod args;
 mod clock;
 mod command;
+mod command_line;
 mod compressor;
 mod elf;
 mod failure;
@@ -20,6 +21,7 @@ mod supervise;
 mod swap;
 mod swap_group;
 mod target;
+mod trace;
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! Starts the command, passes signals on to it, and waits for its end.
 //!
 //! *What*: fork and exec with the signal state that uzswap was started with; then a loop on
-//! sigwaitinfo(2).
+//! sigtimedwait(2), between whose rounds the caller may do something.
 //! *Invariants*: the command is in our process group, so the terminal's signals (interrupt, quit,
 //! stop, window size) reach it without us; only signals that were sent to uzswap by kill(2) are
 //! passed on (one sent to the whole group, as timeout(1) does, reaches the command both ways: who sent
@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -152,9 +153,9 @@ impl Child {
         self.pid.unsigned_abs()
     }
 
-    /// Waits for its end, passing signals on meanwhile.
-    pub fn wait(&self) -> Result<End> {
-        let set = waited();
+    /// Waits for its end, passing signals on meanwhile. `meanwhile` is called at least as often as it says: after
+    /// the time that it returns at the latest, or, if that is none, whenever there is something else to do.
+    pub fn wait(&self, mut meanwhile: impl FnMut() -> Option<Duration>) -> Result<End> {
         let mut stop_asked = false;
         loop {
             match self.state()? {
@@ -167,13 +168,9 @@ impl Child {
                 }
                 State::Stopped(_) | State::Running => {}
             }
-            // SAFETY: an all-zero siginfo_t is valid; the call fills it.
-            let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
-            // SAFETY: both point to live values of the right types.
-            let signal = unsafe { libc::sigwaitinfo(&raw const set, &raw mut info) };
-            if signal <= 0 || signal == libc::SIGCHLD {
+            let Some((signal, info)) = next_signal(meanwhile()) else {
                 continue;
-            }
+            };
             stop_asked |= signal == libc::SIGTSTP;
             // Not from the kernel (the terminal told the whole group) nor from the command itself.
             // SAFETY: kill(2) and sigqueue(3), which a code of zero or less means, fill in the pid.
@@ -218,6 +215,21 @@ impl Child {
         // SAFETY: a null status pointer is allowed.
         unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
     }
+}
+
+/// The next of the signals that are waited for, if one other than SIGCHLD comes within `time`.
+fn next_signal(time: Option<Duration>) -> Option<(libc::c_int, libc::siginfo_t)> {
+    let set = waited();
+    let time = time.map(|time| libc::timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: an all-zero siginfo_t is valid; the call fills it.
+    let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+    // SAFETY: all point to live values of the right types; a null time means to wait for as long as it takes.
+    let signal = unsafe { libc::sigtimedwait(&raw const set, &raw mut info, time) };
+    (signal > 0 && signal != libc::SIGCHLD).then_some((signal, info))
 }
 
 enum State {

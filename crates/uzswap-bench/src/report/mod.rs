@@ -1,6 +1,6 @@
 //! One page that shows results: self-contained, light and dark, also on a phone.
 //!
-//! *What*: for each suite the charts first, the tables under them; then the machine and the command.
+//! *What*: for each suite, or for a run's life, the charts first, the tables under them; then the machine and the command.
 //! *Invariants*: nothing is loaded from anywhere and nothing runs: no script, no font, no link. All text is escaped.
 //! *Locking*: none.
 //! *Context*: the report command.
@@ -8,45 +8,111 @@
 mod svg;
 
 use std::fmt::Write;
+use std::path::Path;
 
+use anyhow::Result;
+
+use crate::machine::Machine;
+use crate::refused;
 use crate::results::Results;
 use crate::section::{Chart, Kind, Section, Table};
+use crate::trace::{self, Trace};
 
 const STYLE: &str = include_str!("style.css");
 
-/// The page.
+/// The page of a file that `bench --json` or `run --trace` has written.
+///
+/// # Errors
+/// Refuses, with one line, what cannot be read or is none of ours.
+pub fn of_file(path: &Path) -> Result<String> {
+    let shown = path.display();
+    let text = std::fs::read(path).map_err(|why| refused(format!("cannot read {shown}: {why}")))?;
+    let made = if is_trace(&text) {
+        std::str::from_utf8(&text)
+            .map_err(|why| format!("damaged: {why}"))
+            .and_then(Trace::parse)
+            .map(|trace| life(&trace))
+    } else {
+        Results::parse(&text).map(|results| page(&results))
+    };
+    made.map_err(|why| refused(format!("{shown}: {why}")))
+}
+
+/// Whether the first line says that it is a trace.
+fn is_trace(text: &[u8]) -> bool {
+    let first = text.split(|&byte| byte == b'\n').next().unwrap_or(text);
+    serde_json::from_slice::<serde_json::Value>(first)
+        .is_ok_and(|head| head["format"] == trace::FORMAT)
+}
+
+/// The page of what was measured.
 #[must_use]
 pub fn page(results: &Results) -> String {
-    let mut body = String::new();
+    let mut warnings = Vec::new();
     if !results.complete {
-        body.push_str(
-            "<p class=\"warning\">Interrupted: these are the rounds that were complete.</p>\n",
-        );
+        warnings.push("Interrupted: these are the rounds that were complete.".to_owned());
     }
-    for skipped in &results.skipped {
-        let _ = writeln!(
-            body,
-            "<p class=\"warning\">Left out: {}</p>",
-            escape(skipped)
-        );
-    }
+    let left_out = results.skipped.iter();
+    warnings.extend(left_out.map(|skipped| format!("Left out: {skipped}")));
     if results.suites.is_empty() {
-        body.push_str("<p class=\"warning\">Nothing was measured.</p>\n");
+        warnings.push("Nothing was measured.".to_owned());
     }
-    for suite in &results.suites {
-        section(&mut body, &suite.section());
+    let frame = Frame {
+        title: "uzswap: what was measured",
+        machine: &results.machine,
+        command: &results.command,
+        uzswap: &results.uzswap,
+    };
+    let sections = results.suites.iter().map(|suite| suite.section());
+    frame.around(&warnings, sections)
+}
+
+/// The page of a run's life.
+#[must_use]
+pub fn life(trace: &Trace) -> String {
+    let mut warnings = Vec::new();
+    if trace.samples.is_empty() {
+        warnings.push("No sample was taken.".to_owned());
     }
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+    let frame = Frame {
+        title: "uzswap: a run's life",
+        machine: &trace.head.machine,
+        command: &trace.head.command,
+        uzswap: &trace.head.uzswap,
+    };
+    frame.around(&warnings, [trace.section()])
+}
+
+/// What stands above and below the sections.
+struct Frame<'a> {
+    title: &'a str,
+    machine: &'a Machine,
+    command: &'a str,
+    uzswap: &'a str,
+}
+
+impl Frame<'_> {
+    fn around(&self, warnings: &[String], sections: impl IntoIterator<Item = Section>) -> String {
+        let mut body = String::new();
+        for warning in warnings {
+            let _ = writeln!(body, "<p class=\"warning\">{}</p>", escape(warning));
+        }
+        for one in sections {
+            section(&mut body, &one);
+        }
+        let title = escape(self.title);
+        format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n\
-         <title>uzswap: what was measured</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <h1>uzswap: what was measured</h1>\n{body}<footer>\n<p>Machine: {}</p>\n<p>Command: <code>{}</code></p>\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <h1>{title}</h1>\n{body}<footer>\n<p>Machine: {}</p>\n<p>Command: <code>{}</code></p>\n\
          <p>uzswap {}</p>\n</footer>\n</body>\n</html>\n",
-        escape(&results.machine.to_string()),
-        escape(&results.command),
-        escape(&results.uzswap),
-    )
+            escape(&self.machine.to_string()),
+            escape(self.command),
+            escape(self.uzswap),
+        )
+    }
 }
 
 fn section(out: &mut String, section: &Section) {
@@ -70,6 +136,10 @@ fn chart(out: &mut String, chart: &Chart) {
         Kind::Points { x, y, series } => (
             series.iter().map(|series| series.name.as_str()).collect(),
             svg::points(&chart.title, x, y, series),
+        ),
+        Kind::Lines { x, y, series } => (
+            series.iter().map(|series| series.name.as_str()).collect(),
+            svg::lines(&chart.title, x, y, series),
         ),
         Kind::Bars { x, names, groups } => (
             names.iter().map(String::as_str).collect(),

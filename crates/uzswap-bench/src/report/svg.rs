@@ -1,4 +1,4 @@
-//! Charts as SVG: points over a logarithmic axis, horizontal bars from zero.
+//! Charts as SVG: points over a logarithmic axis, curves over time, horizontal bars from zero.
 //!
 //! Sizes are in units of the picture, which is as wide as the page allows: about a pixel each on a phone.
 
@@ -67,8 +67,14 @@ fn logarithmic_ticks(low: f64, high: f64) -> impl Iterator<Item = f64> {
         .filter(move |at| (low * 0.999..=high * 1.001).contains(at))
 }
 
-/// A number without needless zeros.
+/// A number without needless zeros; thousands and millions by their letters, so that it fits before an axis.
 fn number(value: f64) -> String {
+    if value >= 1e6 {
+        return number(value / 1e6) + "M";
+    }
+    if value >= 1e4 {
+        return number(value / 1e3) + "k";
+    }
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -189,6 +195,57 @@ fn place(out: &mut String, placed: &mut Placed, (cx, cy): (f64, f64), label: &st
     }
 }
 
+/// Curves from zero on; both axes are linear.
+pub fn lines(title: &str, x: &str, y: &str, series: &[Series]) -> String {
+    let all = || series.iter().flat_map(|series| &series.points);
+    let mut out = String::new();
+    open(&mut out, title, HEIGHT);
+    let most = |of: fn(&(f64, f64, String)) -> f64| {
+        let most = all().map(of).fold(0.0, f64::max);
+        // A chart of nothing but zeros has an axis all the same.
+        if most > 0.0 { most } else { 1.0 }
+    };
+    let x_most = most(|p| p.0);
+    let y_step = step(most(|p| p.1), 5.0);
+    let y_most = (most(|p| p.1) / y_step).ceil() * y_step;
+    let (right, bottom, top) = (WIDTH - RIGHT, HEIGHT - BOTTOM, 24.0);
+    let across = |v: f64| LEFT + v / x_most * (right - LEFT);
+    let up = |v: f64| bottom - v / y_most * (bottom - top);
+    for at in ticks(0.0, x_most, step(x_most, 6.0)) {
+        line(&mut out, (across(at), top), (across(at), bottom));
+        text(
+            &mut out,
+            "tick",
+            "middle",
+            across(at),
+            bottom + 14.0,
+            &number(at),
+        );
+    }
+    for at in ticks(0.0, y_most, y_step) {
+        line(&mut out, (LEFT, up(at)), (right, up(at)));
+        text(
+            &mut out,
+            "tick",
+            "end",
+            LEFT - 5.0,
+            up(at) + 4.0,
+            &number(at),
+        );
+    }
+    text(&mut out, "unit", "start", 2.0, 11.0, y);
+    text(&mut out, "unit", "end", right, HEIGHT - 6.0, x);
+    for (colour, series) in series.iter().enumerate() {
+        let _ = write!(out, "<polyline class=\"curve c{colour}\" points=\"");
+        for (px, py, _) in &series.points {
+            let _ = write!(out, "{:.1},{:.1} ", across(*px), up(*py));
+        }
+        let _ = writeln!(out, "\"><title>{}</title></polyline>", escape(&series.name));
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
 /// Horizontal bars, in groups.
 pub fn bars(
     title: &str,
@@ -266,12 +323,16 @@ mod tests {
         assert_eq!(over.len(), 5, "{over:?}");
         assert_eq!(number(2.50), "2.5");
         assert_eq!(number(20.0), "20");
+        assert_eq!(number(1200.0), "1200");
+        assert_eq!(number(25_000.0), "25k");
+        assert_eq!(number(1_500_000.0), "1.5M");
     }
 
     #[test]
     fn no_figures_make_a_picture_all_the_same() {
         for picture in [
             points("t", "x", "y", &[]),
+            lines("t", "x", "y", &[]),
             bars("t", "x", &[], &[]),
             bars("t", "x", &["a".into()], &[("g".into(), vec![None])]),
         ] {

@@ -9,6 +9,7 @@ use uzswap_bench::results::{Results, Suite};
 use uzswap_bench::{Refused, codecs, corpus, interrupt, usemem};
 use uzswap_compress::Codec;
 
+use crate::command_line;
 use crate::compressor::Compressor;
 use crate::size::Size;
 use crate::status::refused;
@@ -118,7 +119,7 @@ enum Peer {
 
 #[derive(Debug, Args)]
 pub struct Report {
-    /// What 'bench --json' has written
+    /// What 'bench --json' or 'run --trace' has written
     file: PathBuf,
 
     /// The page to write
@@ -160,7 +161,7 @@ fn suites(
     codecs: Option<&CodecsOptions>,
     usemem: Option<&UsememOptions>,
 ) -> Result<u8> {
-    let mut results = Results::new(env!("CARGO_PKG_VERSION"), command_line());
+    let mut results = Results::new(env!("CARGO_PKG_VERSION"), command_line::this());
     let mut outcome = Ok(());
     if let Some(options) = codecs {
         outcome = run_codecs(options, common, &mut results);
@@ -220,30 +221,15 @@ fn run_usemem(options: &UsememOptions, common: &Common, results: &mut Results) -
     Ok(())
 }
 
-/// This command, as a shell would take it.
-fn command_line() -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-    std::env::args_os()
-        .map(|arg| {
-            let arg = arg.to_string_lossy();
-            if !arg.is_empty() && arg.chars().all(plain) {
-                arg.into_owned()
-            } else {
-                format!("'{}'", arg.replace('\'', "'\\''"))
-            }
-        })
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
 /// Makes the page.
 pub fn report(options: &Report) -> Result<u8> {
-    with_status(Results::read(&options.file).and_then(|results| {
-        let page = uzswap_bench::report::page(&results);
-        std::fs::write(&options.output, page)
-            .with_context(|| format!("cannot write {}", options.output.display()))?;
-        Ok(0)
-    }))
+    with_status(
+        uzswap_bench::report::of_file(&options.file).and_then(|page| {
+            std::fs::write(&options.output, page)
+                .with_context(|| format!("cannot write {}", options.output.display()))?;
+            Ok(0)
+        }),
+    )
 }
 
 /// What was asked for wrongly ends with status 2.

@@ -27,6 +27,7 @@ use crate::supervise::{self, Child, End};
 use crate::swap;
 use crate::swap_group::SwapGroup;
 use crate::target::{self, Target};
+use crate::trace::Tracer;
 
 /// Name of ld.so's variable.
 const LD_PRELOAD: &str = "LD_PRELOAD";
@@ -37,18 +38,8 @@ pub fn run(options: &Run) -> Result<u8> {
     check_not_nested()?;
     let target = find_target(options)?;
     let ram = limit(options)?;
-    let stats = options
-        .stats
-        .as_deref()
-        .map(|path| {
-            File::create(path).map_err(|error| {
-                anyhow!(
-                    "cannot write the statistics to {}: {error}: choose another --stats FILE",
-                    path.display()
-                )
-            })
-        })
-        .transpose()?;
+    let stats = create("statistics", "--stats", options.stats.as_deref())?;
+    let trace = create("trace", "--trace", options.trace.as_deref())?;
     let preload = Preload::install()?;
     let group = GroupFile::create()?;
     configure(&group.config, options, ram);
@@ -58,8 +49,11 @@ pub fn run(options: &Run) -> Result<u8> {
 
     let begin = Moment::now();
     let environment = environment(&preload, group.path());
+    let mut tracer = trace
+        .map(|file| Tracer::start(file, &group, begin))
+        .transpose()?;
     let child = Child::start(&target, &options.command, &environment)?;
-    let end = child.wait()?;
+    let end = child.wait(|| tracer.as_mut().and_then(Tracer::tick))?;
 
     let elapsed_s = begin.elapsed().as_secs_f64();
     let hz = begin.hz_since();
@@ -69,6 +63,9 @@ pub fn run(options: &Run) -> Result<u8> {
         Some(failure) if failure.pid == child.pid() => status::FAILED,
         _ => end.status(),
     };
+    if let Some(tracer) = tracer {
+        tracer.end(status);
+    }
     if let Some(failure) = &failure {
         eprintln!("uzswap: {}", failure.line);
     }
@@ -85,6 +82,19 @@ pub fn run(options: &Run) -> Result<u8> {
         write_stats(file, &report).context("cannot write the statistics")?;
     }
     Ok(status)
+}
+
+/// The file for what `option` asks for, if it does.
+fn create(what: &str, option: &str, path: Option<&Path>) -> Result<Option<File>> {
+    path.map(|path| {
+        File::create(path).map_err(|error| {
+            anyhow!(
+                "cannot write the {what} to {}: {error}: choose another {option} FILE",
+                path.display()
+            )
+        })
+    })
+    .transpose()
 }
 
 fn check_options(options: &Run) -> Result<()> {
