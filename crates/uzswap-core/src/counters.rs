@@ -65,6 +65,12 @@ counters! {
     pswpin: Counter,
     /// Pages written to a swap device.
     pswpout: Counter,
+    /// Bytes read from a swap device.
+    swap_bytes_in: Counter,
+    /// Bytes written to a swap device.
+    swap_bytes_out: Counter,
+    /// Pages written back without a write: the copy on the swap device was still right.
+    swap_writes_saved: Counter,
     /// Pages that could not be read back from a swap device, or not as they were written.
     swap_read_fail: Counter,
     /// Runs of slots that a swap device failed to write: they are not used again.
@@ -111,6 +117,8 @@ counters! {
     same_filled_pages: Gauge,
     /// Pages on a swap device.
     swapped_pages: Gauge,
+    /// Pages in RAM whose copies on a swap device are kept.
+    swap_cached_pages: Gauge,
     /// Anonymous memory mapped outside the arena because it may not move, bytes.
     unmanaged_fixed: Gauge,
     /// Mappings left to the kernel because they are stacks, bytes.

@@ -29,6 +29,7 @@ pub mod region;
 #[cfg(not(loom))]
 pub mod slot;
 pub mod swap;
+pub mod swap_cache;
 pub mod table;
 
 pub use arena::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, in_arena};

@@ -8,7 +8,7 @@
 //! `fork_prepare`, which takes all in rising order and holds nothing else.
 //! *Context*: signal, worker; allocated at init.
 
-use crate::arena::Page;
+use crate::arena::{PAGE_SIZE, Page};
 use crate::charge::Reserve;
 use crate::lock::{RawLock, RawLockGuard};
 use crate::readahead::Streams;
@@ -16,7 +16,7 @@ use crate::table::Entry;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use uzswap_compress::Workspace;
-use uzswap_io::{Extent, SLOT};
+use uzswap_io::{Extent, Fingerprint, SLOT};
 use uzswap_sys::mem::IoVec;
 
 /// Pages that each slot keeps charged, so that reclaim can make a zspage of any length, and a few,
@@ -76,6 +76,8 @@ pub struct SwapIn {
     buffer: &'static mut [u8],
     first: u64,
     nr: u32,
+    /// Of the pages in the load buffer, by their places there: what they were read from.
+    fingerprints: [Option<Fingerprint>; LOAD_LEN / PAGE_SIZE],
 }
 
 impl SwapIn {
@@ -86,7 +88,21 @@ impl SwapIn {
             buffer,
             first: 0,
             nr: 0,
+            fingerprints: [None; LOAD_LEN / PAGE_SIZE],
         }
+    }
+
+    /// Notes what the page at `place` of the load buffer was read from; `None`: its copy is not kept.
+    pub fn note(&mut self, place: usize, fingerprint: Option<Fingerprint>) {
+        if let Some(noted) = self.fingerprints.get_mut(place) {
+            *noted = fingerprint;
+        }
+    }
+
+    /// What was noted last of the page at `place` of the load buffer.
+    #[must_use]
+    pub fn noted(&self, place: usize) -> Option<Fingerprint> {
+        self.fingerprints.get(place).copied().flatten()
     }
 
     /// Forgets what was read.

@@ -40,6 +40,12 @@ fn data_that_does_not_compress_comes_back_right() {
         );
         assert!(outcome.stat("pswpin") > 20_000, "{}", outcome.stats);
         assert!(outcome.stat("swap_peak") > 80 * MIB, "{}", outcome.stats);
+        // It is filled once and read twice: what is read back and evicted again has its copy.
+        assert!(
+            outcome.stat("swap_writes_saved") > outcome.stat("pswpin") / 2,
+            "{}",
+            outcome.stats
+        );
         // The pool is made smaller before anybody fails to find room in it.
         assert!(
             outcome.stat("reject_reclaim_fail") < outcome.stat("written_back_pages") / 100,
@@ -107,6 +113,18 @@ fn the_dead_leave_nothing_behind() {
         .option("--swap-max", "160M")
         .managed()
         .expect_success("children that are killed");
+    assert_eq!(outcome.text(), "right\n");
+}
+
+/// Copies of what is in RAM take room on the device only as long as nothing else needs it: with room for little more
+/// than what does not fit in RAM, everything still fits.
+#[test]
+fn kept_copies_are_in_nobodys_way() {
+    let scratch = Scratch::new();
+    let outcome = swapped(&scratch, "family", 24, DISK)
+        .option("--swap-max", "40M")
+        .managed()
+        .expect_success("a family on a device that is nearly full");
     assert_eq!(outcome.text(), "right\n");
 }
 

@@ -22,7 +22,7 @@ pub mod seal;
 
 pub use device::{Device, DeviceError};
 pub use format::{Extent, Layout, Location, OpenError, PackError, Place, Run, Window};
-pub use seal::{Key, Label, Seal, Sequence};
+pub use seal::{Fingerprint, Key, Label, Seal, Sequence};
 
 /// Bytes of a slot, the unit in which a device is allocated, read and written.
 pub const SLOT: usize = uzswap_sys::PAGE_SIZE;

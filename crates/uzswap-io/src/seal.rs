@@ -108,6 +108,23 @@ impl Key {
         memory.write(Key(Aes256Gcm::new(bytes.into())))
     }
 
+    /// Tells what a page was stored as from anything else that it may be stored as: with another `body`, or for
+    /// another `page`, it is another one, except with a probability of 2^-120 over all keys.
+    #[must_use]
+    pub fn fingerprint(&self, page: u64, body: &[u8]) -> Fingerprint {
+        // The authentication code of AES-GCM over text that is not encrypted. That it is computed twice under one
+        // nonce gives nothing away, as it never leaves this process's memory; objects have other nonces.
+        let mut nonce = nonce(page);
+        if let Some(last) = nonce.last_mut() {
+            *last = 1;
+        }
+        let tag = self
+            .0
+            .encrypt_inout_detached(&nonce, body, (&mut [][..]).into());
+        // No page is too long for it.
+        Fingerprint(tag.map_or([0; TAG_LEN], Into::into))
+    }
+
     fn encrypt(&self, sequence: u64, label: Label, body: &mut [u8]) -> Option<[u8; TAG_LEN]> {
         let tag = self
             .0
@@ -121,6 +138,15 @@ impl Key {
             .decrypt_inout_detached(&nonce, &label.bytes(), body.into(), &tag)
             .is_ok()
     }
+}
+
+/// What a page's stored form is known by again: see [`Key::fingerprint`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint([u8; TAG_LEN]);
+
+impl Fingerprint {
+    /// All zeroes, to fill memory with.
+    pub const ZERO: Self = Fingerprint([0; TAG_LEN]);
 }
 
 /// Eight bytes of sequence, four of zero.

@@ -409,3 +409,26 @@ mod at_random {
         });
     }
 }
+
+/// By its fingerprint a page's stored form is taken for the copy on the device: one bit more or less, or another page's,
+/// must not be.
+#[test]
+fn a_fingerprint_is_of_every_bit_and_of_the_page() {
+    let mut memory = MaybeUninit::uninit();
+    let key = key(&mut memory);
+    let mut rng = Rng(0x0123_4567_89ab_cdef);
+    for len in [1, 15, 16, 17, 700, MAX_BODY].into_iter().take(many(6)) {
+        let mut body: Vec<u8> = (0..len).map(|_| rng.next().to_le_bytes()[0]).collect();
+        let print = key.fingerprint(3, &body);
+        assert_eq!(print, key.fingerprint(3, &body), "the same body");
+        assert_ne!(print, key.fingerprint(4, &body), "another page's");
+        assert_ne!(print, key.fingerprint(3, &body[1..]), "less of it");
+        for bit in (0..len * 8).step_by(1 + len / 16) {
+            body[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(print, key.fingerprint(3, &body), "bit {bit} of {len} bytes");
+            body[bit / 8] ^= 1 << (bit % 8);
+        }
+        body.push(0);
+        assert_ne!(print, key.fingerprint(3, &body), "a zero more");
+    }
+}

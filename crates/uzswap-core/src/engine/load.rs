@@ -149,11 +149,14 @@ impl Parts {
                 let data = unsafe { core::slice::from_raw_parts(data, usize::from(size)) };
                 self.unpack(workspace, data, out)
             }
-            Entry::Swapped { .. } => self
-                .swap_in(swap_in, page, range, |data| {
-                    self.unpack(workspace, data, out)
-                })
-                .unwrap_or(Err(Undecodable)),
+            Entry::Swapped { .. } => {
+                let read = self.swap_in(swap_in, page, range, |data, fingerprint| {
+                    (self.unpack(workspace, data, out), fingerprint)
+                });
+                let (unpacked, fingerprint) = read.ok_or(lost)?;
+                swap_in.note(at / PAGE_SIZE, fingerprint);
+                unpacked
+            }
             Entry::None | Entry::Resident => Ok(()),
         }
         .map_err(|Undecodable| lost)
@@ -220,8 +223,9 @@ impl Parts {
                 Err(error) => return Err(LoadError::Kernel(error.errno)),
             };
             let nr = copied / PAGE_SIZE;
-            for index in run.start + done..run.start + done + nr {
-                brought.swapped += usize::from(self.make_resident(Page::from_index(index)));
+            for place in done..done + nr {
+                let page = Page::from_index(run.start + place);
+                brought.swapped += usize::from(self.make_resident(slot, page, place));
             }
             #[expect(
                 clippy::cast_possible_truncation,
@@ -245,13 +249,16 @@ impl Parts {
         add(&counters.pswpin, wide(brought.swapped));
     }
 
-    /// The page is in: its entry says so, and what was stored of it goes. Says whether that was on
-    /// the swap device.
-    fn make_resident(&self, page: Page) -> bool {
+    /// The page, at `place` of the load buffer, is in: its entry says so, and what was stored of it goes,
+    /// unless that is a copy on the swap device worth keeping. Says whether it was on the device.
+    fn make_resident(&self, slot: &mut SlotGuard<'_>, page: Page, place: usize) -> bool {
         let old = self.table.get(page);
         self.table.set(page, Entry::Resident);
-        self.forget(old);
-        matches!(old, Entry::Swapped { .. })
+        let swapped = matches!(old, Entry::Swapped { .. });
+        if !swapped || !self.keep_copy(slot, page, old, place) {
+            self.forget(old);
+        }
+        swapped
     }
 
     /// Frees what an entry that is no longer in the table held.

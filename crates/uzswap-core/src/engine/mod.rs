@@ -2,7 +2,7 @@
 //!
 //! Where to look: [`start`](self) maps and registers; `fault` serves a page fault; `load` brings
 //! pages in; `reclaim` makes room (isolate → protect → store → drop); `writeback` moves the coldest of
-//! what is stored to the `swap` device; `space` is the address space
+//! what is stored to the `swap` device, of which `copies` remembers what is still right there; `space` is the address space
 //! (map, unmap, discard, protect) and `remap` mremap; `pin` keeps memory in for system calls; `fork`
 //! carries the engine into a child; `threads` are the loops of its own threads.
 //!
@@ -15,6 +15,7 @@
 //!
 //! *Locking*: see [`crate::folio`]. *Context*: `Engine::start` at init; the rest signal or worker.
 
+mod copies;
 mod fault;
 mod fork;
 mod load;

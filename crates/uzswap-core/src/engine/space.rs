@@ -431,6 +431,7 @@ impl Parts {
             }
             self.table.set(page, Entry::None);
             self.forget(entry);
+            self.forget_copy(page);
             resident += usize::from(entry == Entry::Resident);
         }
         #[expect(

@@ -212,7 +212,7 @@ impl Engine {
         }
         parts.slots = make_slots(&self.charge, codec, &parts.metadata)?;
         // Without it the process goes on as if there were no device.
-        if let Some(swap) = Swap::open(group, process) {
+        if let Some(swap) = Swap::open(group, process, limit) {
             match add_swap_buffers(&parts.slots, &self.charge) {
                 Some(pages) => {
                     parts.metadata.fetch_add(pages, Ordering::Relaxed);

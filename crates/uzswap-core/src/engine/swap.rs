@@ -19,7 +19,7 @@ use core::mem::MaybeUninit;
 use super::fault::Fault;
 use super::writeback::{RUN_LEN, Writeback};
 use super::{Parts, start};
-use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
+use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
 use crate::counters::add;
 use crate::group::{
     FREE, Group, LIVE, NO_SLOTS, Process, SLOTS, SLOTS_KEPT, SwapConfig, Text, is_alive,
@@ -31,8 +31,9 @@ use crate::primitive::{
 };
 use crate::slot::SwapIn;
 use crate::swap::{Owner, Run, Slots};
+use crate::swap_cache::{Leaf, SwapCache};
 use crate::table::{Age, Entry};
-use uzswap_io::{Device, Extent, Key, Label, Location, Seal, Sequence, Window};
+use uzswap_io::{Device, Extent, Fingerprint, Key, Label, Location, Seal, Sequence, Window};
 use uzswap_sys::fmt::{StackBuf, write_line};
 use uzswap_sys::{file, mem};
 
@@ -46,12 +47,14 @@ pub(crate) struct Swap {
     /// Under what this process counts slots; `None` in a child that could not be given a number: it has
     /// nothing on the device, and puts nothing there.
     owner: UnsafeCell<Option<Owner>>,
-    /// Encrypts what is written, if anything does.
-    key: Option<&'static Key>,
+    /// Encrypts what is written, unless that is turned off, and makes fingerprints.
+    key: &'static Key,
+    encrypts: bool,
     sequence: &'static Sequence,
     /// The pool was over its limit and is not down yet.
     pub shrinking: AtomicBool,
     pub writeback: Lock<Writeback>,
+    pub cache: SwapCache<'static>,
     /// A page that was lost has been told of.
     told: AtomicBool,
 }
@@ -68,7 +71,11 @@ unsafe impl Sync for Swap {}
 impl Swap {
     /// Opens the group's device for `process`; `None`: there is none, or not for this process
     /// (another user's, another pid namespace's).
-    pub(crate) fn open(group: &'static Group, process: &'static Process) -> Option<Swap> {
+    pub(crate) fn open(
+        group: &'static Group,
+        process: &'static Process,
+        limit: u64,
+    ) -> Option<Swap> {
         let config = &group.config.swap;
         let nr_slots = config.nr_slots.load(Relaxed);
         if nr_slots == 0 || !in_namespace_of(config) {
@@ -86,7 +93,7 @@ impl Swap {
         };
         let fd = open_fd(supervisor, config.device_fd.load(Relaxed), flags)?;
         let fd = start::high(fd);
-        let made = Self::on(config, fd, nr_slots, slots);
+        let made = Self::on(config, fd, nr_slots, slots, limit);
         match &made {
             Some(swap) => {
                 // SAFETY: nobody else reaches it yet.
@@ -108,11 +115,13 @@ impl Swap {
         unsafe { *self.owner.get() }
     }
 
-    fn on(config: &SwapConfig, fd: i32, nr_slots: u64, slots: Slots<'static>) -> Option<Swap> {
-        let key = match config.encrypt.load(Relaxed) {
-            0 => None,
-            _ => Some(new_key()?),
-        };
+    fn on(
+        config: &SwapConfig,
+        fd: i32,
+        nr_slots: u64,
+        slots: Slots<'static>,
+        limit: u64,
+    ) -> Option<Swap> {
         let run = start::reserve(RUN_LEN).ok()?;
         // SAFETY: a fresh mapping of that length, never unmapped, used by nobody else.
         let run = unsafe { core::slice::from_raw_parts_mut(run, RUN_LEN) };
@@ -121,10 +130,12 @@ impl Swap {
             fd,
             slots,
             owner: UnsafeCell::new(None),
-            key,
+            key: new_key()?,
+            encrypts: config.encrypt.load(Relaxed) != 0,
             sequence: new_sequence()?,
             shrinking: AtomicBool::new(false),
             writeback: Lock::new(Writeback::new(run)),
+            cache: new_cache(limit)?,
             told: AtomicBool::new(false),
         })
     }
@@ -188,21 +199,31 @@ impl Swap {
             Some(_) => SLOTS_KEPT,
         };
         process.swap_user.store(counts, Relaxed);
-        if let Some(key) = self.key {
-            // Locks are not inherited.
-            let _ = mem::mlock(core::ptr::from_ref(key).addr(), size_of::<Key>());
-        }
+        // Locks are not inherited.
+        let _ = mem::mlock(core::ptr::from_ref(self.key).addr(), size_of::<Key>());
     }
 
     /// How objects are protected.
     pub(crate) fn seal(&self) -> Seal<'static> {
-        match self.key {
-            Some(key) => Seal::Encrypted {
-                key,
+        if self.encrypts {
+            Seal::Encrypted {
+                key: self.key,
                 sequence: self.sequence,
-            },
-            None => Seal::Checksummed,
+            }
+        } else {
+            Seal::Checksummed
         }
+    }
+
+    /// By which what `page` is stored as is known again.
+    pub(crate) fn fingerprint(&self, page: Page, body: &[u8]) -> Fingerprint {
+        self.key.fingerprint(wide(page.index()), body)
+    }
+
+    /// Whether copies of pages that are read back are kept: as the kernel does (`vm_swap_full`), while the device
+    /// is less than half full.
+    fn keeps_copies(&self) -> bool {
+        self.slots.in_use() * 2 < u64::from(self.slots.nr_slots()) && self.owner().is_some()
     }
 
     /// The slots of an object.
@@ -312,6 +333,16 @@ fn new_key() -> Option<&'static Key> {
     Key::generate(memory).ok().map(|key| &*key)
 }
 
+/// An empty cache for a process of `limit` pages.
+fn new_cache(limit: u64) -> Option<SwapCache<'static>> {
+    let len = SwapCache::memory_len(narrow(limit));
+    let leaves = start::reserve(len).ok()?.cast::<Leaf>();
+    // SAFETY: zeroed memory of that length, page aligned and never unmapped, is leaves with nothing in
+    // them; used by nobody else.
+    let leaves = unsafe { core::slice::from_raw_parts(leaves, len / size_of::<Leaf>()) };
+    Some(SwapCache::new(leaves))
+}
+
 /// A sequence in shared memory: fork children go on where their parent is.
 fn new_sequence() -> Option<&'static Sequence> {
     let prot = mem::PROT_READ | mem::PROT_WRITE;
@@ -332,14 +363,14 @@ pub(crate) fn label(page: Page, age: Age) -> Label {
 
 impl Parts {
     /// Gives `unpack` the stored form of a swapped `page`, read from the device into `window` unless it
-    /// is there already. What follows it in `range` and lies behind it on the device is read along.
-    /// `None`: it cannot be had.
+    /// is there already, and its fingerprint, if its copy on the device is worth keeping. What follows it in
+    /// `range` and lies behind it on the device is read along. `None`: it cannot be had.
     pub(crate) fn swap_in<T>(
         &self,
         window: &mut SwapIn,
         page: Page,
         range: PageRange,
-        unpack: impl FnOnce(&[u8]) -> T,
+        unpack: impl FnOnce(&[u8], Option<Fingerprint>) -> T,
     ) -> Option<T> {
         let swap = self.swap.as_ref()?;
         let Entry::Swapped {
@@ -360,10 +391,12 @@ impl Parts {
             });
             let extent = joined(needed, following, window.most());
             let buffer = window.prepare(extent)?;
+            let len = buffer.len();
             if swap.device.read_at(extent.slot, buffer).is_err() {
                 window.forget();
                 return None;
             }
+            add(&self.counters().swap_bytes_in, wide(len));
         }
         let (first, buffer) = window.contents();
         Window::new(first, buffer)
@@ -374,7 +407,10 @@ impl Parts {
                 size.into(),
             )
             .ok()
-            .map(|body| unpack(body))
+            .map(|body| {
+                let fingerprint = swap.keeps_copies().then(|| swap.fingerprint(page, body));
+                unpack(body, fingerprint)
+            })
     }
 
     /// A page's contents cannot be had back: the program gets SIGBUS for the access. The first time

@@ -89,6 +89,27 @@ impl Writeback {
     }
 }
 
+/// What became of an object that was to be packed.
+enum Went {
+    /// It stays in the pool: it is in use, or not what was chosen.
+    Nowhere,
+    /// It is in the run.
+    IntoRun,
+    /// Its page has not changed since it was read back: its entry names that copy again.
+    ToItsCopy,
+}
+
+/// What became of the objects that were chosen.
+#[derive(Default)]
+struct Packed {
+    /// In the run.
+    objects: usize,
+    /// Gone from the pool without being written.
+    unchanged: usize,
+    /// Bytes to write.
+    len: usize,
+}
+
 /// Why nothing was written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stuck {
@@ -145,7 +166,6 @@ impl Parts {
                 let counters = self.counters();
                 add(&counters.written_back_pages, wide(nr));
                 add(&counters.zswpwb, wide(nr));
-                add(&counters.pswpout, wide(nr));
                 self.compact_if_worth(slot, 0);
             }
             Err(stuck) => {
@@ -169,15 +189,27 @@ impl Parts {
             (swap.seal().overhead() + usize::from(object.size)).div_ceil(SLOT)
         });
         // Counted once for this writeback, until its objects are.
-        let taken = self.take_slots(swap, owner, nr_slots, least);
+        let mut taken = self.take_slots(swap, owner, nr_slots, least);
+        if taken.is_none() && self.forget_copies(swap) {
+            taken = self.take_slots(swap, owner, nr_slots, least);
+        }
         let taken = taken.ok_or(Stuck::Full)?;
         let first = u64::from(taken.first);
-        let (packed, len) = self.pack(swap, writeback, nr, usize::from(taken.nr) * SLOT);
+        let packed = self.pack(swap, writeback, nr, usize::from(taken.nr) * SLOT);
+        let Packed {
+            objects,
+            unchanged,
+            len,
+        } = packed;
         let written = match writeback.run.get(..len) {
-            Some(bytes) if packed > 0 => swap.device.write_at(first, bytes),
+            Some(bytes) if objects > 0 => swap.device.write_at(first, bytes),
             _ => {
                 swap.slots.put(owner, taken);
-                return Err(Stuck::Raced);
+                return if unchanged > 0 {
+                    Ok(unchanged)
+                } else {
+                    Err(Stuck::Raced)
+                };
             }
         };
         let Some(objects) = writeback.objects.get(..nr) else {
@@ -193,9 +225,10 @@ impl Parts {
             swap.slots.retire(owner, taken);
             return Err(Stuck::Broken);
         }
+        add(&self.counters().swap_bytes_out, wide(len));
         let published = self.publish_swapped(swap, objects, first);
         swap.slots.put(owner, taken);
-        Ok(published)
+        Ok(published + unchanged)
     }
 
     /// Lists what goes next. Returns how many objects that are and how many slots they take.
@@ -320,26 +353,22 @@ impl Parts {
         taken
     }
 
-    /// Packs the first `nr` objects, as far as they still are what they were and fit `most` bytes. Returns
-    /// how many were packed, and the bytes to write.
-    fn pack(
-        &self,
-        swap: &Swap,
-        writeback: &mut Writeback,
-        nr: usize,
-        most: usize,
-    ) -> (usize, usize) {
+    /// Packs the first `nr` objects, as far as they still are what they were, are not on the device as they are,
+    /// and fit `most` bytes.
+    fn pack(&self, swap: &Swap, writeback: &mut Writeback, nr: usize, most: usize) -> Packed {
         let Writeback {
             run, objects, hand, ..
         } = writeback;
+        let mut packed = Packed::default();
         let (Some(buffer), Some(objects)) = (run.get_mut(..most), objects.get_mut(..nr)) else {
-            return (0, 0);
+            return packed;
         };
         let mut run = Run::new(buffer, swap.seal());
-        let mut packed = 0;
         for object in objects {
-            match self.pack_one(&mut run, object) {
-                Ok(done) => packed += usize::from(done),
+            match self.pack_one(swap, &mut run, object) {
+                Ok(Went::Nowhere) => {}
+                Ok(Went::IntoRun) => packed.objects += 1,
+                Ok(Went::ToItsCopy) => packed.unchanged += 1,
                 Err(PackError::Full) => {
                     *hand = object.page.index();
                     break;
@@ -347,32 +376,45 @@ impl Parts {
                 Err(PackError::BadLength) => {}
             }
         }
-        (packed, run.finish().len())
+        packed.len = run.finish().len();
+        packed
     }
 
-    /// Packs one object, unless it is in use.
-    fn pack_one(&self, run: &mut Run<'_>, object: &mut Object) -> Result<bool, PackError> {
+    /// Packs one object, unless it is in use, or its copy from last time is on the device still.
+    fn pack_one(
+        &self,
+        swap: &Swap,
+        run: &mut Run<'_>,
+        object: &mut Object,
+    ) -> Result<Went, PackError> {
         let &mut Object {
             page, size, age, ..
         } = object;
         let Some(_guard) = self.folios.of(page).try_lock() else {
-            return Ok(false);
+            return Ok(Went::Nowhere);
         };
+        let old = self.table.get(page);
         let Entry::Stored {
             loc,
             size: size_now,
             age: age_now,
             ..
-        } = self.table.get(page)
+        } = old
         else {
-            return Ok(false);
+            return Ok(Went::Nowhere);
         };
         if size_now != size || age_now != age {
-            return Ok(false);
+            return Ok(Went::Nowhere);
         }
         let data = self.pool.data_ptr(loc);
         // SAFETY: the object lives and does not move while the folio is held; it has `size` bytes.
         let data = unsafe { core::slice::from_raw_parts(data, usize::from(size)) };
+        if let Some(copy) = self.unchanged_copy(swap, page, data) {
+            self.table.set(page, copy);
+            self.forget(old);
+            add(&self.counters().swapped_pages, 1);
+            return Ok(Went::ToItsCopy);
+        }
         let place = run.push(label(page, age), data.len(), |body| {
             body.copy_from_slice(data);
         })?;
@@ -386,7 +428,7 @@ impl Parts {
             },
         );
         object.place = Some(place);
-        Ok(true)
+        Ok(Went::IntoRun)
     }
 
     /// The copies are on the device, in the run that begins at slot `first`: entries that nobody
@@ -423,6 +465,7 @@ impl Parts {
             add(&self.counters().swapped_pages, 1);
             published += 1;
         }
+        add(&self.counters().pswpout, wide(published));
         published
     }
 
