@@ -1,7 +1,8 @@
 //! Benchmarks beside the running kernel, and the page that shows their results.
 //!
-//! *What*: the suites ([`codecs`], [`usemem`]), what they need ([`corpus`], [`undo`], [`rounds`]), the file of results
-//! ([`results`]), that of a run's life ([`trace`]) and the page made of either ([`report`]).
+//! *What*: the suites ([`codecs`], [`usemem`], [`disk`]), what they need ([`corpus`], [`sides`], [`undo`], [`rounds`]), the
+//! shape that most of them fill ([`compare`]), the file of results ([`results`]), that of a run's life ([`trace`]) and the page
+//! made of either ([`report`]).
 //! *Invariants*: a suite that was interrupted gives what it had measured; what it changed on the machine is put back.
 //! *Locking*: none within the process.
 //! *Context*: the command line tool.
@@ -9,7 +10,9 @@
 use std::fmt;
 
 pub mod codecs;
+pub mod compare;
 pub mod corpus;
+pub mod disk;
 pub mod interrupt;
 pub mod machine;
 pub mod progress;
@@ -17,9 +20,11 @@ pub mod report;
 pub mod results;
 pub mod rounds;
 pub mod section;
+pub mod sides;
 pub mod trace;
 pub mod undo;
 pub mod usemem;
+pub mod work;
 
 /// What was asked for cannot be done as it was asked: one line, exit status 2.
 #[derive(Debug)]

@@ -37,7 +37,12 @@ impl Progress {
 
     /// A line that stays.
     pub fn say(&self, line: &str) {
-        self.0.suspend(|| eprintln!("{line}"));
+        self.hidden(|| eprintln!("{line}"));
+    }
+
+    /// Calls what writes lines of its own.
+    pub fn hidden(&self, write: impl FnOnce()) {
+        self.0.suspend(write);
     }
 }
 

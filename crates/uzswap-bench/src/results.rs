@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::section::Section;
-use crate::{codecs, refused, usemem};
+use crate::{codecs, compare, refused};
 
 /// What makes a file ours.
 const FORMAT: &str = "uzswap-bench";
@@ -44,8 +44,10 @@ pub struct Results {
 pub enum Suite {
     /// See [`codecs`].
     Codecs(codecs::Measured),
-    /// See [`usemem`].
-    Usemem(usemem::Measured),
+    /// See [`crate::usemem`].
+    Usemem(compare::Measured),
+    /// See [`crate::disk`].
+    Disk(compare::Measured),
 }
 
 impl Suite {
@@ -54,7 +56,7 @@ impl Suite {
     pub fn section(&self) -> Section {
         match self {
             Suite::Codecs(measured) => measured.section(),
-            Suite::Usemem(measured) => measured.section(),
+            Suite::Usemem(measured) | Suite::Disk(measured) => measured.section(),
         }
     }
 }

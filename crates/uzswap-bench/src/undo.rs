@@ -26,6 +26,8 @@ pub enum Step {
     SwapOff(PathBuf),
     /// Remove a file.
     Remove(PathBuf),
+    /// Remove a zram device.
+    RemoveZram(String),
     /// End what runs in a cgroup and remove it. Only what this run has started is in it.
     RemoveCgroup(PathBuf),
 }
@@ -135,6 +137,7 @@ impl Step {
                 Err(why) if why.kind() != ErrorKind::NotFound => return Err(why.into()),
                 _ => {}
             },
+            Step::RemoveZram(name) => remove_zram(name)?,
             Step::RemoveCgroup(path) => remove_cgroup(path)?,
         }
         Ok(())
@@ -149,6 +152,7 @@ impl Step {
             }
             "swapoff" => Step::SwapOff(rest.into()),
             "remove" => Step::Remove(rest.into()),
+            "remove-zram" => Step::RemoveZram(rest.into()),
             "remove-cgroup" => Step::RemoveCgroup(rest.into()),
             _ => return None,
         })
@@ -161,9 +165,21 @@ impl std::fmt::Display for Step {
             Step::Restore(path, old) => write!(f, "restore {}={old}", path.display()),
             Step::SwapOff(path) => write!(f, "swapoff {}", path.display()),
             Step::Remove(path) => write!(f, "remove {}", path.display()),
+            Step::RemoveZram(name) => write!(f, "remove-zram {name}"),
             Step::RemoveCgroup(path) => write!(f, "remove-cgroup {}", path.display()),
         }
     }
+}
+
+fn remove_zram(name: &str) -> Result<()> {
+    let device = Path::new("/sys/block").join(name);
+    if !device.exists() {
+        return Ok(());
+    }
+    let number = name.trim_start_matches("zram");
+    fs::write(device.join("reset"), "1")?;
+    fs::write("/sys/class/zram-control/hot_remove", number)?;
+    Ok(())
 }
 
 fn remove_cgroup(path: &Path) -> Result<()> {
@@ -245,6 +261,7 @@ mod tests {
             Step::Restore("/sys/a b".into(), "x = y".into()),
             Step::SwapOff("/var/tmp/x".into()),
             Step::Remove("/var/tmp/x".into()),
+            Step::RemoveZram("zram7".into()),
             Step::RemoveCgroup("/sys/fs/cgroup/y".into()),
         ] {
             assert_eq!(Step::parse(&step.to_string()), Some(step));

@@ -4,10 +4,10 @@ use std::fs;
 
 use uzswap_bench::Refused;
 use uzswap_bench::codecs::{self, Cell, Program};
+use uzswap_bench::compare::{self, Figure, Goal, Run};
 use uzswap_bench::corpus::Scratch;
 use uzswap_bench::results::{Results, Suite};
 use uzswap_bench::rounds::Round;
-use uzswap_bench::usemem::{self, Access, Fill, Run, Side, Work};
 
 fn rounds() -> Vec<Round> {
     [false, true, false]
@@ -46,40 +46,53 @@ fn codecs() -> codecs::Measured {
     }
 }
 
-fn usemem() -> usemem::Measured {
-    let run = |round, side, threads, us: f64| Run {
-        round,
-        side,
-        threads,
-        ram_mib: (side != Side::Native).then_some(467),
-        work: Work {
-            fill: Fill {
-                s_per_gib: us / 10.0,
-                cpu_s: us / 5.0,
-            },
-            random: Access {
-                us_per_access: us,
-                cpu_s: us / 3.0,
-            },
-            sequential: Access {
-                us_per_access: us / 2.0,
-                cpu_s: us / 6.0,
-            },
-        },
-    };
+fn usemem() -> compare::Measured {
+    let pair = |of: &str, to: &str| (of.to_owned(), to.to_owned());
     let mut runs = Vec::new();
     for round in 0..3 {
-        for threads in [1, 2] {
-            runs.push(run(round, Side::Native, threads, 0.05));
-            runs.push(run(round, Side::KernelZswap, threads, 12.0));
-            runs.push(run(round, Side::Uzswap, threads, 6.0));
+        for job in ["1 thread", "2 threads"] {
+            for (side, us) in [("native", 0.05), ("kernel-zswap", 12.0), ("uzswap", 6.0)] {
+                let speed = 1000.0 / us;
+                let values = [("random_us", us), ("kbps", speed)];
+                runs.push(Run {
+                    round,
+                    job: job.into(),
+                    side: side.into(),
+                    values: values.map(|(key, value)| (key.to_owned(), value)).into(),
+                });
+            }
         }
     }
-    usemem::Measured {
-        mib: 1024,
-        limit_mib: 256,
-        kernel: Some("lzo".into()),
-        compressor: "lz4".into(),
+    let goal = |figure: &str, job: Option<&str>, bound| Goal {
+        figure: figure.into(),
+        job: job.map(str::to_owned),
+        ratio: pair("uzswap", "kernel-zswap"),
+        bound,
+    };
+    compare::Measured {
+        title: "Memory under a limit".into(),
+        notes: vec!["1024 MiB of data.".into()],
+        sides: vec![
+            pair("native", "native"),
+            pair("kernel-zswap", "kernel zswap, lzo"),
+            pair("uzswap", "uzswap, lz4"),
+        ],
+        figures: vec![
+            Figure::new("random_us", "random", "µs per access").in_chart("Waiting for a page"),
+            Figure {
+                more_is_better: true,
+                ..Figure::new("kbps", "throughput", "KB/s").in_chart("Throughput")
+            },
+        ],
+        ratios: vec![
+            pair("uzswap", "kernel-zswap"),
+            pair("uzswap", "kernel-swap"),
+        ],
+        goals: vec![
+            goal("random_us", Some("1 thread"), 0.6),
+            goal("random_us", Some("2 threads"), 0.4),
+            goal("kbps", None, 1.5),
+        ],
         rounds: rounds(),
         runs,
     }
@@ -104,14 +117,14 @@ fn what_is_written_can_be_read() {
 fn the_page_shows_charts_tables_machine_and_command() {
     let results = results();
     let page = uzswap_bench::report::page(&results);
-    assert_eq!(page.matches("<svg").count(), 5, "two charts and three");
+    assert_eq!(page.matches("<svg").count(), 4, "two charts and two");
     assert_eq!(page.matches("<table>").count(), 3);
     // Each chart comes before the table of its suite.
     assert!(page.find("<svg").unwrap() < page.find("<table>").unwrap());
     for part in [
         "µs of processor time for 4 KiB",
         "µs per access, lower is better",
-        "s per GiB, lower is better",
+        "KB/s, higher is better",
         "ratio, packed",
         "random, 2 threads",
         "kernel zswap, lzo",
@@ -149,37 +162,40 @@ fn tables_hold_medians_of_quiet_rounds_and_ratios() {
         "{text}"
     );
     let text = results().suites[1].section().to_string();
-    assert!(
-        text.contains(
-            "| random, µs per access | 1 | 0.05 | 12.00 ±0 % | 6.00 ±0 % | 0.50 | ≤ 0.60 |"
-        ),
-        "{text}"
-    );
-    assert!(
-        text.contains(
-            "| random, µs per access | 2 | 0.05 | 12.00 ±0 % | 6.00 ±0 % | 0.50 | ≤ 0.40, missed |"
-        ),
-        "{text}"
-    );
+    for row in [
+        // A side that took no part has neither a column nor a ratio.
+        "| figure | job | native | kernel zswap, lzo | uzswap, lz4 | uzswap, lz4 ÷ kernel zswap, lzo |",
+        "| random, µs per access | 1 thread | 0.05 | 12.00 | 6.00 | 0.50 (goal ≤ 0.60) |",
+        "| random, µs per access | 2 threads | 0.05 | 12.00 | 6.00 | 0.50 (goal ≤ 0.40, missed) |",
+        "| throughput, KB/s | 1 thread | 20000 | 83.33 | 166.7 | 2.00 (goal ≥ 1.50) |",
+    ] {
+        assert!(text.contains(row), "{row} in\n{text}");
+    }
 }
 
 #[test]
-fn without_the_kernel_there_is_no_ratio_and_the_page_says_why() {
-    let mut alone = usemem();
-    alone.kernel = None;
-    alone.runs.retain(|run| run.side != Side::KernelZswap);
+fn how_far_rounds_differ_is_shown() {
+    let mut measured = usemem();
+    // The rounds that count are the first and the last.
+    for (round, us) in [(0, 4.0), (1, 99.0), (2, 8.0)] {
+        for run in &mut measured.runs {
+            if (run.round, run.side.as_str()) == (round, "uzswap") {
+                run.values.insert("random_us".into(), us);
+            }
+        }
+    }
+    let text = measured.section().to_string();
+    assert!(text.contains("| 6.00 ±33 % | 0.50"), "{text}");
+}
+
+#[test]
+fn the_page_says_what_was_left_out_and_why() {
     let mut results = results();
-    results.suites = vec![Suite::Usemem(alone)];
-    results.skipped = vec!["the kernel's zswap: needs root".into()];
+    results.skipped = vec!["kernel zswap, lzo: needs root".into()];
     results.complete = false;
     let page = uzswap_bench::report::page(&results);
-    assert!(page.contains("Left out: the kernel's zswap: needs root"));
+    assert!(page.contains("Left out: kernel zswap, lzo: needs root"));
     assert!(page.contains("Interrupted"));
-    let text = results.suites[0].section().to_string();
-    assert!(
-        text.contains("| random, µs per access | 1 | 0.05 |  | 6.00 ±0 % |  |  |"),
-        "{text}"
-    );
 }
 
 #[test]

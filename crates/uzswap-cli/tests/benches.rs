@@ -100,6 +100,7 @@ fn what_cannot_be_used_ends_with_one_line_and_status_2() {
             &["bench", "usemem", "--peer", "native", "--mib", "1048576"],
             "do not fit",
         ),
+        (&["bench", "disk", "--peer", "windows"], "windows"),
     ] {
         let done = uzswap(dir, args);
         let line = String::from_utf8_lossy(&done.stderr);
@@ -126,4 +127,119 @@ fn the_work_program_is_the_binary_itself() {
         text.contains("\"threads\":2") && text.contains("us_per_access"),
         "{text}"
     );
+}
+
+#[test]
+fn usemem_runs_beside_whom_it_is_told() {
+    let scratch = Scratch::new("usemem");
+    let dir = &scratch.0;
+    let args = [
+        "bench", "usemem", "--peer", "native", "--mib", "64", "--rounds", "1", "--json", "u.json",
+    ];
+    let done = uzswap(dir, &args);
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{done:?}");
+    assert!(
+        text.contains("| figure | job | native | uzswap, lz4 |\n"),
+        "{text}"
+    );
+    for row in [
+        "| random, µs per access | 1 thread |",
+        "| fill, CPU s | 2 threads |",
+    ] {
+        assert!(text.contains(row), "{row} in\n{text}");
+    }
+    let done = uzswap(dir, &["report", "u.json", "-o", "u.html"]);
+    assert!(done.status.success(), "{done:?}");
+    let page = fs::read_to_string(dir.join("u.html")).unwrap();
+    assert!(page.contains("Waiting for a page") && page.contains("<svg"));
+}
+
+/// What the kernel's sides change.
+fn machine() -> String {
+    let mut state = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let parameters = [
+        "compressor",
+        "enabled",
+        "max_pool_percent",
+        "shrinker_enabled",
+        "accept_threshold_percent",
+    ];
+    for name in parameters {
+        let path = Path::new("/sys/module/zswap/parameters").join(name);
+        state += &fs::read_to_string(path).unwrap_or_default();
+    }
+    state += &fs::read_to_string("/proc/sys/vm/page-cluster").unwrap_or_default();
+    let mut names = Vec::new();
+    for dir in ["/sys/block", "/var/tmp"] {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        names.extend(entries.map(|entry| entry.file_name().into_string().unwrap()));
+    }
+    names.retain(|name| name.starts_with("zram") || name.starts_with("uzswap-bench"));
+    names.sort();
+    state + &names.join(" ")
+}
+
+/// Why the kernel's sides cannot be measured here, if so.
+fn kernel_is_not_to_be_had() -> Option<&'static str> {
+    // SAFETY: no memory effects.
+    if unsafe { libc::geteuid() } != 0 {
+        return Some("needs root");
+    }
+    if !Path::new("/sys/module/zswap").exists() {
+        return Some("this kernel has no zswap");
+    }
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    (swaps.lines().count() > 1).then_some("a swap device is in use, or another test uses one")
+}
+
+#[test]
+fn the_kernels_sides_leave_the_machine_as_it_was() {
+    if let Some(why) = kernel_is_not_to_be_had() {
+        eprintln!("SKIPPED {why}");
+        return;
+    }
+    let scratch = Scratch::new("kernel");
+    let dir = &scratch.0;
+    let before = machine();
+    // Killed with no chance to put anything back …
+    let mut killed = Command::new(env!("CARGO_BIN_EXE_uzswap"))
+        .args(["bench", "usemem", "--peer", "kernel-zswap", "--mib", "1024"])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let swap = format!("uzswap-bench.{}.swap", killed.id());
+    let swaps_to_it = || fs::read_to_string("/proc/swaps").is_ok_and(|text| text.contains(&swap));
+    while !swaps_to_it() {
+        if let Some(status) = killed.try_wait().unwrap() {
+            eprintln!("SKIPPED somebody else has the kernel's swap ({status})");
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_ne!(machine(), before);
+    // … the next run does it, and puts back its own changes, too.
+    let mut peers = "kernel-zswap,kernel-swap".to_owned();
+    if Path::new("/sys/class/zram-control").exists() {
+        peers += ",zram";
+    }
+    let args = [
+        "bench", "usemem", "--mib", "64", "--rounds", "1", "--peer", &peers,
+    ];
+    let done = uzswap(dir, &args);
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{done:?}");
+    assert!(told.contains("putting back"), "{told}");
+    assert!(!told.contains("could not undo"), "{told}");
+    assert_eq!(machine(), before);
+    let text = String::from_utf8_lossy(&done.stdout);
+    for peer in peers.split(',') {
+        let name = peer.replace("zram", "kernel zram").replace('-', " ");
+        assert!(
+            text.contains(&format!("÷ {name}")) || told.contains("SKIPPED"),
+            "{name} in\n{text}\n{told}"
+        );
+    }
 }

@@ -62,13 +62,16 @@ fn work(options: &Options) {
         format!("\"compressibility\":{}", options.compressibility),
         fill.json("fill", "s_per_gib", fill.wall * 1024.0 / options.mib_f64()),
     ];
-    let accesses = memory.accesses_per_thread() * u64::from(options.passes);
+    let accesses = options.accesses.map_or_else(
+        || memory.accesses_per_thread() * u64::from(options.passes),
+        u64::from,
+    );
     if options.random {
         let phase = Phase::run(threads, |t| memory.random(t, accesses));
         fields.push(phase.json("random", "us_per_access", per_access(&phase, accesses)));
     }
     if options.sequential {
-        let phase = Phase::run(threads, |t| memory.sequential(t, options.passes));
+        let phase = Phase::run(threads, |t| memory.sequential(t, accesses));
         fields.push(phase.json("sequential", "us_per_access", per_access(&phase, accesses)));
     }
     println!("{{{}}}", fields.join(","));

@@ -181,13 +181,18 @@ impl Memory {
         self.accessed[t as usize].fetch_add(accesses, Relaxed);
     }
 
-    /// Accesses the pages of thread `t` in order, `passes` times.
-    pub fn sequential(&self, t: u32, passes: u32) {
-        for _ in 0..passes {
-            let sum: u64 = self.part(t).map(|page| self.access(page)).sum();
-            let before = self.accessed[t as usize].fetch_add(self.accesses_per_thread(), Relaxed);
+    /// Accesses the pages of thread `t` in order, from the first again after the last.
+    pub fn sequential(&self, t: u32, accesses: u64) {
+        let part = self.part(t);
+        let size = part.end - part.start;
+        let accessed = &self.accessed[t as usize];
+        for first in (0..accesses).step_by(usize::try_from(size).expect("64-bit")) {
+            let nr = size.min(accesses - first);
+            let stamps = (part.start..part.start + nr).map(|page| self.access(page));
+            let sum: u64 = stamps.sum();
+            let before = accessed.fetch_add(nr, Relaxed);
             assert!(
-                sum == before,
+                nr < size || sum == before,
                 "stamps of thread {t} add up to {sum} after {before} accesses"
             );
         }

@@ -6,6 +6,7 @@ usage: uzswap-usemem [OPTION]...
   --mib N                 memory to fill, MiB (1024)
   --threads N, -t N       threads, each with its own part of the memory (1)
   --passes N              accesses of each phase, in multiples of the pages (1)
+  --accesses N            accesses of each phase and thread, instead of passes
   --random                the random phase only
   --sequential            the sequential phase only
   --compressibility R     ratio that lz4 reaches on the data, about; 1 to 10 (4)
@@ -33,6 +34,8 @@ pub struct Options {
     pub threads: u32,
     /// Accesses of a phase, in multiples of the pages.
     pub passes: u32,
+    /// Accesses of a phase and a thread, instead of passes.
+    pub accesses: Option<u32>,
     /// Whether the random phase is wanted.
     pub random: bool,
     /// Whether the sequential phase is wanted.
@@ -54,6 +57,7 @@ impl Options {
             mib: 1024,
             threads: 1,
             passes: 1,
+            accesses: None,
             random: false,
             sequential: false,
             compressibility: 4.0,
@@ -73,6 +77,7 @@ impl Options {
                 "--mib" => options.mib = number(1, 1 << 20)?,
                 "--threads" | "-t" => options.threads = number(1, 256)?,
                 "--passes" => options.passes = number(1, 1000)?,
+                "--accesses" => options.accesses = Some(number(1, u32::MAX)?),
                 "--seed" => options.seed = number(0, u32::MAX)?.into(),
                 "--compressibility" => options.compressibility = number(1, 10)?.into(),
                 "--random" => options.random = true,

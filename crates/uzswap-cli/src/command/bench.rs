@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use uzswap_bench::results::{Results, Suite};
-use uzswap_bench::{Refused, codecs, corpus, interrupt, usemem};
+use uzswap_bench::sides::{Side, Sides};
+use uzswap_bench::{Refused, codecs, corpus, disk, interrupt, usemem, work};
 use uzswap_compress::Codec;
 
 use crate::command_line;
@@ -43,7 +44,14 @@ enum What {
     /// The same memory-bound work natively, under the kernel's zswap (needs root) and under uzswap
     Usemem {
         #[command(flatten)]
-        usemem: UsememOptions,
+        sides: SidesOptions,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Three times as much data as memory, too much even compressed, beside the kernel's zswap and swap (need root)
+    Disk {
+        #[command(flatten)]
+        sides: SidesOptions,
         #[command(flatten)]
         common: Common,
     },
@@ -52,11 +60,11 @@ enum What {
         #[command(flatten)]
         codecs: CodecsOptions,
         #[command(flatten)]
-        usemem: UsememOptions,
+        sides: SidesOptions,
         #[command(flatten)]
         common: Common,
     },
-    /// The program that 'usemem' runs
+    /// The program that 'usemem' and 'disk' run
     #[command(hide = true, disable_help_flag = true)]
     Work {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -91,10 +99,10 @@ struct CodecsOptions {
 }
 
 #[derive(Debug, Args)]
-struct UsememOptions {
-    /// Beside whom
-    #[arg(long, value_name = "PEER", default_value = "kernel-zswap")]
-    peer: Peer,
+struct SidesOptions {
+    /// Beside whom; may be given again [default: what the suite is about, as far as this machine has it]
+    #[arg(long = "peer", value_name = "PEER", value_delimiter = ',')]
+    peers: Vec<Peer>,
 
     /// Compressor of the kernel's zswap
     #[arg(long, value_name = "NAME", default_value = "lzo")]
@@ -104,16 +112,20 @@ struct UsememOptions {
     #[arg(long, value_name = "CODEC", default_value = "auto")]
     compressor: Compressor,
 
-    /// MiB of data [default: 2048, with --quick 1024]
+    /// MiB of data [default: 2048, for 'disk' about 1536; with --quick half]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
     mib: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Peer {
-    /// The running kernel's zswap, with the same total memory
+    /// The running kernel's zswap, with the same total memory; needs root
     KernelZswap,
-    /// Only the work without any limit
+    /// The running kernel's swap to a file; needs root
+    KernelSwap,
+    /// The running kernel's zram; needs root
+    Zram,
+    /// The work without any limit
     Native,
 }
 
@@ -130,20 +142,31 @@ pub struct Report {
 /// Runs suites, prints their tables and writes their figures.
 pub fn bench(options: &Bench) -> Result<u8> {
     if let What::Work { args } = &options.what {
-        return Ok(usemem::work(args.iter().cloned()));
+        return Ok(work::main(args.iter().cloned()));
     }
     interrupt::catch();
     with_status(match &options.what {
         What::Work { .. } => unreachable!("done above"),
         What::Corpus { dir, each } => make_corpus(dir, each.0),
-        What::Codecs { codecs, common } => suites(common, Some(codecs), None),
-        What::Usemem { usemem, common } => suites(common, None, Some(usemem)),
+        What::Codecs { codecs, common } => suites(common, &[Run::Codecs(codecs)]),
+        What::Usemem { sides, common } => suites(common, &[Run::Usemem(sides)]),
+        What::Disk { sides, common } => suites(common, &[Run::Disk(sides)]),
         What::All {
             codecs,
-            usemem,
+            sides,
             common,
-        } => suites(common, Some(codecs), Some(usemem)),
+        } => suites(
+            common,
+            &[Run::Codecs(codecs), Run::Usemem(sides), Run::Disk(sides)],
+        ),
     })
+}
+
+/// A suite to run.
+enum Run<'a> {
+    Codecs(&'a CodecsOptions),
+    Usemem(&'a SidesOptions),
+    Disk(&'a SidesOptions),
 }
 
 fn make_corpus(dir: &Path, each: u64) -> Result<u8> {
@@ -156,18 +179,17 @@ fn make_corpus(dir: &Path, each: u64) -> Result<u8> {
     })
 }
 
-fn suites(
-    common: &Common,
-    codecs: Option<&CodecsOptions>,
-    usemem: Option<&UsememOptions>,
-) -> Result<u8> {
+fn suites(common: &Common, runs: &[Run<'_>]) -> Result<u8> {
     let mut results = Results::new(env!("CARGO_PKG_VERSION"), command_line::this());
     let mut outcome = Ok(());
-    if let Some(options) = codecs {
-        outcome = run_codecs(options, common, &mut results);
-    }
-    if let (Some(options), Ok(()), false) = (usemem, &outcome, interrupt::happened()) {
-        outcome = run_usemem(options, common, &mut results);
+    for run in runs {
+        if outcome.is_ok() && !interrupt::happened() {
+            outcome = match run {
+                Run::Codecs(options) => run_codecs(options, common, &mut results),
+                Run::Usemem(options) => run_usemem(options, common, &mut results),
+                Run::Disk(options) => run_disk(options, common, &mut results),
+            };
+        }
     }
     results.complete = outcome.is_ok() && !interrupt::happened();
     // What was measured before something failed is kept.
@@ -206,19 +228,53 @@ fn run_codecs(options: &CodecsOptions, common: &Common, results: &mut Results) -
     Ok(())
 }
 
-fn run_usemem(options: &UsememOptions, common: &Common, results: &mut Results) -> Result<()> {
-    let (measured, skipped) = usemem::measure(&usemem::Options {
-        uzswap: std::env::current_exe().context("cannot find the uzswap binary")?,
-        mib: options
-            .mib
-            .unwrap_or(if common.quick { 1024 } else { 2048 }),
-        rounds: common.rounds.into(),
-        kernel: (options.peer == Peer::KernelZswap).then(|| options.kernel_compressor.clone()),
-        compressor: options.compressor.codec().to_string(),
-    })?;
-    results.skipped.extend(skipped);
-    results.suites.push(Suite::Usemem(measured));
+fn run_usemem(options: &SidesOptions, common: &Common, results: &mut Results) -> Result<()> {
+    let mut sides = options.sides(&usemem::USUAL)?;
+    let mib = options
+        .mib
+        .unwrap_or(if common.quick { 1024 } else { 2048 });
+    let measured = usemem::measure(&mut sides, mib, common.rounds.into());
+    results.skipped.extend(sides.skipped);
+    results.suites.push(Suite::Usemem(measured?));
     Ok(())
+}
+
+fn run_disk(options: &SidesOptions, common: &Common, results: &mut Results) -> Result<()> {
+    let mut sides = options.sides(&disk::USUAL)?;
+    let options = disk::Options {
+        mib: options.mib,
+        rounds: common.rounds.into(),
+        quick: common.quick,
+    };
+    let measured = disk::measure(&mut sides, options);
+    results.skipped.extend(sides.skipped);
+    results.suites.push(Suite::Disk(measured?));
+    Ok(())
+}
+
+impl SidesOptions {
+    /// Who takes part, if `usual` is what the suite is about.
+    fn sides(&self, usual: &[Side]) -> Result<Sides> {
+        let asked: Vec<Side> = self.peers.iter().map(|&peer| peer.into()).collect();
+        Sides::new(
+            &std::env::current_exe().context("cannot find the uzswap binary")?,
+            &self.compressor.codec().to_string(),
+            &self.kernel_compressor,
+            &asked,
+            usual,
+        )
+    }
+}
+
+impl From<Peer> for Side {
+    fn from(peer: Peer) -> Self {
+        match peer {
+            Peer::KernelZswap => Side::KernelZswap,
+            Peer::KernelSwap => Side::KernelSwap,
+            Peer::Zram => Side::Zram,
+            Peer::Native => Side::Native,
+        }
+    }
 }
 
 /// Makes the page.

@@ -1,0 +1,127 @@
+//! The suite `disk`: a working set three times the memory, that does not fit it even compressed.
+//!
+//! *What*: fills memory with data that compresses about twofold, then reads, checks and writes pages at random and in order; so
+//! compressed it takes one and a half times the memory, and the rest goes to the disk. uzswap and plain swap
+//! get all of the memory as their limit; the kernel's zswap a pool of about half of it, and a limit of the other half.
+//! *Invariants*: sides take turns within each round; all swap to a file on the same disk.
+//! *Locking*: none.
+//! *Context*: the bench command; the kernel's sides need root.
+
+use anyhow::Result;
+
+use crate::compare::{Figure, Measured, Run};
+use crate::sides::{self, Room, Side, Sides};
+use crate::work::{self, Work};
+
+/// Whom uzswap is compared with unless others are asked for.
+pub const USUAL: [Side; 2] = [Side::KernelZswap, Side::KernelSwap];
+const ORDER: [Side; 4] = [
+    Side::KernelZswap,
+    Side::Uzswap,
+    Side::KernelSwap,
+    Side::Native,
+];
+/// Data, in multiples of the memory.
+const TIMES: u64 = 3;
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Data, MiB; by default enough that the kernel's pool, which is set in hundredths of the machine's memory, can be half of a third.
+    pub mib: Option<u64>,
+    /// Rounds.
+    pub rounds: usize,
+    /// Fewer threads, fewer accesses.
+    pub quick: bool,
+}
+
+/// Measures.
+///
+/// # Errors
+/// If the machine is too small, uzswap cannot run the work, or no round was completed.
+pub fn measure(sides: &mut Sides, options: Options) -> Result<Measured> {
+    let step = sides::pool_step_mib();
+    let least = if options.quick { 256 } else { 512 };
+    let ram_mib = options.mib.map_or((2 * step).max(least), |mib| mib / TIMES);
+    let pool_mib = (ram_mib / 2 / step).max(1) * step;
+    let mib = ram_mib * TIMES;
+    work::check_memory(mib)?;
+    if pool_mib + 32 > ram_mib && sides.takes_part(Side::KernelZswap) {
+        sides.skip(
+            Side::KernelZswap,
+            &format!("its pool can be no smaller than {pool_mib} MiB on this machine, which leaves nothing of {ram_mib} MiB"),
+        );
+    }
+    if sides.takes_part(Side::Zram) {
+        sides.skip(Side::Zram, "has no disk behind it");
+    }
+    let threads: &[u32] = if options.quick { &[2] } else { &[1, 2] };
+    let mut measured = Measured {
+        title: "More than fits even compressed".into(),
+        notes: vec![format!(
+            "{mib} MiB of data that compresses about twofold in {ram_mib} MiB of memory: uzswap and plain swap have it as their limit, the kernel's zswap \
+             {} MiB beside a pool of {pool_mib} MiB. What is written and read is in MiB of the disk and of memory respectively; uzswap writes compressed data.",
+            ram_mib.saturating_sub(pool_mib)
+        )],
+        sides: sides.columns(),
+        figures: figures(),
+        ratios: Sides::ratios(),
+        ..Measured::default()
+    };
+    measured.fill(
+        options.rounds,
+        threads.len() * ORDER.len(),
+        |round, progress| {
+            let mut runs = Vec::new();
+            for &threads in threads {
+                let work = Work {
+                    mib,
+                    threads,
+                    seed: round + 1,
+                    compressibility: 2,
+                    accesses: options.quick.then(|| mib * 256 / u64::from(threads) / 8),
+                };
+                for side in ORDER {
+                    progress.at(&format!(
+                        "round {}, {}, {}",
+                        round + 1,
+                        work.name(),
+                        side.key()
+                    ));
+                    let pooled = side == Side::KernelZswap;
+                    let room = Room {
+                        limit_mib: ram_mib - if pooled { pool_mib } else { 0 },
+                        pool_mib: pooled.then_some(pool_mib),
+                        swap_mib: mib * 2,
+                    };
+                    let job = work.job(&sides.uzswap);
+                    let Some(ran) = sides.run(side, room, &job, progress)? else {
+                        continue;
+                    };
+                    let mut values = work::values(&ran)?;
+                    if let Some(disk) = ran.disk {
+                        values.insert("written_mib".into(), disk.written_mib);
+                        values.insert("read_mib".into(), disk.read_mib);
+                    }
+                    runs.push(Run {
+                        round,
+                        job: work.name(),
+                        side: side.key().into(),
+                        values,
+                    });
+                }
+            }
+            Ok(runs)
+        },
+    )?;
+    Ok(measured)
+}
+
+fn figures() -> Vec<Figure> {
+    let mut figures = work::figures();
+    figures.extend([
+        Figure::new("written_mib", "written", "MiB of disk").in_chart("Written to the disk"),
+        Figure::new("read_mib", "read back", "MiB of memory"),
+    ]);
+    figures
+}

@@ -1,0 +1,342 @@
+//! A command under the kernel's own means: a swap file, zswap before it, or zram.
+//!
+//! *What*: makes and switches on what the side needs, runs a command in a memory cgroup (v1 or v2) with a limit, and tells how large
+//! the pool grew and how much went to the disk.
+//! *Invariants*: everything that is changed stands in the [`Journal`] first. The cgroup goes before the swap file: nobody may be swapped out then.
+//! No other swap is in use meanwhile, so what the kernel counts for the machine is the command's.
+//! *Locking*: the journal's.
+//! *Context*: the bench command, as root.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Disk, Room, Side};
+use crate::machine::Machine;
+use crate::undo::{Journal, Step};
+
+const ZSWAP: &str = "/sys/module/zswap/parameters";
+const ZRAM: &str = "/sys/class/zram-control";
+const VM: &str = "/proc/sys/vm";
+const CGROUPS: &str = "/sys/fs/cgroup";
+const JOURNAL: &str = "/run/uzswap-bench.journal";
+/// zswap is one for the machine: tools that switch it share this lock.
+const LOCK: &str = "/run/kernel-zswap-run.lock";
+/// The swap file is made on a real disk.
+const SWAP_DIR: &str = "/var/tmp";
+
+/// A limited cgroup above a swap device; put back when dropped.
+#[derive(Debug)]
+pub struct Kernel {
+    side: Side,
+    cgroup: Cgroup,
+    /// The zram device.
+    zram: Option<PathBuf>,
+    /// Largest pool seen, bytes.
+    pool_peak: u64,
+    /// Pages swapped out and in, before the command.
+    before: [u64; 2],
+    _journal: Journal,
+}
+
+#[derive(Debug)]
+struct Cgroup {
+    dir: PathBuf,
+    /// Whether zswap's pool is charged to it (v2 does).
+    charges_pool: bool,
+}
+
+/// What this kernel lacks for `side`, in one line.
+pub fn lacks(side: Side, compressor: &str) -> Option<String> {
+    let has = |path: &str| Path::new(path).exists();
+    match side {
+        Side::KernelZswap if !has(ZSWAP) => Some("this kernel has no zswap".into()),
+        Side::KernelZswap if !has_compressor(compressor) => {
+            Some(format!("this kernel has no compressor {compressor}"))
+        }
+        Side::Zram if !has(ZRAM) => {
+            Some("this kernel has no zram, or its module is not loaded: try 'modprobe zram'".into())
+        }
+        _ => None,
+    }
+}
+
+/// Whether the kernel has it built in or loaded; a module that it would load is only found when it is set.
+fn has_compressor(name: &str) -> bool {
+    let listed = fs::read_to_string("/proc/crypto").is_ok_and(|text| {
+        text.lines()
+            .filter_map(|line| line.strip_prefix("name")?.split(':').nth(1))
+            .any(|found| found.trim() == name)
+    });
+    listed || Path::new("/proc/modules").exists()
+}
+
+impl Kernel {
+    /// Sets `side` up.
+    ///
+    /// # Errors
+    /// Says what this machine lacks, or who is in the way.
+    pub fn set_up(side: Side, compressor: &str, room: Room) -> Result<Self> {
+        let mut journal = Journal::open(Path::new(JOURNAL), Path::new(LOCK))?;
+        let enabled = fs::read_to_string(Path::new(ZSWAP).join("enabled")).unwrap_or_default();
+        ensure!(
+            enabled.trim() != "Y",
+            "zswap is already in use on this machine"
+        );
+        let swaps = fs::read_to_string("/proc/swaps")?;
+        ensure!(
+            swaps.lines().count() <= 1,
+            "a swap device is already in use on this machine"
+        );
+        if side == Side::KernelZswap {
+            switch_zswap_on(&mut journal, compressor, room)?;
+        }
+        if side != Side::KernelSwap {
+            // Reading ahead pays for disks, not for RAM.
+            journal.set(&Path::new(VM).join("page-cluster"), "0")?;
+        }
+        let zram = if side == Side::Zram {
+            Some(make_zram(&mut journal, room.swap_mib << 20)?)
+        } else {
+            make_swap(&mut journal, room.swap_mib << 20)?;
+            None
+        };
+        let cgroup = Cgroup::make(&mut journal, side, room)?;
+        Ok(Self {
+            side,
+            cgroup,
+            zram,
+            pool_peak: 0,
+            before: swapped()?,
+            _journal: journal,
+        })
+    }
+
+    /// Has `command` start in the cgroup.
+    ///
+    /// # Errors
+    /// If the cgroup is gone.
+    pub fn hold(&self, command: &mut Command) -> Result<()> {
+        let procs = File::options()
+            .write(true)
+            .open(self.cgroup.dir.join("cgroup.procs"))?;
+        let enter = move || {
+            // "0" is whoever writes it.
+            // SAFETY: write(2) of one byte from a constant, as is allowed between fork and exec.
+            let written = unsafe { libc::write(procs.as_raw_fd(), b"0".as_ptr().cast(), 1) };
+            if written == 1 {
+                Ok(())
+            } else {
+                Err(std::io::Error::last_os_error())
+            }
+        };
+        // SAFETY: the closure only makes a system call.
+        unsafe { command.pre_exec(enter) };
+        Ok(())
+    }
+
+    /// Looks at the pool; to be called often while the command runs.
+    pub fn look(&mut self) {
+        let now = match (self.side, &self.zram) {
+            (Side::KernelZswap, _) => pool_bytes().ok(),
+            (_, Some(device)) => zram_bytes(device),
+            _ => None,
+        };
+        self.pool_peak = self.pool_peak.max(now.unwrap_or(0));
+    }
+
+    /// RAM that the command had or took with its pool, MiB.
+    pub fn taken_mib(&self, room: Room) -> u64 {
+        if self.side == Side::KernelZswap && self.cgroup.charges_pool {
+            room.limit_mib + room.pool_mib.unwrap_or(0)
+        } else {
+            room.limit_mib + (self.pool_peak >> 20)
+        }
+    }
+
+    /// What went to the disk since the start. Pages that zswap writes back count as swapped out, too.
+    pub fn disk(&self) -> Disk {
+        if self.side == Side::Zram {
+            return Disk::default();
+        }
+        let now = swapped().unwrap_or(self.before);
+        let mib = |at: usize| now[at].saturating_sub(self.before[at]) as f64 / 256.0;
+        Disk {
+            written_mib: mib(0),
+            read_mib: mib(1),
+        }
+    }
+}
+
+/// Pages that the kernel has swapped out to devices and in from them.
+fn swapped() -> Result<[u64; 2]> {
+    let text = fs::read_to_string("/proc/vmstat")?;
+    let counter = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+            .with_context(|| format!("this kernel does not count {name}"))
+    };
+    Ok([counter("pswpout")?, counter("pswpin")?])
+}
+
+fn switch_zswap_on(journal: &mut Journal, compressor: &str, room: Room) -> Result<()> {
+    let zswap = Path::new(ZSWAP);
+    pool_bytes()?;
+    journal
+        .set(&zswap.join("compressor"), compressor)
+        .ok()
+        .filter(|()| {
+            fs::read_to_string(zswap.join("compressor")).is_ok_and(|now| now.trim() == compressor)
+        })
+        .with_context(|| format!("this kernel has no compressor {compressor}"))?;
+    let percent = room
+        .pool_mib
+        .map_or(50, |mib| (mib / pool_step_mib()).clamp(1, 100))
+        .to_string();
+    for (name, value) in [
+        ("max_pool_percent", percent.as_str()),
+        ("shrinker_enabled", "N"),
+        ("enabled", "Y"),
+    ] {
+        journal.set(&zswap.join(name), value)?;
+    }
+    Ok(())
+}
+
+/// The size of zswap's pool is set in steps of this many MiB: a hundredth of the memory.
+pub fn pool_step_mib() -> u64 {
+    (Machine::here().memory_mib / 100).max(1)
+}
+
+/// Memory that a zram device takes, bytes.
+fn zram_bytes(device: &Path) -> Option<u64> {
+    let text = fs::read_to_string(device.join("mm_stat")).ok()?;
+    text.split_whitespace().nth(2)?.parse().ok()
+}
+
+/// Bytes of the kernel's compressed pool.
+fn pool_bytes() -> Result<u64> {
+    fs::read_to_string("/proc/meminfo")?
+        .lines()
+        .find_map(|line| line.strip_prefix("Zswap:"))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok())
+        .map(|kib| kib << 10)
+        .context("this kernel does not tell about zswap in /proc/meminfo")
+}
+
+fn make_swap(journal: &mut Journal, size: u64) -> Result<()> {
+    let path = Path::new(SWAP_DIR).join(format!("uzswap-bench.{}.swap", std::process::id()));
+    journal.note(Step::Remove(path.clone()))?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| format!("cannot make {}", path.display()))?;
+    // SAFETY: no memory effects.
+    let failed = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size.cast_signed()) };
+    ensure!(
+        failed == 0,
+        "{} MiB of swap do not fit {SWAP_DIR}",
+        size >> 20
+    );
+    file.flush()?;
+    swap_on(journal, &path)
+}
+
+/// A zram device of its own; its directory in /sys.
+fn make_zram(journal: &mut Journal, size: u64) -> Result<PathBuf> {
+    // Reading makes a device and tells its number.
+    let number = fs::read_to_string(Path::new(ZRAM).join("hot_add"))
+        .context("no zram device can be made")?;
+    let name = format!("zram{}", number.trim());
+    journal.note(Step::RemoveZram(name.clone()))?;
+    let device = Path::new("/sys/block").join(&name);
+    fs::write(device.join("disksize"), size.to_string())
+        .with_context(|| format!("{name} cannot be {} MiB large", size >> 20))?;
+    swap_on(journal, &Path::new("/dev").join(&name))?;
+    Ok(device)
+}
+
+/// Makes a swap area of a file or device and swaps to it.
+fn swap_on(journal: &mut Journal, path: &Path) -> Result<()> {
+    for (tool, step) in [
+        ("mkswap", None),
+        ("swapon", Some(Step::SwapOff(path.to_owned()))),
+    ] {
+        step.map_or(Ok(()), |step| journal.note(step))?;
+        let done = Command::new(tool)
+            .arg(path)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("cannot start {tool}"))?;
+        ensure!(
+            done.status.success(),
+            "{tool} failed: {}",
+            String::from_utf8_lossy(&done.stderr).trim()
+        );
+    }
+    Ok(())
+}
+
+impl Cgroup {
+    /// A memory cgroup below our own.
+    fn make(journal: &mut Journal, side: Side, room: Room) -> Result<Self> {
+        let own = fs::read_to_string("/proc/self/cgroup")?;
+        let fields = || {
+            own.lines()
+                .map(|line| line.splitn(3, ':').collect::<Vec<_>>())
+        };
+        let path_of = |f: Vec<&str>| f.get(2).map(|path| path.trim_start_matches('/').to_owned());
+        let name = format!("uzswap-bench.{}", std::process::id());
+        let v1 = fields().find(|f| {
+            f.get(1)
+                .is_some_and(|c| c.split(',').any(|c| c == "memory"))
+        });
+        if let Some(of) = v1.and_then(path_of) {
+            let dir = Path::new(CGROUPS).join("memory").join(of).join(name);
+            journal.note(Step::RemoveCgroup(dir.clone()))?;
+            fs::create_dir(&dir).context("no memory cgroup can be made here")?;
+            let limit = room.limit_mib << 20;
+            fs::write(dir.join("memory.limit_in_bytes"), limit.to_string())?;
+            fs::write(dir.join("memory.swappiness"), "100")?;
+            return Ok(Self {
+                dir,
+                charges_pool: false,
+            });
+        }
+        let pool_mib = if side == Side::KernelZswap {
+            room.pool_mib.unwrap_or(0)
+        } else {
+            0
+        };
+        let limit = (room.limit_mib + pool_mib) << 20;
+        let of = fields().find(|f| f.first() == Some(&"0")).and_then(path_of);
+        // A group with processes of its own may not hand out controllers: go up until one may.
+        let mut parent = Path::new(CGROUPS).join(of.unwrap_or_default());
+        loop {
+            let _ = fs::write(parent.join("cgroup.subtree_control"), "+memory");
+            let dir = parent.join(&name);
+            journal.note(Step::RemoveCgroup(dir.clone()))?;
+            if fs::create_dir(&dir).is_ok() && dir.join("memory.max").exists() {
+                fs::write(dir.join("memory.max"), limit.to_string())?;
+                journal.set(&Path::new(VM).join("swappiness"), "100")?;
+                return Ok(Self {
+                    dir,
+                    charges_pool: true,
+                });
+            }
+            let _ = fs::remove_dir(&dir);
+            ensure!(
+                parent != Path::new(CGROUPS) && parent.pop(),
+                "no cgroup with a memory controller can be made here"
+            );
+        }
+    }
+}

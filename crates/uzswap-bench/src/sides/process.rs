@@ -1,0 +1,89 @@
+//! One command, run to its end and measured from outside.
+
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::Ran;
+use crate::corpus::Scratch;
+use crate::interrupt;
+
+/// How often a running command is looked at.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Runs a command to its end, calling `look` meanwhile; `None` if it was interrupted. What it prints goes through files of
+/// `scratch`, so that it never waits for us.
+pub fn run(
+    command: &mut Command,
+    scratch: &Scratch,
+    mut look: impl FnMut(),
+) -> Result<Option<Ran>> {
+    let [out, err] = ["stdout", "stderr"].map(|name| scratch.path().join(name));
+    let start = Instant::now();
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(File::create(&out)?)
+        .stderr(File::create(&err)?)
+        .spawn()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    let pid = child.id().cast_signed();
+    let mut asked = false;
+    let (status, usage) = loop {
+        if let Some(ended) = wait(pid)? {
+            break ended;
+        }
+        look();
+        if interrupt::happened() && !asked {
+            asked = true;
+            // SAFETY: no memory effects; the child is not reaped yet.
+            unsafe { libc::kill(pid, libc::SIGTERM) };
+        }
+        std::thread::sleep(PAUSE);
+    };
+    let wall_s = start.elapsed().as_secs_f64();
+    if interrupt::happened() {
+        return Ok(None);
+    }
+    let errors = fs::read_to_string(&err).unwrap_or_default();
+    ensure!(
+        status == 0,
+        "{} ended with {}: {}",
+        command.get_program().display(),
+        describe(status),
+        errors.trim().lines().last().unwrap_or("it said nothing")
+    );
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    Ok(Some(Ran {
+        stdout: String::from_utf8_lossy(&fs::read(&out)?).into_owned(),
+        wall_s,
+        cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        resident_mib: usage.ru_maxrss as f64 / 1024.0,
+        ram_mib: None,
+        disk: None,
+        stats: serde_json::Value::Null,
+    }))
+}
+
+/// The status and the usage of a child that has ended.
+fn wait(pid: i32) -> Result<Option<(i32, libc::rusage)>> {
+    let mut status = 0;
+    // SAFETY: all zeroes is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to locals of the right type.
+    let done = unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut usage) };
+    match done {
+        0 => Ok(None),
+        -1 => Err(std::io::Error::last_os_error()).context("cannot wait for a child"),
+        _ => Ok(Some((status, usage))),
+    }
+}
+
+fn describe(status: i32) -> String {
+    if libc::WIFSIGNALED(status) {
+        format!("signal {}", libc::WTERMSIG(status))
+    } else {
+        format!("status {}", libc::WEXITSTATUS(status))
+    }
+}

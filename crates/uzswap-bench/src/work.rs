@@ -1,0 +1,116 @@
+//! The work of the suites `usemem` and `disk`: a program that fills memory, then reads, checks and writes it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::compare::Figure;
+use crate::refused;
+use crate::sides::{Job, Ran};
+/// The work program: what `uzswap bench work` is.
+pub use uzswap_usemem::main;
+
+/// What the program is to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// Memory to fill, MiB.
+    pub mib: u64,
+    /// Threads.
+    pub threads: u32,
+    /// Seed of data and order.
+    pub seed: usize,
+    /// Ratio that lz4 reaches on the data, about.
+    pub compressibility: u32,
+    /// Accesses of each phase and thread; by default as many as it has pages.
+    pub accesses: Option<u64>,
+}
+
+impl Work {
+    /// The job; `uzswap` is the program.
+    #[must_use]
+    pub fn job(&self, uzswap: &Path) -> Job {
+        let mut argv: Vec<OsString> = vec![uzswap.into(), "bench".into(), "work".into()];
+        let mut option = |name: &str, value: u64| {
+            argv.extend([name.into(), value.to_string().into()]);
+        };
+        option("--mib", self.mib);
+        option("--threads", self.threads.into());
+        option("--seed", self.seed as u64);
+        option("--compressibility", self.compressibility.into());
+        if let Some(accesses) = self.accesses {
+            option("--accesses", accesses);
+        }
+        Job {
+            argv,
+            ..Job::default()
+        }
+    }
+
+    /// Name of the job in tables.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.threads {
+            1 => "1 thread".into(),
+            n => format!("{n} threads"),
+        }
+    }
+}
+
+/// What the program's figures are, in the order of the rows.
+#[must_use]
+pub fn figures() -> Vec<Figure> {
+    let waiting = "Waiting for a page";
+    let time = "Processor time";
+    vec![
+        Figure::new("random_us", "random", "µs per access").in_chart(waiting),
+        Figure::new("sequential_us", "sequential", "µs per access").in_chart(waiting),
+        Figure::new("fill_s_per_gib", "fill", "s per GiB").in_chart("First touch"),
+        Figure::new("random_cpu_s", "random", "CPU s").in_chart(time),
+        Figure::new("sequential_cpu_s", "sequential", "CPU s").in_chart(time),
+        Figure::new("fill_cpu_s", "fill", "CPU s").in_chart(time),
+        Figure::new("ram_mib", "RAM", "MiB"),
+    ]
+}
+
+/// The line that it printed, as figures.
+///
+/// # Errors
+/// If there is none.
+pub fn values(ran: &Ran) -> Result<BTreeMap<String, f64>> {
+    let line: Value = serde_json::from_str(ran.stdout.lines().last().unwrap_or(""))
+        .context("the work printed no figures")?;
+    let mut values = BTreeMap::new();
+    for (key, phase, figure) in [
+        ("random_us", "random", "us_per_access"),
+        ("random_cpu_s", "random", "cpu_s"),
+        ("sequential_us", "sequential", "us_per_access"),
+        ("sequential_cpu_s", "sequential", "cpu_s"),
+        ("fill_s_per_gib", "fill", "s_per_gib"),
+        ("fill_cpu_s", "fill", "cpu_s"),
+    ] {
+        if let Some(value) = line[phase][figure].as_f64() {
+            values.insert(key.to_owned(), value);
+        }
+    }
+    values.extend(ran.ram_mib.map(|mib| ("ram_mib".to_owned(), mib as f64)));
+    Ok(values)
+}
+
+/// Refuses more data than can be had natively.
+pub(crate) fn check_memory(mib: u64) -> Result<()> {
+    let text = std::fs::read_to_string("/proc/meminfo")?;
+    let available = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok())
+        .map_or(u64::MAX, |kib| kib >> 10);
+    if mib > available / 8 * 7 {
+        return Err(refused(format!(
+            "{mib} MiB of data do not fit: {available} MiB of memory are available; try --mib or --quick"
+        )));
+    }
+    Ok(())
+}
