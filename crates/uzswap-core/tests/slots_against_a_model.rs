@@ -303,7 +303,7 @@ fn a_slot_is_shared_by_255_objects_and_no_more() {
 #[test]
 fn the_metadata_is_less_than_a_byte_a_slot_beyond_the_counts() {
     let nr_slots: u32 = 1 << 20;
-    let counts = nr_slots as usize * (2 + 256);
+    let counts = nr_slots as usize * 257;
     let beyond = Slots::memory_len(nr_slots) - counts;
     assert!(beyond < nr_slots as usize, "{beyond}");
 }

@@ -18,12 +18,14 @@ use super::lists::Lists;
 use super::lock::Got;
 use super::memory::{CLOSED, DISCARD, Head, IsAlive, NR_CPUS, ROTATIONAL};
 use super::{LockWaits, Owner, Run};
-use crate::primitive::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
 /// Clusters of one list that are looked at in one attempt to take a run from another order's cluster.
 const SLICE: usize = 16;
 /// Free slots from which on a cluster is preferred to an empty one.
 const WORTH_A_TURN: u32 = if cfg!(loom) { 1 } else { 32 };
+/// Seats that are tried before the first one's cluster is waited for.
+const SEATS_TRIED: usize = if cfg!(loom) { 1 } else { 8 };
 /// Attempts of one allocation; each but the first follows another thread's success, so this many
 /// mean that the caller had better ask for less.
 const ATTEMPTS: usize = 1000;
@@ -32,9 +34,7 @@ const ATTEMPTS: usize = 1000;
 pub struct Slots<'m> {
     pub(super) head: &'m Head,
     pub(super) clusters: &'m [Cluster],
-    pub(super) totals: &'m [AtomicU16],
-    pub(super) owned: &'m [AtomicU8],
-    pub(super) touched: &'m [AtomicU64],
+    pub(super) counts: &'m [AtomicU64],
     is_alive: IsAlive<'m>,
 }
 
@@ -80,17 +80,13 @@ impl<'m> Slots<'m> {
     pub(super) fn new(
         head: &'m Head,
         clusters: &'m [Cluster],
-        totals: &'m [AtomicU16],
-        owned: &'m [AtomicU8],
-        touched: &'m [AtomicU64],
+        counts: &'m [AtomicU64],
         is_alive: IsAlive<'m>,
     ) -> Self {
         Self {
             head,
             clusters,
-            totals,
-            owned,
-            touched,
+            counts,
             is_alive,
         }
     }
@@ -110,13 +106,7 @@ impl<'m> Slots<'m> {
         if self.is_closed() || counts.iter().all(|&count| count == 0) {
             return None;
         }
-        let cpu = if self.head.has(ROTATIONAL) { 0 } else { cpu };
-        let run = self
-            .head
-            .seats
-            .get(cpu % NR_CPUS)
-            .and_then(|seats| seats.0.get(usize::from(order)))
-            .and_then(|seat| self.alloc_at(owner, seat, order, counts));
+        let run = self.alloc_near(owner, cpu, order, counts);
         if run.is_none()
             && let Some(fallbacks) = self.head.fallbacks.get(usize::from(order))
         {
@@ -125,9 +115,9 @@ impl<'m> Slots<'m> {
         run
     }
 
-    fn alloc_at(&self, owner: Owner, seat: &AtomicU32, order: u8, counts: &[u8]) -> Option<Run> {
+    fn alloc_near(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
         for _ in 0..ATTEMPTS {
-            let current = self.seated(seat).and_then(|index| self.hold(owner, index));
+            let (seat, current) = self.sit(owner, cpu, order)?;
             if let Some(held) = &current
                 && held.cluster.state() == State::Current(order)
                 && let Some(run) = held.take(order, counts)
@@ -146,6 +136,36 @@ impl<'m> Slots<'m> {
             drop(self.hold(owner, locked?));
         }
         None
+    }
+
+    /// The CPU's seat, or one beside it if a thread that was preempted (or another CPU's) is in the cluster there:
+    /// what it waits for may take long. And the seat's cluster.
+    #[inline]
+    fn sit(
+        &self,
+        owner: Owner,
+        cpu: usize,
+        order: u8,
+    ) -> Option<(&AtomicU32, Option<Held<'_, 'm>>)> {
+        let seat = |cpu: usize| {
+            let seats = self.head.seats.get(cpu % NR_CPUS)?;
+            seats.0.get(usize::from(order))
+        };
+        let cpus = match self.head.has(ROTATIONAL) {
+            true => 0..0,
+            false => cpu..cpu.saturating_add(SEATS_TRIED),
+        };
+        for seat in cpus.clone().filter_map(seat) {
+            let Some(index) = self.seated(seat) else {
+                return Some((seat, None));
+            };
+            if let Some(held) = self.try_hold(owner, index) {
+                return Some((seat, Some(held)));
+            }
+        }
+        let seat = seat(cpus.start)?;
+        let held = self.seated(seat).and_then(|index| self.hold(owner, index));
+        Some((seat, held))
     }
 
     fn seated(&self, seat: &AtomicU32) -> Option<u32> {
@@ -261,33 +281,40 @@ impl<'m> Slots<'m> {
     }
 
     /// Takes a cluster's lock, waiting for it. When its holder is dead, the cluster is put in order first.
+    #[inline]
     pub(super) fn hold(&self, owner: Owner, index: u32) -> Option<Held<'_, 'm>> {
         let cluster = self.cluster(index)?;
-        let got = cluster
-            .lock
-            .lock(owner.stamp(), &self.head.cluster_waits, |stamp| {
-                self.is_dead(stamp)
-            });
-        let held = Held {
-            slots: self,
-            index,
-            cluster,
-            owner,
-        };
-        if got == Got::FromTheDead {
-            held.repair();
-        }
-        Some(held)
+        let is_dead = |stamp| self.is_dead(stamp);
+        let waits = &self.head.cluster_waits;
+        Some(match cluster.lock.lock(owner.stamp(), waits, is_dead) {
+            Got::Clean => self.held(owner, index, cluster),
+            Got::FromTheDead => self.taken_over(owner, index, cluster),
+        })
     }
 
+    #[inline]
     pub(super) fn try_hold(&self, owner: Owner, index: u32) -> Option<Held<'_, 'm>> {
         let cluster = self.cluster(index)?;
-        cluster.lock.try_lock(owner.stamp()).then(|| Held {
+        let held = || self.held(owner, index, cluster);
+        cluster.lock.try_lock(owner.stamp()).then(held)
+    }
+
+    /// The cluster whose lock this thread has just taken.
+    #[inline]
+    fn held<'a>(&'a self, owner: Owner, index: u32, cluster: &'a Cluster) -> Held<'a, 'm> {
+        Held {
             slots: self,
             index,
             cluster,
             owner,
-        })
+        }
+    }
+
+    #[cold]
+    fn taken_over<'a>(&'a self, owner: Owner, index: u32, cluster: &'a Cluster) -> Held<'a, 'm> {
+        let held = self.held(owner, index, cluster);
+        held.repair();
+        held
     }
 
     /// Takes the device lock. The caller may hold one cluster.
@@ -350,7 +377,7 @@ impl<'m> Slots<'m> {
     /// Slots of the device.
     #[must_use]
     pub fn nr_slots(&self) -> u32 {
-        u32::try_from(self.totals.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.clusters.len()).map_or(u32::MAX, |nr| nr * CLUSTER_SLOTS)
     }
 
     /// Slots that are taken; exact while nothing changes. Looks at every cluster that was ever used.

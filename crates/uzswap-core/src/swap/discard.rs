@@ -4,7 +4,7 @@
 //! # Invariants
 //! - A cluster is `Discarding` from [`Slots::take_discard`] until [`Slots::discarded`] by the same process, or
 //!   until that process is released; nothing is handed out from it meanwhile.
-//! - A bad slot's total is [`super::BAD`] for good.
+//! - A bad slot is counted for the supervisor, which never puts it.
 //!
 //! # Locking
 //! As in `device`.
@@ -39,17 +39,12 @@ impl Slots<'_> {
         }
     }
 
-    /// The full cluster that was given out here longest ago. The caller looks for slots in it that it holds for
-    /// nothing but to save a write, and puts them.
+    /// The full cluster that was given out here longest ago, or nearly so. The caller looks for slots in it that it
+    /// holds for nothing but to save a write, and puts them.
     #[must_use]
     pub fn next_full(&self, owner: Owner) -> Option<Run> {
-        let lists = self.lists(owner);
-        let mut full = lists.iter(State::Full(0));
-        full.find_map(|index| {
-            let held = self.try_hold(owner, index)?;
-            lists.move_to(&held, held.cluster.state());
-            Some(run_of(index))
-        })
+        let full = self.lists(owner).next_full(owner)?;
+        Some(run_of(full.index))
     }
 
     /// The device failed to write to the slots of `run`, which lies in one cluster and is held by `owner`: they

@@ -1,8 +1,10 @@
 //! # What
-//! The lists of a device: which cluster is free, full, to be discarded, or has room for an order.
+//! The lists of a device: which cluster is free, to be discarded, or has room for an order.
 //!
 //! # Invariants
-//! - A cluster is on the list of its state, and on no other; `Current` and `Discarding` have none.
+//! - A cluster is on the list of its state, and on no other; `Current`, `Full` and `Discarding` have none:
+//!   a full cluster's neighbours would have to be fetched from memory whenever a slot of it is put. Who looks for
+//!   full ones goes round all clusters, from `hand` on.
 //!   [`Lists::move_to`] is the one place where a state changes.
 //! - Clusters from `fresh` on were never used and are on no list.
 //! - `nr_nonempty` is the number of clusters whose state is not an empty one.
@@ -16,13 +18,14 @@
 //! # Context
 //! Signal, worker, init; in every process of the group.
 
+use super::Owner;
 use super::cluster::{Cluster, NR_ORDERS, State};
 use super::device::{Held, Slots};
 use super::lock::{SharedLock, Waits};
 use super::step;
 use crate::primitive::{AtomicU32, Ordering};
 
-const NR_LISTS: usize = 3 + 2 * NR_ORDERS;
+const NR_LISTS: usize = 2 + 2 * NR_ORDERS;
 
 /// First and last of a list, as 1 + index; 0 for none.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub(super) struct ListHeads {
     pub(super) fresh: AtomicU32,
     pub(super) nr_nonempty: AtomicU32,
     pub(super) peak_nonempty: AtomicU32,
+    /// The cluster after the last one that [`Lists::next_full`] found.
+    hand: AtomicU32,
     ends: [Ends; NR_LISTS],
     pub(super) waits: Waits,
 }
@@ -52,6 +57,7 @@ impl ListHeads {
             fresh: AtomicU32::new(0),
             nr_nonempty: AtomicU32::new(0),
             peak_nonempty: AtomicU32::new(0),
+            hand: AtomicU32::new(0),
             ends: core::array::from_fn(|_| Ends {
                 first: AtomicU32::new(0),
                 last: AtomicU32::new(0),
@@ -87,10 +93,9 @@ impl<'a, 'm> Lists<'a, 'm> {
         let number = match state {
             State::Free => 0,
             State::Discard => 1,
-            State::Full(_) => 2,
-            State::Nonfull(order) => 3 + usize::from(order),
-            State::Frag(order) => 3 + NR_ORDERS + usize::from(order),
-            State::Current(_) | State::Discarding(_) => return None,
+            State::Nonfull(order) => 2 + usize::from(order),
+            State::Frag(order) => 2 + NR_ORDERS + usize::from(order),
+            State::Current(_) | State::Full(_) | State::Discarding(_) => return None,
         };
         self.slots.head.lists.ends.get(number)
     }
@@ -108,6 +113,21 @@ impl<'a, 'm> Lists<'a, 'm> {
             at = self.linked(&cluster.next);
             Some(index)
         })
+    }
+
+    /// Takes the next full cluster whose lock is free.
+    pub(super) fn next_full(&self, owner: Owner) -> Option<Held<'a, 'm>> {
+        let lists = &self.slots.head.lists;
+        let (fresh, hand) = (
+            lists.fresh.load(Ordering::Relaxed),
+            lists.hand.load(Ordering::Relaxed),
+        );
+        let held = (hand..fresh).chain(0..hand.min(fresh)).find_map(|index| {
+            let held = self.slots.try_hold(owner, index)?;
+            matches!(held.cluster.state(), State::Full(_)).then_some(held)
+        })?;
+        lists.hand.store(held.index + 1, Ordering::Relaxed);
+        Some(held)
     }
 
     /// Gives a cluster its new state and puts it at the end of that state's list.
@@ -132,10 +152,21 @@ impl<'a, 'm> Lists<'a, 'm> {
 
     fn push(&self, index: u32, cluster: &Cluster, state: State) {
         let Some(ends) = self.ends(state) else { return };
+        // Of the empty ones that which was used last goes first: it is in the cache.
+        if state == State::Free {
+            let first = self.linked(&ends.first);
+            let next = first.map_or(0, |(i, _)| i + 1);
+            cluster.next.store(next, Ordering::Relaxed);
+            cluster.prev.store(0, Ordering::Relaxed);
+            let back = first.map_or(&ends.last, |(_, first)| &first.prev);
+            back.store(index + 1, Ordering::Relaxed);
+            step();
+            ends.first.store(index + 1, Ordering::Relaxed);
+            return;
+        }
         let last = self.linked(&ends.last);
-        cluster
-            .prev
-            .store(last.map_or(0, |(i, _)| i + 1), Ordering::Relaxed);
+        let prev = last.map_or(0, |(i, _)| i + 1);
+        cluster.prev.store(prev, Ordering::Relaxed);
         cluster.next.store(0, Ordering::Relaxed);
         let link = last.map_or(&ends.first, |(_, last)| &last.next);
         link.store(index + 1, Ordering::Relaxed);

@@ -89,6 +89,11 @@ impl SharedLock {
         if self.try_lock(stamp) {
             return Got::Clean;
         }
+        self.lock_waiting(stamp, waits, is_dead)
+    }
+
+    #[cold]
+    fn lock_waiting(&self, stamp: u32, waits: &Waits, is_dead: impl Fn(u32) -> bool) -> Got {
         let start = now_ns();
         let got = self.lock_slow(stamp, is_dead);
         waits.nr.fetch_add(1, Ordering::Relaxed);
@@ -98,7 +103,6 @@ impl SharedLock {
         got
     }
 
-    #[cold]
     fn lock_slow(&self, stamp: u32, is_dead: impl Fn(u32) -> bool) -> Got {
         for _ in 0..SPINS {
             match self.word.load(Ordering::Relaxed) {

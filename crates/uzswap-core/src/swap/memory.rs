@@ -2,9 +2,9 @@
 //! The layout of a device's shared memory, and how a process finds it.
 //!
 //! # Invariants
-//! In this order, each part starting on a page: [`Head`], the cluster descriptors, the totals (2 bytes
-//! a slot), then for each process its own counts (1 byte a slot) and its bitmap of touched clusters.
-//! The last two are sparse: a process's part is memory only where it has slots.
+//! In this order, each part starting on a page: [`Head`], the cluster descriptors, then a row of counts
+//! (1 byte a slot) for each process, and one more for the bad slots. The rows are sparse: a process's
+//! row is memory only where it has slots.
 //!
 //! # Locking
 //! None.
@@ -13,10 +13,11 @@
 //! Init.
 
 use super::cluster::{CLUSTER_SLOTS, Cluster, NR_ORDERS};
+use super::counts::CLUSTER_WORDS;
 use super::device::Slots;
 use super::lists::ListHeads;
 use super::lock::Waits;
-use crate::primitive::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
 /// Processes that can own slots.
 pub const NR_PROCESSES: usize = if cfg!(loom) {
@@ -24,8 +25,10 @@ pub const NR_PROCESSES: usize = if cfg!(loom) {
 } else {
     crate::group::NR_PROCESSES
 };
-/// The index under which the supervisor joins. It releases dead processes and owns no slots.
+/// The index under which the supervisor joins. It releases dead processes and owns no slots but the bad.
 pub const SUPERVISOR: usize = NR_PROCESSES;
+/// Rows of counts.
+pub(super) const NR_ROWS: usize = NR_PROCESSES + 1;
 /// CPUs that have seats of their own; higher numbers share them.
 pub const NR_CPUS: usize = if cfg!(loom) { 2 } else { 64 };
 
@@ -46,11 +49,12 @@ pub(super) struct Seats(pub(super) [AtomicU32; NR_ORDERS]);
 #[repr(C, align(4096))]
 pub(super) struct Head {
     pub(super) lists: ListHeads,
-    pub(super) flags: AtomicU32,
     pub(super) cluster_waits: Waits,
+    // Away from what is written all the time.
     pub(super) seats: [Seats; NR_CPUS],
+    pub(super) flags: AtomicU32,
     /// How many lives each process index has had.
-    pub(super) epochs: [AtomicU32; NR_PROCESSES + 1],
+    pub(super) epochs: [AtomicU32; NR_ROWS],
     /// Runs of each order that were asked for and not found.
     pub(super) fallbacks: [AtomicU64; NR_ORDERS],
 }
@@ -75,33 +79,27 @@ const PAGE: usize = 4096;
 /// Where each part begins, for a number of clusters.
 struct Layout {
     clusters: usize,
-    totals: usize,
-    owned: usize,
-    touched: usize,
+    counts: usize,
     end: usize,
 }
 
 impl Layout {
     fn of(nr_clusters: usize) -> Self {
-        let nr_slots = nr_clusters * CLUSTER_SLOTS as usize;
         let after = |start: usize, len: usize| (start + len).next_multiple_of(PAGE);
         let clusters = after(0, size_of::<Head>());
-        let totals = after(clusters, nr_clusters * size_of::<Cluster>());
-        let owned = after(totals, nr_slots * size_of::<AtomicU16>());
-        let touched = after(owned, nr_slots * NR_PROCESSES);
-        let end = after(touched, words_of(nr_clusters) * 8 * NR_PROCESSES);
+        let counts = after(clusters, nr_clusters * size_of::<Cluster>());
+        let end = after(counts, nr_words(nr_clusters) * 8);
         Self {
             clusters,
-            totals,
-            owned,
-            touched,
+            counts,
             end,
         }
     }
 }
 
-fn words_of(nr_clusters: usize) -> usize {
-    nr_clusters.div_ceil(64)
+/// Words of counts, in all rows.
+fn nr_words(nr_clusters: usize) -> usize {
+    NR_ROWS * nr_clusters * CLUSTER_WORDS
 }
 
 fn clusters_of(nr_slots: u32) -> usize {
@@ -112,8 +110,8 @@ fn clusters_of(nr_slots: u32) -> usize {
 pub type IsAlive<'m> = &'m (dyn Fn(usize) -> bool + Sync);
 
 impl<'m> Slots<'m> {
-    /// Bytes of shared memory that a device of `nr_slots` needs. Mostly address space: about 3 bytes a
-    /// slot in use become memory.
+    /// Bytes of shared memory that a device of `nr_slots` needs. Mostly address space: about 1.25 bytes
+    /// a slot in use become memory.
     #[must_use]
     pub fn memory_len(nr_slots: u32) -> usize {
         Layout::of(clusters_of(nr_slots)).end
@@ -128,16 +126,13 @@ impl<'m> Slots<'m> {
     pub unsafe fn attach(memory: *mut u8, nr_slots: u32, is_alive: IsAlive<'m>) -> Self {
         let nr_clusters = clusters_of(nr_slots);
         let layout = Layout::of(nr_clusters);
-        let nr_slots = nr_clusters * CLUSTER_SLOTS as usize;
         // SAFETY: each part lies within the memory by `Layout`, is aligned to a page, and consists of
         // atomics alone, for which every bit pattern is valid.
         unsafe {
             Self::new(
                 &*memory.cast::<Head>(),
                 part(memory, layout.clusters, nr_clusters),
-                part(memory, layout.totals, nr_slots),
-                part(memory, layout.owned, nr_slots * NR_PROCESSES),
-                part(memory, layout.touched, words_of(nr_clusters) * NR_PROCESSES),
+                part(memory, layout.counts, nr_words(nr_clusters)),
                 is_alive,
             )
         }
@@ -159,7 +154,6 @@ pub use model::Model;
 mod model {
     extern crate std;
     use super::*;
-    use crate::primitive::AtomicU8;
     use std::{boxed::Box, vec::Vec};
 
     /// The memory of a device under the model checker.
@@ -167,17 +161,14 @@ mod model {
     pub struct Model {
         head: Box<Head>,
         clusters: Vec<Cluster>,
-        totals: Vec<AtomicU16>,
-        owned: Vec<AtomicU8>,
-        touched: Vec<AtomicU64>,
+        counts: Vec<AtomicU64>,
     }
 
     impl Model {
         /// An empty device.
         #[must_use]
         pub fn new(nr_clusters: usize) -> Self {
-            let nr_slots = nr_clusters * CLUSTER_SLOTS as usize;
-            let words = words_of(nr_clusters) * NR_PROCESSES;
+            let words = nr_words(nr_clusters);
             Self {
                 head: Box::new(Head {
                     lists: ListHeads::new(),
@@ -190,25 +181,14 @@ mod model {
                     fallbacks: core::array::from_fn(|_| AtomicU64::new(0)),
                 }),
                 clusters: (0..nr_clusters).map(|_| Cluster::new()).collect(),
-                totals: (0..nr_slots).map(|_| AtomicU16::new(0)).collect(),
-                owned: (0..nr_slots * NR_PROCESSES)
-                    .map(|_| AtomicU8::new(0))
-                    .collect(),
-                touched: (0..words).map(|_| AtomicU64::new(0)).collect(),
+                counts: (0..words).map(|_| AtomicU64::new(0)).collect(),
             }
         }
 
         /// The device.
         #[must_use]
         pub fn slots<'m>(&'m self, is_alive: IsAlive<'m>) -> Slots<'m> {
-            Slots::new(
-                &self.head,
-                &self.clusters,
-                &self.totals,
-                &self.owned,
-                &self.touched,
-                is_alive,
-            )
+            Slots::new(&self.head, &self.clusters, &self.counts, is_alive)
         }
     }
 }

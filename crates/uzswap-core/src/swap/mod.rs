@@ -5,18 +5,18 @@
 //! - `cluster`: a cluster's states, and which of its slots are taken
 //! - `lists`: the clusters by state; the device lock
 //! - `device`: allocation from the CPU's current cluster, and the choice of the next one
-//! - `owners`: counts of each process, `dup`, `put`, fork, and what happens when a process dies
+//! - `counts`: who counts a slot how often; `dup`, `put`, bad slots
+//! - `owners`: the processes: they join, fork, die and are released
 //! - `discard`: empty clusters on their way back to the device; slots that went bad; walks
 //! - `memory`: the layout of it all, `lock`: the locks
 //!
 //! # Invariants
 //! - Everything is in one zero-filled shared memory that each process maps where it likes: atomics and
 //!   indices, no pointers. All zeroes is an empty device.
-//! - `total(slot)` is the sum over all processes of their own counts of it, or [`BAD`]. Totals are
-//!   16 bits, a process's own counts 8, so the sum cannot overflow: 256 * 255 < `BAD`.
-//! - The own counts are the truth; totals, taken bits, states and lists are derived from them. Counting
-//!   up touches the total first, counting down the own count first, so that a process killed at any
-//!   moment leaves a total too large at worst, never a live slot free; and whoever takes over a
+//! - A slot is taken while any process counts it; bad slots are counted for the supervisor, for good.
+//!   Counts are 8 bits for each process, so that fork never fails for a full counter.
+//! - The counts are the truth: taken bits, states and lists are derived from them. A process counts
+//!   under its cluster's lock alone, so that nobody sees a change half made; and whoever takes over a
 //!   dead holder's lock derives everything again.
 //!
 //! # Locking
@@ -27,6 +27,7 @@
 //! Signal, worker, init; in every process of the group. No call allocates or panics.
 
 mod cluster;
+mod counts;
 mod device;
 mod discard;
 mod lists;
@@ -45,9 +46,6 @@ pub use owners::Owner;
 
 /// Bytes of a slot.
 pub const SLOT_SIZE: usize = 4096;
-
-/// Total of a slot that the device cannot write: it is never handed out again.
-const BAD: u16 = u16::MAX;
 
 /// Contiguous slots within one cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

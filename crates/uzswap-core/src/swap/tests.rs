@@ -222,7 +222,7 @@ fn a_lock_of_an_earlier_life_is_taken_over_though_the_index_lives() {
     let slots = unsafe { Slots::attach(memory.as_mut_ptr().cast(), CLUSTER_SLOTS, &|_| true) };
     let before = slots.join(4);
     let run = slots.alloc(before, 0, 3, &[1; 8]).unwrap();
-    assert!(dies_after(3, || slots.put(before, run)));
+    assert!(dies_after(1, || slots.put(before, run)));
     // The same process after exec, say.
     let after = slots.join(4);
     assert_eq!(slots.used(), 0);

@@ -92,6 +92,12 @@ impl Shared {
         // SAFETY: aligned to a page, long enough, and atomics take any bits.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len / 4) }
     }
+
+    /// The memory as bytes, when nobody else has it.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: valid for `len` bytes, and borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
 }
 
 /// One device in memory of its own.
