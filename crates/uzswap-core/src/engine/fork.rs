@@ -26,6 +26,8 @@ use uzswap_sys::thread;
 pub struct ForkGuard {
     _regions: Option<Held<'static>>,
     child: Option<(&'static Process, Owner)>,
+    /// What the child has a copy of: the parent's own are in shared memory, and change as soon as it goes on.
+    gauges: Counters,
     refused: bool,
 }
 
@@ -63,9 +65,14 @@ impl Engine {
         let child = swap.and_then(|(parts, swap)| swap.fork(parts.group));
         let refused = child.is_none()
             && swap.is_some_and(|(parts, _)| parts.counters().swapped_pages.load(Relaxed) > 0);
+        let gauges = Counters::new();
+        if let Some(parts) = self.parts() {
+            copy_gauges(parts.counters(), &gauges);
+        }
         ForkGuard {
             _regions: regions,
             child,
+            gauges,
             refused,
         }
     }
@@ -97,12 +104,17 @@ impl Engine {
         guard: ForkGuard,
         process: &'static Process,
     ) -> Result<(), StartError> {
-        let owner = guard.child.map(|(_, owner)| owner);
-        drop(guard);
+        let ForkGuard {
+            _regions: regions,
+            child,
+            gauges,
+            ..
+        } = guard;
+        drop(regions);
+        let owner = child.map(|(_, owner)| owner);
         let Some(parts) = self.parts() else {
             return Ok(());
         };
-        let parent = parts.process();
         parts
             .process
             .store(core::ptr::from_ref(process).cast_mut(), Relaxed);
@@ -110,7 +122,7 @@ impl Engine {
         if let Some(swap) = &parts.swap {
             swap.fork_child(parts.group, process, owner);
         }
-        copy_gauges(&parent.counters, &process.counters);
+        copy_gauges(&gauges, &process.counters);
         parts.pid.store(thread::getpid(), Relaxed);
         parts.renew_uffd()?;
         parts.for_each_folio(whole_arena(), |index, _| {
