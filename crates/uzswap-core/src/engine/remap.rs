@@ -179,7 +179,7 @@ impl Parts {
             Ok(_) => Ok(false),
             Err(LoadError::Lost(page)) => {
                 self.lost(page);
-                Err(MapError::Kernel(Errno::EIO))
+                Err(MapError::Kernel(Errno::EFAULT))
             }
             Err(LoadError::Kernel(errno)) => Err(MapError::Kernel(errno)),
         }

@@ -31,7 +31,7 @@ use super::stub::{CALL, CALL_RETURN};
 use crate::fds::Next;
 use crate::maps::set_errno;
 
-/// Buffers that are touched page by page; longer ones are pinned.
+/// Longest buffers that are tried; longer ones are pinned.
 const MOST: usize = 64 << 10;
 /// Vectors that are looked at.
 const MOST_VECTORS: usize = 64;

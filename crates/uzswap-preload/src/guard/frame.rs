@@ -124,7 +124,7 @@ impl Frame {
     ///
     /// # Errors
     /// `ENOMEM`: the limit does not take it (or [`NR_PINS`] are in use): smaller pieces may do.
-    /// `EIO`: what was stored there is lost.
+    /// `EFAULT`: what was stored there is lost.
     ///
     /// # Safety
     /// `r` is the calling thread's record with an open frame.
@@ -148,9 +148,10 @@ impl Frame {
                     Ok(())
                 }
                 // Nothing there: the call itself shall find out.
-                Err(Fault::Resolved | Fault::NotMapped) => Ok(()),
+                Err(Fault::Resolved | Fault::NotMapped | Fault::Foreign) => Ok(()),
                 Err(Fault::OverLimit { .. }) => Err(Errno::ENOMEM),
-                Err(Fault::Corrupt) => Err(Errno::EIO),
+                // As the kernel answers where a page cannot be had back from swap.
+                Err(Fault::Corrupt) => Err(Errno::EFAULT),
             }
         }
     }
@@ -158,7 +159,7 @@ impl Frame {
     /// Pins, where there is no smaller piece: ends the process when the limit does not take it.
     ///
     /// # Errors
-    /// `EIO`: what was stored there is lost.
+    /// `EFAULT`: what was stored there is lost.
     ///
     /// # Safety
     /// As [`Frame::pin`].

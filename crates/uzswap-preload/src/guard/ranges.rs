@@ -24,7 +24,7 @@ const MOST: usize = 1 << 20;
 /// Pins what `call` points at.
 ///
 /// # Errors
-/// `EIO`: what was stored there is lost.
+/// `EFAULT`: what was stored there is lost.
 ///
 /// # Safety
 /// `r` is the calling thread's record with an open frame.

@@ -157,9 +157,8 @@ pub unsafe fn transfer(m: &Masked, r: *mut Record, call: &Call) -> isize {
                 };
                 pieces::run(m, r, &transfer, buffers, total)
             }
-            Err(Errno::EIO) => fail(Errno::EIO),
             // Nothing of ours, or an error that the kernel tells best.
-            Ok(_) | Err(_) => Frame::issue(r, call),
+            _ => Frame::issue(r, call),
         }
     }
 }
@@ -204,8 +203,7 @@ pub unsafe fn message(m: &Masked, r: *mut Record, call: &Call) -> isize {
                 }
                 ret
             }
-            Err(Errno::EIO) => fail(Errno::EIO),
-            Ok(None) | Err(_) => Frame::issue(r, call),
+            _ => Frame::issue(r, call),
         }
     }
 }
@@ -286,8 +284,8 @@ pub unsafe fn messages(m: &Masked, r: *mut Record, call: &Call) -> isize {
         if taken < count {
             call.args[2] = taken;
         }
-        if super::ranges::pin(m, r, &call).is_err() {
-            return fail(Errno::EIO);
+        if let Err(errno) = ranges::pin(m, r, &call) {
+            return fail(errno);
         }
         Frame::issue(r, &call)
     }
@@ -326,9 +324,7 @@ pub unsafe fn process_vm(m: &Masked, r: *mut Record, call: &Call) -> isize {
                 for n in 0..count {
                     let IoVec { base, len } = nth(&raw const (*r).user_iov, n);
                     // What does not fit is transferred as far as it is there, and told so.
-                    if Frame::pin(m, r, base, len) == Err(Errno::EIO) {
-                        return fail(Errno::EIO);
-                    }
+                    let _ = Frame::pin(m, r, base, len);
                 }
             }
         }
@@ -350,10 +346,9 @@ pub unsafe fn futexes(m: &Masked, r: *mut Record, call: &Call) -> isize {
         }
         for n in 0..count.min(MOST_FUTEXES) {
             // value, address, flags
-            if let Ok(address) = user::value::<usize>(at + n * 24 + 8)
-                && Frame::pin(m, r, address, 8) == Err(Errno::EIO)
-            {
-                return fail(Errno::EIO);
+            if let Ok(address) = user::value::<usize>(at + n * 24 + 8) {
+                // What cannot be had the kernel misses.
+                let _ = Frame::pin(m, r, address, 8);
             }
         }
         Frame::issue(r, call)

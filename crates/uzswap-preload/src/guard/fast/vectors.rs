@@ -1,5 +1,5 @@
 //! *What*: vectors and messages. With nothing of ours in them they are not trapped, where filter B,
-//! which cannot look into them, would; what `writev` finds in our memory is touched first.
+//! which cannot look into them, would; what `writev` is given of our memory is brought in first.
 //!
 //! *Invariants*, *locking*, *context*: as [`super`].
 
@@ -11,6 +11,7 @@ use super::{
     Attempt, IoVecs, MOST, MOST_VECTORS, Message, NOT_ISSUED, attempt, in_arena, is_present, issue,
     next, on, real, returned, write,
 };
+use crate::guard::port::{self, Masked};
 use crate::guard::vector::MsgHdr;
 
 /// Not a null or kernel address, which calls are given to see them fail.
@@ -70,7 +71,7 @@ pub unsafe extern "C" fn writev(fd: i32, iov: usize, count: i32) -> isize {
         if !on() || is_foreign(iov, nr_vectors) {
             return vector(real, nr::WRITEV, fd, iov, count);
         }
-        let Some(total) = touch(iov, nr_vectors) else {
+        let Some(total) = bring_in(iov, nr_vectors) else {
             return real(fd, iov, count);
         };
         match attempt(nr::WRITEV, [int(fd), iov, int(count), 0, 0, 0], 0, 0, false) {
@@ -83,11 +84,14 @@ pub unsafe extern "C" fn writev(fd: i32, iov: usize, count: i32) -> isize {
     }
 }
 
-/// Brings the buffers of a vector in by reading a byte of each page, and returns their length;
-/// `None` if that is not worth it. Evicted again before the call is made, they make it fail with
-/// `EFAULT`, or stop at that page.
-unsafe fn touch(iov: usize, count: usize) -> Option<usize> {
+/// Brings the buffers of a vector in, and returns their length; `None` if that is not worth it. Evicted
+/// again before the call is made, they make it fail with `EFAULT`, or stop at that page.
+unsafe fn bring_in(iov: usize, count: usize) -> Option<usize> {
+    let size = count * size_of::<IoVec>();
     if count == 0 || count > MOST_VECTORS || !is_plausible(iov) {
+        return None;
+    }
+    if in_arena(iov, size).is_some() && !is_present(iov, size) {
         return None;
     }
     let mut total = 0usize;
@@ -98,14 +102,11 @@ unsafe fn touch(iov: usize, count: usize) -> Option<usize> {
         if total > MOST {
             return None;
         }
-        let Some((mut at, len)) = in_arena(base, len) else {
-            continue;
-        };
-        let end = at + len;
-        while at < end {
-            // SAFETY: memory that the program has written to a descriptor just now.
-            unsafe { (at as *const u8).read_volatile() };
-            at = (at / PAGE_SIZE + 1) * PAGE_SIZE;
+        if let Some((at, len)) = in_arena(base, len)
+            && !is_present(at, len)
+        {
+            // Not by an access: where there is nothing to be had, the call finds out.
+            Masked::block(|m| port::populate(m, at, len));
         }
     }
     Some(total)
