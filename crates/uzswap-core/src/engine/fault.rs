@@ -28,6 +28,8 @@ pub enum Fault {
     Resolved,
     /// Nothing is mapped there: the program's own mistake, SIGSEGV to it.
     NotMapped,
+    /// A mapping of the program's own is there: what happened is for the program.
+    Foreign,
     /// The limit leaves no room for it, compressed or not.
     OverLimit {
         /// Bytes that would have been enough for now.
@@ -62,7 +64,8 @@ impl Parts {
         loop {
             let (range, zero_fill) = match self.window(slot, page) {
                 Window::Resident => return self.resident_fault(slot, page),
-                Window::NotMapped => return Fault::NotMapped,
+                Window::NotMapped => return self.unmanaged(page),
+                Window::Untouched(_) if alone => (PageRange::one(page), true),
                 Window::Untouched(range) => (range, true),
                 Window::Evicted(_) if alone => (PageRange::one(page), false),
                 Window::Evicted(range) => (range, false),
@@ -91,7 +94,7 @@ impl Parts {
                     None => {
                         drop(guard);
                         self.unreserve_pages(slot, credit);
-                        return Fault::NotMapped;
+                        return self.unmanaged(page);
                     }
                 }
             } else {
@@ -164,6 +167,14 @@ impl Parts {
         let region = self.regions.lookup(page.addr())?;
         (!region.flags.contains(Flags::FOREIGN))
             .then(|| PageRange::covering(region.start, region.end - region.start))
+    }
+
+    /// A fault where there is nothing of ours.
+    fn unmanaged(&self, page: Page) -> Fault {
+        match self.regions.lookup(page.addr()) {
+            Some(region) if region.flags.contains(Flags::FOREIGN) => Fault::Foreign,
+            _ => Fault::NotMapped,
+        }
     }
 
     /// Counts, and lets the LRU know.

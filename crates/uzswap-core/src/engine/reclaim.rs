@@ -244,12 +244,17 @@ impl Parts {
         if done.is_ok() {
             return;
         }
-        // Part of it is no mapping of ours any more: nobody may be told that it is protected.
-        let mut at = range.start;
-        while at < range.end {
-            let index = self.folios.index_of(Page::from_index(at));
-            self.folios.at(index).lock().cancel_reclaim();
-            at = self.folios.range(index).end;
+        // Part of it is no mapping of ours any more, or a mapping of the program's own lies within: page by page
+        // then, and nobody may be told that a page is protected which is not.
+        for page in range.pages() {
+            let protected = self.table.get(page) != Entry::Resident
+                || self
+                    .uffd
+                    .write_protect(page.addr(), PAGE_SIZE, true, false)
+                    .is_ok();
+            if !protected {
+                self.folios.of(page).lock().cancel_reclaim();
+            }
         }
     }
 

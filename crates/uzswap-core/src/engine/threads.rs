@@ -7,15 +7,15 @@
 
 use super::fault::Fault;
 use super::{Engine, Parts};
-use crate::arena::{PAGE_SIZE, wide};
+use crate::arena::{PAGE_SIZE, PageRange, wide};
 use crate::counters::add;
-use crate::group::FAILURE_OVER_LIMIT;
+use crate::group::{FAILURE_INTERNAL, FAILURE_OVER_LIMIT};
 use crate::masked::Masked;
 use crate::primitive::Ordering;
 use crate::slot::RESERVE_PAGES;
 use uzswap_sys::file::{self, PollFd};
 use uzswap_sys::uffd::{Event, UffdMsg};
-use uzswap_sys::{futex, mem};
+use uzswap_sys::{Errno, futex, mem};
 
 /// Messages read at once.
 const NR_MSGS: usize = 16;
@@ -46,18 +46,35 @@ impl Engine {
     fn serve_one(&self, parts: &Parts, masked: &Masked, addr: usize) {
         let page = addr & !(PAGE_SIZE - 1);
         match self.fault(masked, addr) {
-            Fault::Resolved => {}
-            Fault::NotMapped | Fault::Corrupt => {
-                // The thread sleeps in the kernel; with nothing mapped there it gets its SIGSEGV.
-                // SAFETY: nothing that the program may use is there, or its data are lost.
+            // The latter came to be after the fault.
+            Fault::Resolved | Fault::Foreign => {}
+            // The thread sleeps in the kernel; with nothing mapped there it gets its SIGSEGV.
+            Fault::NotMapped => {
+                // SAFETY: nothing that the program may use is there.
                 let _ = unsafe { mem::munmap(page, PAGE_SIZE) };
                 let _ = self.foreign(masked, page, PAGE_SIZE);
             }
+            Fault::Corrupt => self.give_up(parts, masked, page),
             Fault::OverLimit { needed_bytes } => {
                 parts.die(FAILURE_OVER_LIMIT, 0, needed_bytes);
             }
         }
         let _ = parts.uffd.wake(page, PAGE_SIZE);
+    }
+
+    /// A page whose contents are lost: from now on every access to it ends in SIGBUS.
+    fn give_up(&self, parts: &Parts, masked: &Masked, page: usize) {
+        // Foreign first: at no time does it read as zeroes.
+        if self.foreign(masked, page, PAGE_SIZE).is_err() {
+            parts.die(FAILURE_INTERNAL, Errno::ENOMEM.0.unsigned_abs(), 0);
+        }
+        if map_beyond_end(page).is_err() {
+            // No descriptor to be had: SIGSEGV then.
+            // SAFETY: the page's data are lost, and nothing brings them in again.
+            let _ = unsafe { mem::munmap(page, PAGE_SIZE) };
+        }
+        let _slot = parts.slot(masked);
+        parts.drop_pages(PageRange::covering(page, PAGE_SIZE));
     }
 
     /// Keeps room free for as long as the process lives, asleep while there is enough.
@@ -86,6 +103,17 @@ impl Engine {
             None => uzswap_sys::thread::exit_group(125),
         }
     }
+}
+
+/// Maps the first page of an empty file at `page`.
+fn map_beyond_end(page: usize) -> Result<(), Errno> {
+    let fd = file::memfd_create(c"uzswap-lost", file::MFD_CLOEXEC)?;
+    let prot = mem::PROT_READ | mem::PROT_WRITE;
+    let flags = mem::MAP_SHARED | mem::MAP_FIXED;
+    // SAFETY: the page is the engine's own, and what it held is lost.
+    let mapped = unsafe { mem::mmap(page, PAGE_SIZE, prot, flags, fd, 0) };
+    let _ = file::close(fd);
+    mapped.map(drop)
 }
 
 impl Parts {

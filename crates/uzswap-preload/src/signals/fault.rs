@@ -1,7 +1,8 @@
 //! *What*: SIGBUS. A fault in the arena is the engine's; any other is the program's.
 //!
 //! *Invariants*: a fault of the engine's is served with all signals blocked, and the access is made
-//! again. What the engine has no page for reaches the program as the SIGSEGV that it natively is.
+//! again. What the engine has no page for reaches the program as the SIGSEGV that it natively is; a page that is
+//! lost, and a mapping of the program's own beyond its file's end, as SIGBUS.
 //! *Locking*: the engine's. *Context*: signal.
 
 use uzswap_core::in_arena;
@@ -38,7 +39,7 @@ pub unsafe extern "C" fn on_sigbus(
                 Fault::OverLimit { needed_bytes } => {
                     port::over_limit(usize::try_from(needed_bytes).unwrap_or(usize::MAX))
                 }
-                Fault::Corrupt => {}
+                Fault::Foreign | Fault::Corrupt => {}
             }
         }
         let r = threads::at(scratch as usize);
