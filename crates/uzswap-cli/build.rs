@@ -62,9 +62,16 @@ fn build(root: &Path, out_dir: &Path) -> Result<PathBuf, String> {
     let target_dir = target_dir(out_dir);
     let target = env::var("TARGET").map_err(|e| e.to_string())?;
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    // With injected faults: the debug build, whose assertions are wanted then; so no release
+    // library ever lies where another one was.
+    let (profile, how): (_, &[&str]) = match env::var_os("CARGO_FEATURE_FAULT_INJECTION") {
+        None => ("release", &["--release"]),
+        Some(_) => ("debug", &["--features", "fault-injection"]),
+    };
     let status = Command::new(cargo)
         .current_dir(root)
-        .args(["build", "--release", "--locked", "-p", "uzswap-preload"])
+        .args(["build", "--locked", "-p", "uzswap-preload"])
+        .args(how)
         .args(["--target", &target])
         .arg("--target-dir")
         .arg(&target_dir)
@@ -82,7 +89,10 @@ fn build(root: &Path, out_dir: &Path) -> Result<PathBuf, String> {
     if !status.success() {
         return Err("uzswap-preload does not build".to_owned());
     }
-    let built = target_dir.join(target).join("release/libuzswap_preload.so");
+    let built = target_dir
+        .join(target)
+        .join(profile)
+        .join("libuzswap_preload.so");
     let library = out_dir.join("libuzswap_preload.so");
     fs::copy(&built, &library).map_err(|e| format!("{}: {e}", built.display()))?;
     Ok(library)

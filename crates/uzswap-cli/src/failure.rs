@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use uzswap_core::StartStep;
 use uzswap_core::group::{FAILURE_OVER_LIMIT, FAILURE_START, Group};
 
-use crate::report::Totals;
+use crate::report::{Totals, swap_device};
 use crate::size::Size;
 
 /// A process that uzswap ended.
@@ -33,6 +33,7 @@ impl Failure {
                 failure.needed.load(Ordering::Relaxed),
                 failure.limit.load(Ordering::Relaxed),
                 totals.compression_ratio(),
+                &no_help(group, totals),
             ),
             FAILURE_START => start(
                 &name_of(group, pid),
@@ -50,11 +51,23 @@ impl Failure {
     }
 }
 
-fn over_limit(who: &str, needed: u64, limit: u64, ratio: f64) -> String {
+/// Why the swap device did not take what was too much, if there is one.
+fn no_help(group: &Group, totals: &Totals) -> String {
+    let Some(device) = swap_device(group) else {
+        return String::new();
+    };
+    match (totals.get("swap_write_fail"), totals.get("swap_full")) {
+        (0, 0) => String::new(),
+        (0, _) => format!("; the swap device {device} had no room left"),
+        (nr, _) => format!("; {nr} writes to the swap device {device} failed"),
+    }
+}
+
+fn over_limit(who: &str, needed: u64, limit: u64, ratio: f64, no_help: &str) -> String {
     format!(
         "{who} was ended: it needs at least {} even with its cold memory compressed {ratio:.1}:1, and \
          --ram allows {}; run it with --ram {} or more, or with --over-limit=allow to let it use what \
-         it needs",
+         it needs{no_help}",
         Size(needed),
         Size(limit),
         suggestion(needed.max(limit)),
@@ -144,12 +157,18 @@ mod tests {
 
     #[test]
     fn the_message_says_how_much_and_what_to_do() {
-        let line = over_limit("job (7)", 300 << 20, 256 << 20, 2.06);
+        let line = over_limit(
+            "job (7)",
+            300 << 20,
+            256 << 20,
+            2.06,
+            "; the swap device /var/tmp had no room left",
+        );
         assert_eq!(
             line,
             "job (7) was ended: it needs at least 300 MiB even with its cold memory compressed 2.1:1, \
              and --ram allows 256 MiB; run it with --ram 384M or more, or with --over-limit=allow to \
-             let it use what it needs"
+             let it use what it needs; the swap device /var/tmp had no room left"
         );
     }
 }

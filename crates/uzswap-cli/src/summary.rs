@@ -45,19 +45,24 @@ pub fn lines(group: &Group, totals: &Totals, hz: u64, elapsed_s: f64) -> Vec<Str
     lines
 }
 
-/// What went to the swap device, if anything did.
-fn swap(group: &Group, totals: &Totals) -> Option<String> {
+/// What went to the swap device, if anything did, and how often it failed.
+fn swap(group: &Group, totals: &Totals) -> Vec<String> {
+    let device = swap_device(group).unwrap_or_default();
     let written = totals.get("zswpwb") * 4096;
     let peak = group.config.swap.peak.load(Ordering::Relaxed) * 4096;
-    (written > 0).then(|| {
+    let moved = (written > 0).then(|| {
         format!(
-            "swap: {} of memory written to {} of {}, {} read back",
+            "swap: {} of memory written to {} of {device}, {} read back",
             Size(written),
             Size(peak),
-            swap_device(group).unwrap_or_default(),
             Size(totals.get("pswpin") * 4096),
         )
-    })
+    });
+    let bad = totals.get("swap_write_fail");
+    let failed = (bad > 0).then(|| {
+        format!("swap: {bad} writes to {device} failed: what they were to write stayed in RAM")
+    });
+    moved.into_iter().chain(failed).collect()
 }
 
 /// Memory left to the kernel, each part with its reason, once it is worth a word.

@@ -89,6 +89,9 @@ pub struct SwapConfig {
     pub peak: AtomicU64,
     /// What messages call the device, UTF-8, padded with zeroes.
     pub name: Text,
+    /// How the device is to fail, as `uzswap_io::fault` reads it.
+    #[cfg(feature = "fault-injection")]
+    pub faults: Text,
 }
 
 /// A short text in shared memory.

@@ -20,13 +20,31 @@ pub fn workspace() -> &'static Path {
 /// If the build fails: no story can be told without it.
 pub fn uzswap() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| std::env::var_os("UZSWAP_BIN").map_or_else(build, PathBuf::from))
+    BINARY.get_or_init(|| {
+        std::env::var_os("UZSWAP_BIN").map_or_else(|| build(&["--release"]), PathBuf::from)
+    })
 }
 
-fn build() -> PathBuf {
+/// A `uzswap` whose swap device fails as it is told: `UZSWAP_FAULTS_BIN`, or a debug build of this workspace, which
+/// has the engine's assertions in it and is built much faster.
+///
+/// # Panics
+/// As [`uzswap`].
+pub fn uzswap_with_faults() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        std::env::var_os("UZSWAP_FAULTS_BIN").map_or_else(
+            || build(&["--features", "uzswap-cli/fault-injection"]),
+            PathBuf::from,
+        )
+    })
+}
+
+fn build(how: &[&str]) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--release", "--quiet", "-p", "uzswap-cli"])
+        .args(["build", "--quiet", "-p", "uzswap-cli"])
+        .args(how)
         .arg("--message-format=json-render-diagnostics")
         .current_dir(workspace())
         .stderr(Stdio::inherit())
@@ -34,7 +52,7 @@ fn build() -> PathBuf {
         .expect("cargo starts");
     assert!(
         output.status.success(),
-        "cargo build --release -p uzswap-cli failed"
+        "cargo build -p uzswap-cli {how:?} failed"
     );
     String::from_utf8_lossy(&output.stdout)
         .lines()

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::user::NOBODY;
-use crate::{HardLimit, Scratch, User, uzswap};
+use crate::{HardLimit, Scratch, User, uzswap, uzswap_with_faults};
 
 /// A command, and how uzswap is to run it.
 #[derive(Clone, Debug)]
@@ -22,6 +22,7 @@ pub struct Job {
     cwd: Option<PathBuf>,
     user: User,
     within: Option<PathBuf>,
+    faulty: bool,
     timeout: Duration,
 }
 
@@ -68,6 +69,7 @@ impl Job {
             cwd: None,
             user: User::Same,
             within: None,
+            faulty: false,
             timeout: Duration::from_secs(240),
         }
     }
@@ -144,6 +146,13 @@ impl Job {
         self
     }
 
+    /// Its swap device fails by `plan`, as `uzswap_io::fault` reads it.
+    #[must_use]
+    pub fn faults(mut self, plan: &str) -> Self {
+        self.faulty = true;
+        self.env("UZSWAP_SWAP_FAULTS", plan)
+    }
+
     /// After how long a job counts as hung, is ended, and fails its story.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -196,11 +205,16 @@ impl Job {
 
     /// An ordinary user may not be able to reach the build directory.
     fn binary(&self, scratch: &Scratch) -> PathBuf {
+        let binary = if self.faulty {
+            uzswap_with_faults()
+        } else {
+            uzswap()
+        };
         if self.user == User::Same {
-            return uzswap().to_owned();
+            return binary.to_owned();
         }
         let copy = scratch.join("uzswap");
-        fs::copy(uzswap(), &copy).expect("the binary can be copied");
+        fs::copy(binary, &copy).expect("the binary can be copied");
         copy
     }
 

@@ -13,7 +13,7 @@ mod job;
 mod scratch;
 mod user;
 
-pub use binary::{uzswap, workspace};
+pub use binary::{uzswap, uzswap_with_faults, workspace};
 pub use cgroup::HardLimit;
 pub use job::{Job, Live, Outcome};
 pub use scratch::Scratch;

@@ -1,10 +1,13 @@
-// pattern MIB THREADS ORDER ACCESSES SEED [SOURCE]
+// pattern MIB THREADS ORDER ACCESSES SEED [SOURCE [lossy]]
 //
 // What: fills MIB of anonymous memory with pages that carry their own number and a changing stamp,
 // then reads, checks and rewrites pages from THREADS threads, ACCESSES times in all, in the given
 // ORDER (random, sequential, strided or mixed), and at the end compares every page with a
 // reference copy. SOURCE says where the memory comes from: mmap (default), malloc or new-pages
 // (mmap in pieces).
+//
+// A lossy run is one where pages may become unreadable: SIGBUS, for the page that was accessed and no other. Such
+// a page is mapped anew and written, and how often that happened is told. What can be read must be right all the same.
 //
 // Each page belongs to one thread, and neighbouring pages belong to different threads, so that all
 // threads fault in the same folios at the same time. What a page must hold follows from its number
@@ -14,12 +17,15 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { PAGE = 4096, WORDS = PAGE / 8, NR_RANDOM = 8 };
 
@@ -28,6 +34,13 @@ static const char *order;
 static unsigned char **base; // start of each 1 MiB piece
 static uint32_t *stamps;     // the reference: shared memory
 static atomic_int wrong;
+static int lossy;
+static atomic_int lost; // accesses that ended in SIGBUS
+static _Thread_local sigjmp_buf is_lost;
+static _Thread_local volatile uint64_t touched; // the page that this thread accesses
+
+// Nonzero, for the second time, when an access to the page ended in SIGBUS.
+#define LOST(page) (lossy && (touched = (page), sigsetjmp(is_lost, 1)))
 
 static uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15;
@@ -109,6 +122,47 @@ static int check_page(const char *when, uint64_t page, uint32_t stamp) {
     return 1;
 }
 
+static void on_sigbus(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)context;
+    if (info->si_code != BUS_ADRERR ||
+        (uintptr_t)info->si_addr / PAGE != (uintptr_t)page_at(touched) / PAGE) {
+        static const char text[] = "WRONG: SIGBUS for another page than was accessed\n";
+        _exit(write(2, text, sizeof text - 1) > 0 ? 1 : 2);
+    }
+    atomic_fetch_add(&lost, 1);
+    siglongjmp(is_lost, 1);
+}
+
+// Checks a page of this thread's, and changes it.
+static int use_page(uint64_t page, int rewrite) {
+    if (LOST(page)) {
+        if (mmap(page_at(page), PAGE, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+            perror("mmap");
+            exit(1);
+        }
+        write_page(page, ++stamps[page], 1);
+        return 1;
+    }
+    if (!check_page("access", page, stamps[page]))
+        return 0;
+    if (rewrite)
+        write_page(page, ++stamps[page], 0);
+    return 1;
+}
+
+// Reads a page of somebody else's, which its owner may be writing: its number stays.
+static int look_at(uint64_t page) {
+    if (kind_of(page) == SAME || LOST(page))
+        return 1;
+    uint64_t got = atomic_load_explicit((_Atomic uint64_t *)page_at(page), memory_order_relaxed);
+    // Zero: just mapped anew by its owner.
+    if (got == page || (lossy && !got))
+        return 1;
+    complain("neighbour", page, 0, 0, page, got);
+    return 0;
+}
+
 static void *worker(void *arg) {
     uint64_t me = (uintptr_t)arg;
     uint64_t mine = (nr_pages - me + nr_threads - 1) / nr_threads;
@@ -127,22 +181,9 @@ static void *worker(void *arg) {
             at = (at + 1) % mine;
         else
             at = (at + stride) % mine;
-        uint64_t page = at * nr_threads + me;
-        if (!check_page("access", page, stamps[page]))
-            return NULL;
         // Two accesses of three also write.
-        if (n % 3 != 2)
-            write_page(page, ++stamps[page], 0);
-        // A read of somebody else's page, which its owner may be writing: its number stays.
-        uint64_t other = rng / 7 % nr_pages;
-        if (kind_of(other) != SAME) {
-            uint64_t got = atomic_load_explicit((_Atomic uint64_t *)page_at(other),
-                                                memory_order_relaxed);
-            if (got != other) {
-                complain("neighbour", other, 0, 0, other, got);
-                return NULL;
-            }
-        }
+        if (!use_page(at * nr_threads + me, n % 3 != 2) || !look_at(rng / 7 % nr_pages))
+            return NULL;
     }
     return NULL;
 }
@@ -153,9 +194,13 @@ static void *filler(void *arg) {
     return NULL;
 }
 
+static int is_right_at_the_end(uint64_t page) {
+    return LOST(page) || check_page("the end", page, stamps[page]);
+}
+
 static void *checker(void *arg) {
     for (uint64_t page = (uintptr_t)arg; page < nr_pages; page += nr_threads)
-        if (!check_page("the end", page, stamps[page]))
+        if (!is_right_at_the_end(page))
             break;
     return NULL;
 }
@@ -182,7 +227,7 @@ static void *map(size_t len, int flags) {
 
 int main(int argc, char **argv) {
     if (argc < 6) {
-        fprintf(stderr, "usage: pattern MIB THREADS ORDER ACCESSES SEED [mmap|malloc|pieces]\n");
+        fprintf(stderr, "usage: pattern MIB THREADS ORDER ACCESSES SEED [mmap|malloc|pieces [lossy]]\n");
         return 2;
     }
     uint64_t mib = strtoull(argv[1], NULL, 10);
@@ -191,6 +236,10 @@ int main(int argc, char **argv) {
     accesses = strtoull(argv[4], NULL, 10);
     seed = strtoull(argv[5], NULL, 10);
     const char *source = argc > 6 ? argv[6] : "mmap";
+    lossy = argc > 7;
+    struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
+    if (lossy)
+        sigaction(SIGBUS, &action, NULL);
     if (!mib || !nr_threads || nr_threads > 256)
         return 2;
     nr_pages = mib * 256;
@@ -213,10 +262,12 @@ int main(int argc, char **argv) {
     if (!wrong)
         on_all_threads(checker);
     uint64_t digest = 0;
-    for (uint64_t page = 0; page < nr_pages && !wrong; page++)
+    for (uint64_t page = 0; page < nr_pages && !wrong && !lossy; page++)
         digest = mix(digest ^ page_at(page)[1] ^ stamps[page]);
     printf("pattern: %" PRIu64 " MiB, %" PRIu64 " threads, %s, %" PRIu64 " accesses, seed %" PRIu64
            ", %s: %s, digest %016" PRIx64 "\n",
            mib, nr_threads, order, accesses, seed, source, wrong ? "WRONG" : "right", digest);
+    if (lossy)
+        printf("lost %d\n", lost);
     return wrong != 0;
 }

@@ -180,11 +180,28 @@ fn open_swap(options: &Run, config: &Config) -> Result<Option<SwapGroup>> {
     for note in choice.notes {
         eprintln!("uzswap: {note}");
     }
+    #[cfg(feature = "fault-injection")]
+    inject_faults(config)?;
     let encrypt = options.swap_encrypt == Switch::On;
     choice
         .area
         .map(|area| SwapGroup::new(area, encrypt, config))
         .transpose()
+}
+
+/// The device fails as the environment says.
+#[cfg(feature = "fault-injection")]
+fn inject_faults(config: &uzswap_core::group::SwapConfig) -> Result<()> {
+    use uzswap_io::fault::{FAULTS_ENV, Plan};
+    let Ok(plan) = std::env::var(FAULTS_ENV) else {
+        return Ok(());
+    };
+    if Plan::parse(&plan).is_none() || plan.len() > uzswap_core::group::Text::LEN {
+        bail!("{FAULTS_ENV}={plan}: no plan, see uzswap_io::fault");
+    }
+    eprintln!("uzswap: the swap device fails by plan: {plan}");
+    config.faults.set(&plan);
+    Ok(())
 }
 
 /// Our environment, with the library preloaded and the group named.

@@ -126,7 +126,7 @@ impl Swap {
         // SAFETY: a fresh mapping of that length, never unmapped, used by nobody else.
         let run = unsafe { core::slice::from_raw_parts_mut(run, RUN_LEN) };
         Some(Swap {
-            device: Device::new(fd, nr_slots).ok()?,
+            device: open_device(config, fd, nr_slots)?,
             fd,
             slots,
             owner: UnsafeCell::new(None),
@@ -245,6 +245,17 @@ impl Swap {
         }
     }
 
+    /// Reads `extent` into `window`. `false`: it cannot be had.
+    fn read(&self, window: &mut SwapIn, extent: Extent) -> bool {
+        let read = window
+            .prepare(extent)
+            .is_some_and(|buffer| self.device.read_at(extent.slot, buffer).is_ok());
+        if !read {
+            window.forget();
+        }
+        read
+    }
+
     /// Tells the device about slots that are free, a cluster at most.
     pub(crate) fn discard(&self, owner: Owner) {
         if let Some(run) = self.slots.take_discard(owner) {
@@ -253,6 +264,20 @@ impl Swap {
             self.slots.discarded(owner, run);
         }
     }
+}
+
+#[cfg(not(feature = "fault-injection"))]
+fn open_device(_: &SwapConfig, fd: i32, nr_slots: u64) -> Option<Device> {
+    Device::new(fd, nr_slots).ok()
+}
+
+/// A device that fails as the configuration tells it.
+#[cfg(feature = "fault-injection")]
+fn open_device(config: &SwapConfig, fd: i32, nr_slots: u64) -> Option<Device> {
+    let mut device = Device::<uzswap_io::device::SwapMedium>::new(fd, nr_slots).ok()?;
+    let plan = uzswap_io::fault::Plan::parse(config.faults.get(&mut [0; Text::LEN]))?;
+    device.medium_mut().inject(plan);
+    Some(device)
 }
 
 #[expect(
@@ -390,13 +415,12 @@ impl Parts {
                 }
             });
             let extent = joined(needed, following, window.most());
-            let buffer = window.prepare(extent)?;
-            let len = buffer.len();
-            if swap.device.read_at(extent.slot, buffer).is_err() {
-                window.forget();
+            // What is read along may be what cannot be read.
+            if !swap.read(window, extent) && (extent == needed || !swap.read(window, needed)) {
                 return None;
             }
-            add(&self.counters().swap_bytes_in, wide(len));
+            let (_, read) = window.contents();
+            add(&self.counters().swap_bytes_in, wide(read.len()));
         }
         let (first, buffer) = window.contents();
         Window::new(first, buffer)
