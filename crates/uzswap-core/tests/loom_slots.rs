@@ -2,8 +2,9 @@
 //!
 //!     RUSTFLAGS="--cfg loom" cargo test --release -p uzswap-core --test loom_slots
 //!
-//! A slot that two threads hold shows as a count of two; after all is put, the device must be empty
-//! and a run of a whole cluster to be had from each cluster.
+//! A slot that two threads hold shows as a count of two, a count that was lost as one of none; after all is put, the
+//! device must be empty and every slot to be had. Two who have a lock at a time, or who have it one after the
+//! other without seeing what the other did, the model finds by itself.
 #![cfg(loom)]
 
 use loom::sync::Arc;
@@ -104,6 +105,59 @@ fn what_one_puts_the_other_gets() {
             slots.put(owner, run);
         }
         other.join().unwrap();
+        nothing_is_left(&slots, owner, 1);
+    });
+}
+
+/// One holds the cluster's lock for a put, while the other, with the device locked, only tries it.
+#[test]
+fn who_tries_a_lock_in_vain_leaves_it_alone() {
+    explore(3, || {
+        let model = Arc::new(Model::new(1));
+        let slots = model.slots(&all_alive);
+        let owner = slots.join(0);
+        let [first, second, third, last] =
+            [(); 4].map(|()| slots.alloc(owner, 0, 0, &[1]).unwrap());
+        // Out of its seat, and then on a list.
+        assert_eq!(slots.alloc(owner, 0, 0, &[1]), None);
+        slots.put(owner, first);
+        let other = {
+            let model = model.clone();
+            thread::spawn(move || model.slots(&all_alive).put(owner, second))
+        };
+        let run = slots.alloc(owner, 1, 0, &[1]).unwrap();
+        other.join().unwrap();
+        alone(&slots, run);
+        assert_eq!(slots.used(), 3);
+        for run in [third, last, run] {
+            slots.put(owner, run);
+        }
+        nothing_is_left(&slots, owner, 1);
+    });
+}
+
+#[test]
+fn three_share_a_cluster() {
+    explore(3, || {
+        let model = Arc::new(Model::new(1));
+        let slots = model.slots(&all_alive);
+        let owner = slots.join(0);
+        let [first, second, third, last] =
+            [(); 4].map(|()| slots.alloc(owner, 0, 0, &[1]).unwrap());
+        let put = |run| {
+            let model = model.clone();
+            thread::spawn(move || model.slots(&all_alive).put(owner, run))
+        };
+        let others = [put(first), put(second)];
+        if let Some(run) = slots.alloc(owner, 1, 0, &[1]) {
+            alone(&slots, run);
+            slots.put(owner, run);
+        }
+        others.map(|other| other.join().unwrap());
+        for run in [third, last] {
+            alone(&slots, run);
+            slots.put(owner, run);
+        }
         nothing_is_left(&slots, owner, 1);
     });
 }

@@ -302,6 +302,7 @@ impl<'m> Slots<'m> {
     /// The cluster whose lock this thread has just taken.
     #[inline]
     fn held<'a>(&'a self, owner: Owner, index: u32, cluster: &'a Cluster) -> Held<'a, 'm> {
+        cluster.lock.assert_held();
         Held {
             slots: self,
             index,

@@ -86,6 +86,7 @@ impl Drop for Lists<'_, '_> {
 impl<'a, 'm> Lists<'a, 'm> {
     /// The caller has just taken the device lock.
     pub(super) fn held(slots: &'a Slots<'m>) -> Self {
+        slots.head.lists.lock.assert_held();
         Self { slots }
     }
 
