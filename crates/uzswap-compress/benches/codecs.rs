@@ -2,10 +2,6 @@
 //!
 //! `cargo bench -p uzswap-compress [-- CODEC [FILE]]`: generated blocks, or those of a memory dump (same-filled
 //! ones left out). The best of many rounds over each 256 KiB; ±10 % on a quiet machine.
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "measures buffers of its own"
-)]
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use std::hint::black_box;
@@ -38,6 +34,7 @@ fn best_of<T, R>(items: &[T], per_round: usize, mut call: impl FnMut(&T) -> R) -
 
 fn measure(codec: Codec, block: usize, kind: &str, sources: &[pages::Block]) {
     let mut memory = pages::Memory::new(Workspace::required_size(codec, block));
+    // SAFETY: the memory is that long, outlives the workspace and is left alone while it lives.
     let mut w = unsafe { Workspace::init(memory.as_mut_ptr(), memory.len(), codec, block) }
         .expect("workspace");
     // As zswap does: what does not fit four fifths is kept as it is.
@@ -55,8 +52,9 @@ fn measure(codec: Codec, block: usize, kind: &str, sources: &[pages::Block]) {
         }
     }
     let per_round = ROUND / block;
-    let copying = best_of(sources, per_round, |src| unsafe {
-        w.compress(src.as_ptr(), block, &mut out)
+    let copying = best_of(sources, per_round, |src| {
+        // SAFETY: every source is a block of that length, aligned to 64.
+        unsafe { w.compress(src.as_ptr(), block, &mut out) }
     });
     let direct = best_of(sources, per_round, |src| w.compress_stable(src, &mut out));
     let decompress = best_of(&objects, per_round, |object| {
@@ -113,8 +111,9 @@ fn main() {
                 .collect(),
         };
         for (kind, sources) in &sets {
-            let filled = best_of(sources, ROUND / block, |src| unsafe {
-                same_filled(src.as_ptr(), block)
+            let filled = best_of(sources, ROUND / block, |src| {
+                // SAFETY: every source is a block of that length, aligned to 64.
+                unsafe { same_filled(src.as_ptr(), block) }
             });
             println!(
                 "{:<10} {:>4} {:<8} {:>17.1}",

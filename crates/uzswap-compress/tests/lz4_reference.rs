@@ -1,7 +1,6 @@
 //! Our LZ4 against the C library, which is the reference for the format: each reads what the other
 //! writes. And against the end of memory: buffers end, or begin, where nothing is mapped.
 #![cfg(not(miri))]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "test memory")]
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 #![allow(clippy::cast_possible_wrap, reason = "lengths of at most 64 KiB")]
 #![allow(clippy::cast_sign_loss, reason = "lengths of at most 64 KiB")]
@@ -15,6 +14,7 @@ use pages::{KINDS, Memory, Rng, block};
 
 fn c_compress(src: &[u8]) -> Vec<u8> {
     let mut out = vec![0u8; src.len() + src.len() / 255 + 16];
+    // SAFETY: both buffers are as long as is said.
     let n = unsafe {
         lz4_sys::LZ4_compress_default(
             src.as_ptr().cast(),
@@ -30,6 +30,7 @@ fn c_compress(src: &[u8]) -> Vec<u8> {
 /// `None` if the C library takes it for damaged.
 fn c_decompress(object: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut out = vec![0u8; len];
+    // SAFETY: both buffers are as long as is said.
     let n = unsafe {
         lz4_sys::LZ4_decompress_safe(
             object.as_ptr().cast(),
@@ -50,6 +51,7 @@ impl Ours {
     fn new() -> Ours {
         let mut memory = Memory::new(Workspace::required_size(Codec::Lz4, MAX_BLOCK));
         let workspace =
+            // SAFETY: the memory moves into the same struct, keeps its place on the heap, and is left alone.
             unsafe { Workspace::init(memory.as_mut_ptr(), memory.len(), Codec::Lz4, MAX_BLOCK) }
                 .expect("workspace");
         Ours {
@@ -141,8 +143,10 @@ impl Fenced {
     fn new() -> Fenced {
         let flags = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS;
         let len = Self::MAX + 8192;
+        // SAFETY: a fresh mapping where the kernel likes.
         let fence = unsafe { mem::mmap(0, len, mem::PROT_NONE, flags, -1, 0) }.expect("mmap");
         let access = mem::PROT_READ | mem::PROT_WRITE;
+        // SAFETY: within the mapping made above.
         unsafe { mem::mprotect(fence + 4096, Self::MAX, access) }.expect("mprotect");
         Fenced { fence, len }
     }
@@ -153,12 +157,14 @@ impl Fenced {
         } else {
             self.fence + 4096
         };
+        // SAFETY: `len` bytes of the middle of the mapping, which is readable and writable, and borrowed by `self`.
         unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut(start), len) }
     }
 }
 
 impl Drop for Fenced {
     fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and no buffer of it is borrowed any more.
         let _ = unsafe { mem::munmap(self.fence, self.len) };
     }
 }

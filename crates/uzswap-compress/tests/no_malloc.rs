@@ -1,7 +1,6 @@
 //! After init no codec calls the C library's allocator, also when it fails; and what each one needs
 //! of the stack is known, because a fault handler runs on whatever stack the program has.
 #![cfg(not(miri))]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "test memory")]
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -31,27 +30,32 @@ fn count() {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc(len: usize) -> *mut c_void {
     count();
+    // SAFETY: the caller's call, handed on.
     unsafe { __libc_malloc(len) }
 }
 #[unsafe(no_mangle)]
 unsafe extern "C" fn calloc(n: usize, len: usize) -> *mut c_void {
     count();
+    // SAFETY: the caller's call, handed on.
     unsafe { __libc_calloc(n, len) }
 }
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(old: *mut c_void, len: usize) -> *mut c_void {
     count();
+    // SAFETY: the caller's call, handed on; all memory here is the C library's.
     unsafe { __libc_realloc(old, len) }
 }
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, len: usize) -> i32 {
     count();
+    // SAFETY: the caller's call, handed on: `out` is there to be written.
     unsafe { out.write(__libc_memalign(align, len)) };
     0
 }
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(ptr: *mut c_void) {
     count();
+    // SAFETY: the caller's call, handed on; all memory here is the C library's.
     unsafe { __libc_free(ptr) }
 }
 
@@ -73,6 +77,7 @@ fn codecs() -> [Codec; 10] {
 /// Uses a workspace in all ways, good and bad.
 fn exercise(w: &mut Workspace, sources: &[pages::Block], out: &mut [u8], back: &mut [u8]) {
     for src in sources {
+        // SAFETY: the block is of that length, in ordinary memory, aligned to 64.
         let compressed = unsafe { w.compress(src.as_ptr(), src.len(), out) };
         if let Ok(n) = compressed {
             let back = &mut back[..src.len()];
@@ -80,6 +85,7 @@ fn exercise(w: &mut Workspace, sources: &[pages::Block], out: &mut [u8], back: &
                 .expect("its own object");
             let _ = w.decompress(w.codec().id(), &out[..n / 2], back);
         }
+        // SAFETY: as above.
         let _ = unsafe { w.compress(src.as_ptr(), src.len(), &mut out[..100]) };
     }
 }
@@ -102,6 +108,7 @@ fn nothing_is_allocated_from_init_on() {
         let len = Workspace::required_size(codec, MAX_BLOCK);
         let mut memory = pages::Memory::new(len);
         let before = NR_CALLS.get();
+        // SAFETY: the memory is that long, outlives the workspace and is left alone while it lives.
         let mut w = unsafe { Workspace::init(memory.as_mut_ptr(), len, codec, MAX_BLOCK) }
             .expect("workspace");
         exercise(&mut w, &sources, &mut out, &mut back);
@@ -117,6 +124,7 @@ struct Job {
 }
 
 extern "C" fn run_job(job: *mut c_void) {
+    // SAFETY: the only caller passes a `Job`, which it leaves alone until this thread has ended.
     let job = unsafe { &mut *job.cast::<Job>() };
     exercise(
         &mut job.workspace,
@@ -135,6 +143,7 @@ fn the_stack_use_of_every_codec_is_bounded() {
     for codec in codecs() {
         let len = Workspace::required_size(codec, MAX_BLOCK);
         let mut memory = pages::Memory::new(len);
+        // SAFETY: the memory is that long, outlives the workspace and is left alone while it lives.
         let workspace = unsafe { Workspace::init(memory.as_mut_ptr(), len, codec, MAX_BLOCK) }
             .expect("workspace");
         let (out, back) = (vec![0; MAX_BLOCK], vec![0; MAX_BLOCK]);
@@ -151,6 +160,8 @@ fn the_stack_use_of_every_codec_is_bounded() {
         let set = uzswap_sys::signal::SIG_SETMASK;
         let old = uzswap_sys::signal::sigprocmask(set, Some(full)).expect("mask");
         let arg = (&raw mut job).cast();
+        // SAFETY: the stack and the job are there until the thread has ended, which is waited for; signals are
+        // blocked, and what it runs uses no thread-local storage.
         unsafe { uzswap_sys::thread::spawn_raw(top, run_job, arg, &ALIVE) }.expect("clone");
         uzswap_sys::thread::wait_exit(&ALIVE);
         uzswap_sys::signal::sigprocmask(set, Some(old)).expect("mask");

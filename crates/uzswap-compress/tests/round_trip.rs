@@ -1,7 +1,6 @@
 //! What goes in comes out, for every codec, level, block size and kind of memory; what does not fit is
 //! refused; and an object is never taken for what it is not.
 #![cfg(not(miri))]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "test memory")]
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use proptest::prelude::*;
@@ -47,6 +46,7 @@ impl Bench {
         let mut memory = Memory::new(required + 64);
         // Dirty: nothing may depend on zeroed memory.
         memory.fill(0xa5);
+        // SAFETY: the memory moves into the same struct, keeps its place on the heap, and is left alone.
         let workspace = unsafe { Workspace::init(memory.as_mut_ptr(), required, codec, max_block) }
             .expect("workspace");
         Bench {
@@ -57,6 +57,7 @@ impl Bench {
     }
 
     fn compress(&mut self, src: &Memory, dst: &mut [u8]) -> Result<usize, CompressError> {
+        // SAFETY: a block of that length, aligned to 64.
         unsafe { self.workspace.compress(src.as_ptr(), src.len(), dst) }
     }
 }
@@ -224,7 +225,10 @@ fn a_workspace_is_refused_where_it_cannot_be() {
     let needed = Workspace::required_size(codec, 4096);
     let mut memory = Memory::new(needed + 64);
     let ptr = memory.as_mut_ptr();
-    let init = |ptr, len, block| unsafe { Workspace::init(ptr, len, codec, block) }.map(|_| ());
+    let init = |ptr, len, block| {
+        // SAFETY: what is too short or not aligned is refused before it is used; no workspace is kept.
+        unsafe { Workspace::init(ptr, len, codec, block) }.map(|_| ())
+    };
     assert_eq!(
         init(ptr, needed - 1, 4096),
         Err(InitError::TooSmall { needed })
@@ -240,6 +244,7 @@ fn a_workspace_is_refused_where_it_cannot_be() {
     let src = Memory::new(8192);
     let mut out = [0; 8192];
     assert_eq!(b.compress(&src, &mut out), Err(CompressError::Failed));
+    // SAFETY: shorter than the block that is there.
     let odd = unsafe { b.workspace.compress(src.as_ptr(), 100, &mut out) };
     assert_eq!(odd, Err(CompressError::Failed));
     for codec in all_codecs() {
@@ -332,6 +337,7 @@ proptest! {
                 Err(error) => prop_assert_eq!(error, CompressError::Poor),
             }
         }
+        // SAFETY: a block of that length, aligned to 64.
         let same = unsafe { same_filled(src.as_ptr(), src.len()) };
         let plain = src.chunks(8).all(|c| c == &src[..8]);
         prop_assert_eq!(same.is_some(), plain);

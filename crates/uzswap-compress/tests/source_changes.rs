@@ -1,14 +1,22 @@
 //! A block that other threads write while it is compressed: the result is worthless and is thrown
 //! away, but nothing outside is read or written, and the next block is right.
 #![cfg(not(miri))]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "test memory")]
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use uzswap_compress::{Codec, Workspace, same_filled};
-use uzswap_sys::mem;
+use uzswap_sys::{PAGE_SIZE, mem};
 
 mod pages;
+
+/// Tells the writer to stop, also when an assertion has failed: the scope waits for it.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
 
 /// Source in the middle of unreadable memory, so that a read one byte outside is a crash; output with
 /// guards on both sides.
@@ -18,9 +26,13 @@ fn nothing_strays_while_the_source_changes() {
     const GUARD: usize = 4096;
     let flags = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS;
     let fence =
+        // SAFETY: a fresh mapping where the kernel likes.
         unsafe { mem::mmap(0, LEN + 2 * GUARD, mem::PROT_NONE, flags, -1, 0) }.expect("map");
     let addr = fence + GUARD;
+    // SAFETY: within that mapping.
     unsafe { mem::mprotect(addr, LEN, mem::PROT_READ | mem::PROT_WRITE) }.expect("mprotect");
+    // SAFETY: readable and writable until the end of this test; all sides but the codecs use atomics, and what
+    // the codecs do about a source that changes is what is tested.
     let words = unsafe {
         std::slice::from_raw_parts(
             std::ptr::with_exposed_provenance::<AtomicU64>(addr),
@@ -31,6 +43,7 @@ fn nothing_strays_while_the_source_changes() {
     println!("seed {seed:#x}");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
         scope.spawn(|| {
             let mut rng = pages::Rng(seed);
             while !stop.load(Relaxed) {
@@ -48,19 +61,28 @@ fn nothing_strays_while_the_source_changes() {
             Codec::Zstd { level: 3 },
             Codec::Deflate { level: 1 },
             Codec::Deflate { level: 6 },
+            Codec::Pz { level: 1 },
+            Codec::Pz { level: 3 },
         ] {
+            // The end of the memory, for a codec of single pages.
+            let block = match codec {
+                Codec::Pz { .. } => PAGE_SIZE,
+                _ => LEN,
+            };
             let len = Workspace::required_size(codec, LEN);
             let mut memory = pages::Memory::new(len + 64);
             memory[len..].fill(0xa5);
+            // SAFETY: the memory is that long, outlives the workspace and is left alone while it lives.
             let mut w = unsafe { Workspace::init(memory.as_mut_ptr(), len, codec, LEN) }
                 .expect("workspace");
-            let good = pages::block("records", LEN, 9);
-            let (mut out, mut back) = (vec![0xeeu8; LEN + 128], vec![0u8; LEN]);
-            let src = std::ptr::with_exposed_provenance::<u8>(addr);
+            let good = pages::block("records", block, 9);
+            let (mut out, mut back) = (vec![0xeeu8; block + 128], vec![0u8; block]);
+            let src = std::ptr::with_exposed_provenance::<u8>(addr + LEN - block);
             for round in 0..2000 {
-                let capacity = if round % 2 == 0 { LEN } else { LEN / 4 };
+                let capacity = if round % 2 == 0 { block } else { block / 4 };
                 out[capacity..].fill(0xee);
-                if let Ok(n) = unsafe { w.compress(src, LEN, &mut out[..capacity]) } {
+                // SAFETY: the source is mapped, aligned to a page, and may change.
+                if let Ok(n) = unsafe { w.compress(src, block, &mut out[..capacity]) } {
                     // It is an object, of contents that may never have been.
                     assert_eq!(
                         w.decompress(codec.id(), &out[..n], &mut back),
@@ -72,13 +94,16 @@ fn nothing_strays_while_the_source_changes() {
                     out[capacity..].iter().all(|&b| b == 0xee),
                     "{codec} wrote past the end"
                 );
-                let _ = unsafe { same_filled(src, LEN) };
+                // SAFETY: as above.
+                let _ = unsafe { same_filled(src, block) };
             }
-            let n = unsafe { w.compress(good.as_ptr(), LEN, &mut out[..LEN]) }.expect("compresses");
+            // SAFETY: a block of that length, aligned to 64.
+            let n =
+                unsafe { w.compress(good.as_ptr(), block, &mut out[..block]) }.expect("compresses");
             assert_eq!(w.decompress(codec.id(), &out[..n], &mut back), Ok(()));
             assert!(back == good[..] && memory[len..].iter().all(|&b| b == 0xa5));
         }
-        stop.store(true, Relaxed);
     });
+    // SAFETY: nobody uses it any more.
     unsafe { mem::munmap(fence, LEN + 2 * GUARD) }.expect("munmap");
 }

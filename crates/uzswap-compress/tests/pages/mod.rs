@@ -1,6 +1,5 @@
 //! Generated blocks of the kinds that real memory holds, and aligned memory for workspaces.
 #![allow(dead_code, reason = "each test uses a part")]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "test memory")]
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -17,6 +16,7 @@ pub type Block = Memory;
 impl Memory {
     pub fn new(len: usize) -> Memory {
         let layout = Layout::from_size_align(len, 64).expect("layout");
+        // SAFETY: no test asks for nothing.
         let ptr = unsafe { alloc_zeroed(layout) };
         if ptr.is_null() {
             handle_alloc_error(layout);
@@ -28,6 +28,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let layout = Layout::from_size_align(self.len, 64).expect("layout");
+        // SAFETY: allocated in `new` with this layout.
         unsafe { dealloc(self.ptr, layout) };
     }
 }
@@ -35,12 +36,14 @@ impl Drop for Memory {
 impl Deref for Memory {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
+        // SAFETY: `new` allocated that many bytes, initialized, and this value owns them.
         unsafe { std::slice::from_raw_parts(self.ptr, self.len) }
     }
 }
 
 impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`.
         unsafe { std::slice::from_raw_parts_mut(self.ptr, self.len) }
     }
 }
