@@ -21,6 +21,11 @@ pub fn catch() {
     }
 }
 
+/// What was interrupted has ended: the next one counts anew. Whether there was one.
+pub fn forget() -> bool {
+    HAPPENED.swap(false, Ordering::Relaxed)
+}
+
 /// Whether one of the signals has come.
 #[must_use]
 pub fn happened() -> bool {

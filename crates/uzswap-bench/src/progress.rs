@@ -25,6 +25,18 @@ impl Progress {
         Self(bar)
     }
 
+    /// For what takes nobody knows how long.
+    #[must_use]
+    pub fn endless() -> Self {
+        let bar = if std::io::stderr().is_terminal() {
+            ProgressBar::new_spinner()
+        } else {
+            ProgressBar::hidden()
+        };
+        bar.enable_steady_tick(std::time::Duration::from_millis(200));
+        Self(bar)
+    }
+
     /// What is being done.
     pub fn at(&self, what: &str) {
         self.0.set_message(what.to_owned());

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::command::bench;
+use crate::command::{analyze, bench};
 use crate::compressor::Compressor;
 use crate::knob::{Assignment, Settings};
 use crate::size::Size;
@@ -58,6 +58,21 @@ Examples:
   uzswap set 4711 max_pool_percent=50 accept_threshold_percent=80
 ";
 
+const ANALYZE_USAGE: &str = "\
+uzswap analyze [--json] --pid PID [--for TIME]
+       uzswap analyze [--json] [--verify] -- COMMAND [ARG]...";
+
+const ANALYZE_EXAMPLES: &str = "\
+The process is only read, and never stopped. What it says holds for what the program did while it was watched.
+Exit status: 0; 2 for a process that cannot be watched; 126 and 127 if the command cannot be executed or was
+not found; 130 after ^C, which ends the watch with what is known by then.
+
+Examples:
+  uzswap analyze --pid 4711 --for 2m
+  uzswap analyze -- python3 job.py
+  uzswap analyze --verify -- sort -S 1G big.txt -o /dev/null
+";
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a command with its memory limited and compressed
@@ -68,6 +83,9 @@ pub enum Command {
     /// Show or change the knobs of a run that is under way
     #[command(override_usage = SET_USAGE, after_help = SET_EXAMPLES)]
     Set(Set),
+    /// Tell what uzswap would do for a program that runs without it
+    #[command(override_usage = ANALYZE_USAGE, after_help = ANALYZE_EXAMPLES)]
+    Analyze(analyze::Analyze),
     /// Measure on this machine, beside its kernel
     Bench(bench::Bench),
     /// Make a page to look at of what 'bench' measured or 'run --trace' wrote

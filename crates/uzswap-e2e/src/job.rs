@@ -197,10 +197,16 @@ impl Job {
     /// Runs `uzswap` with this job's arguments and nothing added: for the stories about bad input.
     #[must_use]
     pub fn uzswap_itself(&self) -> Outcome {
+        self.start_uzswap_itself().wait()
+    }
+
+    /// Starts it.
+    #[must_use]
+    pub fn start_uzswap_itself(&self) -> Live {
         let scratch = Scratch::new();
         let mut argv: Vec<OsString> = vec![self.binary(&scratch).into()];
         argv.extend(self.argv.iter().cloned());
-        self.start(&argv, scratch).wait()
+        self.start(&argv, scratch)
     }
 
     /// An ordinary user may not be able to reach the build directory.

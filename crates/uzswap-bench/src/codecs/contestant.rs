@@ -80,6 +80,13 @@ pub struct Objects {
     lengths: Vec<Option<usize>>,
 }
 
+impl Objects {
+    /// Length of each object; `None` where the block is kept as it is.
+    pub fn lengths(&self) -> impl Iterator<Item = Option<usize>> {
+        self.lengths.iter().copied()
+    }
+}
+
 /// What a pass took.
 pub struct Pass {
     pub bytes: usize,

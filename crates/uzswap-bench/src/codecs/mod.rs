@@ -125,6 +125,20 @@ pub fn measure(codecs: &[Codec], dumps: Vec<Dump>, rounds: usize) -> Result<Meas
     Ok(measured)
 }
 
+/// How many pages of a dump, of those that are not same-filled, `codec` does not bring down to `most` bytes.
+///
+/// # Errors
+/// If the codec does not give back what went in.
+pub fn nr_poor_pages(dump: Dump, codec: Codec, most: usize) -> Result<usize> {
+    let mut objects = Objects::default();
+    let mut contestant = Contestant::new(Which::Ours(codec), BLOCKS[0])?;
+    contestant.pass(&Pages::of(dump), &mut objects)?;
+    Ok(objects
+        .lengths()
+        .filter(|len| len.is_none_or(|len| len > most))
+        .count())
+}
+
 /// Every codec at every block size that it takes, and the kernel's at the page size.
 fn enter(codecs: &[Codec]) -> Result<Vec<Contestant>> {
     let kernels = [Which::KernelLz4, Which::KernelZstd].map(|which| (which, BLOCKS[0]));

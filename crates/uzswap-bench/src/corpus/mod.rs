@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 
 use crate::progress::Progress;
 use crate::refused;
-pub use sample::{EXTENT, sample};
+pub use sample::{EXTENT, anonymous, sample};
 pub use scratch::Scratch;
 
 /// Extension of the files.

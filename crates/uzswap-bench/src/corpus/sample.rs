@@ -28,7 +28,7 @@ pub struct Taken {
     pub written: usize,
 }
 
-/// Writes up to `bytes` of the memory of `pid`.
+/// Writes up to `bytes` of the memory of `pid`. Of a process that runs, extents that go away meanwhile are left out.
 ///
 /// # Errors
 /// If the process is gone or may not be read.
@@ -38,9 +38,9 @@ pub fn sample(pid: u32, bytes: usize, out: &mut impl Write) -> Result<Taken> {
     let mut buffer = vec![0; EXTENT];
     let mut written = 0;
     for i in evenly(extents.len(), bytes / EXTENT) {
-        memory
-            .read_exact_at(&mut buffer, extents[i])
-            .context("cannot read its memory")?;
+        if memory.read_exact_at(&mut buffer, extents[i]).is_err() {
+            continue;
+        }
         out.write_all(&buffer)?;
         written += EXTENT;
     }
@@ -82,7 +82,8 @@ fn present_extents(pid: u32) -> Result<Vec<u64>> {
 }
 
 /// The range of a line of `maps`, if it is anonymous private memory that can be written and is no stack.
-fn anonymous(line: &str) -> Option<(u64, u64)> {
+#[must_use]
+pub fn anonymous(line: &str) -> Option<(u64, u64)> {
     let mut fields = line.split_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
     let rights = fields.next()?;

@@ -16,7 +16,7 @@ use crate::size::Size;
 use crate::status::refused;
 
 /// As a shell has it for a command that SIGINT ended.
-const INTERRUPTED: u8 = 130;
+pub(super) const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, Args)]
 pub struct Bench {
@@ -289,7 +289,7 @@ pub fn report(options: &Report) -> Result<u8> {
 }
 
 /// What was asked for wrongly ends with status 2.
-fn with_status(result: Result<u8>) -> Result<u8> {
+pub(super) fn with_status(result: Result<u8>) -> Result<u8> {
     result.map_err(|error| match error.downcast::<Refused>() {
         Ok(Refused(line)) => refused(2, line),
         Err(error) => error,

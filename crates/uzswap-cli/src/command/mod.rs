@@ -1,5 +1,6 @@
 //! One module for each subcommand.
 
+pub mod analyze;
 pub mod bench;
 pub mod run;
 pub mod set;

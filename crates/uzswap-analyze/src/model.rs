@@ -1,0 +1,441 @@
+//! How much slower a program would be under a limit.
+//!
+//! *What*: what is resident is taken to be what was touched last. Where a window's curve of touched pages passes that capacity, its slope, without
+//! the pages that are new, is the rate at which pages would have to come back.
+//! *Invariants*: less memory never makes it faster.
+//! *Locking*: none.
+
+use serde::Serialize;
+
+use crate::PAGE;
+use crate::cost::Cost;
+use crate::watch::{Life, Window};
+
+/// What uzswap itself takes of a limit: tables, buffers, the reserve.
+const OWN: f64 = 3.0 * 1_048_576.0;
+/// What a program needs under uzswap for each byte that it needs without: its malloc is another one.
+const NEED: f64 = 1.06;
+/// The part of the limit that the pool may take before the swap device would be used, which is not reckoned with.
+const POOL: f64 = 0.75;
+/// Resident pages without which nothing goes on, bytes.
+const LEAST: f64 = 2.0 * 1_048_576.0;
+/// What a program loses by running under uzswap at all: between nothing and twice this.
+const BASE: f64 = 0.02;
+/// Without marks of what is hot, hot pages are put out now and then; the sequential ones come back cheaper than one by one. Both are
+/// experience: see docs/analyze.md.
+const LOW: f64 = 0.6;
+const HIGH: f64 = 1.6;
+/// Limits are tried in steps of this.
+const STEP: f64 = 0.97;
+
+/// A program as it was watched: the processes that have memory, and its processor time.
+#[derive(Clone, Debug)]
+pub struct Work<'a> {
+    /// Its processes.
+    pub lives: Vec<&'a Life>,
+    /// Processor time of all of them, seconds.
+    pub cpu_s: f64,
+}
+
+/// With which codec, and what that means here.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Bytes that a byte of memory takes in the pool.
+    pub stored: f64,
+    /// What a page costs.
+    pub cost: Cost,
+}
+
+/// What is expected under a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Expected {
+    /// The limit, bytes.
+    pub ram: u64,
+    /// Pages that come back after they were put out.
+    pub refaults: f64,
+    /// Pages that are put out because there are more than fit.
+    pub overflow: f64,
+    /// Additional processor time, as a part of the time without uzswap.
+    pub slower: f64,
+    /// At best.
+    pub low: f64,
+    /// At worst.
+    pub high: f64,
+    /// Part of the time for which the curves had to be continued beyond what was seen.
+    pub guessed: f64,
+}
+
+impl Work<'_> {
+    /// Most memory of one process, bytes.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.lives.iter().map(|life| life.peak).max().unwrap_or(0) * PAGE
+    }
+
+    /// What `ram` bytes for each process mean; `None` if the data does not fit even compressed.
+    #[must_use]
+    pub fn under(&self, ram: u64, setting: &Setting) -> Option<Expected> {
+        let (mut refaults, mut overflow, mut guessed, mut seconds) = (0.0, 0.0, 0.0, 0.0);
+        for life in &self.lives {
+            let limit = Limit {
+                ram: ram as f64,
+                stored: setting.stored,
+            };
+            limit.resident(life.peak)?;
+            let one = limit.over(life);
+            refaults += one.refaults;
+            overflow += one.overflow;
+            guessed += one.guessed_s;
+            seconds += life.seconds();
+        }
+        let Cost { in_us, out_us } = setting.cost;
+        let once = overflow * out_us / 1e6 / self.cpu_s;
+        let again = refaults * (in_us + out_us) / 1e6 / self.cpu_s;
+        Some(Expected {
+            ram,
+            refaults,
+            overflow,
+            slower: BASE + once + again,
+            low: once * 0.8 + again * LOW,
+            high: 2.0 * BASE + once * 1.2 + again * HIGH,
+            guessed: guessed / f64::max(seconds, 1e-9),
+        })
+    }
+
+    /// The smallest limit under which it is at most `slower` slower by what `of` says: expected, at best or at worst.
+    #[must_use]
+    pub fn smallest(
+        &self,
+        slower: f64,
+        setting: &Setting,
+        of: fn(&Expected) -> f64,
+    ) -> Option<Expected> {
+        let mut best = None;
+        let mut ram = self.peak() as f64 * NEED + OWN;
+        while let Some(expected) = self.under(whole_mib(ram), setting) {
+            if of(&expected) > slower {
+                break;
+            }
+            best = Some(expected);
+            ram *= STEP;
+        }
+        best
+    }
+}
+
+/// Rounded up to a MiB.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "positive, far below 2^64"
+)]
+fn whole_mib(bytes: f64) -> u64 {
+    (bytes as u64).next_multiple_of(1 << 20)
+}
+
+/// A limit in bytes, and what a byte takes in the pool.
+struct Limit {
+    ram: f64,
+    stored: f64,
+}
+
+#[derive(Default)]
+struct Over {
+    refaults: f64,
+    overflow: f64,
+    guessed_s: f64,
+}
+
+impl Limit {
+    /// Pages that can be resident when there are `anon` pages; `None` if they do not fit.
+    fn resident(&self, anon: u64) -> Option<f64> {
+        let all = (anon * PAGE) as f64 * NEED;
+        if all + OWN <= self.ram {
+            return Some(anon as f64);
+        }
+        // resident + pool + own = ram, and the pool holds what is not resident.
+        let resident = (self.ram - OWN - all * self.stored) / (1.0 - self.stored).max(1e-3);
+        let pool = self.ram - OWN - resident;
+        (resident >= LEAST && pool <= POOL * self.ram)
+            .then_some(resident.min(all) / NEED / PAGE as f64)
+    }
+
+    /// What happens over a life.
+    fn over(&self, life: &Life) -> Over {
+        let mut over = Over::default();
+        // Of windows that were ended before they could tell anything about this capacity, the next one tells.
+        let mut untold_s = 0.0;
+        for (window, seconds) in life.windows.iter().zip(life.stand_for()) {
+            let Some(last) = window.readings.last() else {
+                continue;
+            };
+            let Some(capacity) = self.resident(last.anon) else {
+                continue;
+            };
+            over.overflow = over.overflow.max(last.anon as f64 - capacity);
+            untold_s += seconds;
+            if capacity >= last.anon as f64 {
+                untold_s = 0.0;
+                continue;
+            }
+            match rate(window, capacity) {
+                Rate::Seen(rate) => over.refaults += rate * untold_s,
+                Rate::Guessed(rate) => {
+                    over.refaults += rate * untold_s;
+                    over.guessed_s += untold_s;
+                }
+                Rate::Untold => continue,
+            }
+            untold_s = 0.0;
+        }
+        over
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rate {
+    /// Pages a second.
+    Seen(f64),
+    /// The same, from a curve that ends below the capacity.
+    Guessed(f64),
+    Untold,
+}
+
+/// The rate at which pages come back that were touched longer ago than the last `capacity` ones.
+fn rate(window: &Window, capacity: f64) -> Rate {
+    // Time, what was touched, and what of it was not new.
+    let mut curve = Vec::with_capacity(window.readings.len());
+    let mut again = 0.0;
+    for (number, reading) in window.readings.iter().enumerate() {
+        if let Some(before) = number.checked_sub(1).and_then(|i| window.readings.get(i)) {
+            let touched = reading.touched as f64 - before.touched as f64;
+            let grown = reading.anon.saturating_sub(before.anon) as f64;
+            again += (touched - grown).max(0.0);
+        }
+        curve.push((reading.at_s, reading.touched as f64, again));
+    }
+    let slope = |from: usize, to: usize| {
+        let time: f64 = curve[to].0 - curve[from].0;
+        if time > 0.0 {
+            (curve[to].2 - curve[from].2) / time
+        } else {
+            0.0
+        }
+    };
+    if let Some(passed) = curve.iter().position(|point| point.1 >= capacity) {
+        let Some(before) = passed.checked_sub(1) else {
+            return Rate::Untold;
+        };
+        let beyond = curve.iter().rposition(|point| point.1 <= capacity * 1.25);
+        return Rate::Seen(slope(before, beyond.unwrap_or(passed).max(passed)));
+    }
+    let last = curve.len().saturating_sub(1);
+    if window.early || last == 0 {
+        return Rate::Untold;
+    }
+    if last < 2 {
+        return Rate::Guessed(slope(0, last));
+    }
+    // A curve that bends is continued as it bends, one that does not straight on.
+    let middle = last / 2;
+    let (early, late) = (slope(0, middle), slope(middle, last));
+    let (from, to) = (curve[middle].1, curve[last].1);
+    let bend = if to > from {
+        ((early - late) / (to - from)).max(0.0)
+    } else {
+        f64::INFINITY
+    };
+    let beyond = capacity - to;
+    Rate::Guessed((late - bend * beyond).clamp(0.0, late))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::Reading;
+
+    const COST: Cost = Cost {
+        in_us: 6.0,
+        out_us: 6.0,
+    };
+
+    fn window(points: &[(f64, u64, u64)], early: bool) -> Window {
+        let reading = |&(at_s, anon, touched): &(f64, u64, u64)| Reading {
+            at_s,
+            anon,
+            touched,
+        };
+        Window {
+            readings: points.iter().map(reading).collect(),
+            early,
+        }
+    }
+
+    fn life(windows: Vec<Window>) -> Life {
+        let peak = windows
+            .iter()
+            .flat_map(|w| &w.readings)
+            .map(|r| r.anon)
+            .max();
+        Life {
+            pid: 1,
+            name: "job".into(),
+            windows,
+            peak: peak.unwrap_or(0),
+            huge: 0.0,
+            swapped: 0,
+            cpu_s: 10.0,
+            marks: true,
+        }
+    }
+
+    /// 400 MiB, all of it touched once a second in order.
+    fn sweeping() -> Life {
+        let pages = 102_400;
+        let windows = (0..10_u32).map(|second| {
+            let points: Vec<_> = (0..=10_u32)
+                .map(|tenth| {
+                    let at = f64::from(second) + f64::from(tenth) / 10.0;
+                    (at, pages, pages * u64::from(tenth) / 10)
+                })
+                .collect();
+            window(&points, true)
+        });
+        life(windows.collect())
+    }
+
+    /// 400 MiB, of which a tenth is touched all the time and the rest never again.
+    fn mostly_cold() -> Life {
+        let windows = (0..10_u32).map(|second| {
+            let points: Vec<_> = (0..=10_u32)
+                .map(|tenth| {
+                    (
+                        f64::from(second) + f64::from(tenth) / 10.0,
+                        102_400,
+                        10_240 * u64::from(tenth.min(1)),
+                    )
+                })
+                .collect();
+            window(&points, false)
+        });
+        life(windows.collect())
+    }
+
+    fn setting() -> Setting {
+        Setting {
+            stored: 0.25,
+            cost: COST,
+        }
+    }
+
+    #[test]
+    fn what_fits_costs_nothing_but_the_base() {
+        let life = sweeping();
+        let work = Work {
+            lives: vec![&life],
+            cpu_s: 10.0,
+        };
+        let expected = work.under(500 << 20, &setting()).unwrap();
+        assert_eq!((expected.refaults, expected.overflow), (0.0, 0.0));
+        assert!((expected.slower - BASE).abs() < 1e-9 && expected.low < 1e-9);
+    }
+
+    #[test]
+    fn whoever_sweeps_over_all_of_it_refaults_all_of_it() {
+        let life = sweeping();
+        let work = Work {
+            lives: vec![&life],
+            cpu_s: 10.0,
+        };
+        // Once a second for ten seconds, whatever the capacity below all of it.
+        for mib in [200, 300, 380] {
+            let expected = work.under(mib << 20, &setting()).unwrap();
+            assert!(
+                (expected.refaults / 1_024_000.0 - 1.0).abs() < 0.01,
+                "{expected:?}"
+            );
+        }
+        let smallest = work.smallest(0.10, &setting(), |e| e.slower).unwrap();
+        assert!(smallest.ram >= 395 << 20, "{smallest:?}");
+    }
+
+    #[test]
+    fn cold_memory_costs_its_way_out_alone() {
+        let life = mostly_cold();
+        let work = Work {
+            lives: vec![&life],
+            cpu_s: 10.0,
+        };
+        let smallest = work.smallest(0.10, &setting(), |e| e.slower).unwrap();
+        // 40 MiB that are hot, 90 MiB of pool for the rest, and uzswap's own.
+        assert!(
+            (130 << 20..150 << 20).contains(&smallest.ram),
+            "{smallest:?}"
+        );
+        assert!(
+            smallest.refaults < 2000.0 && smallest.overflow > 80_000.0,
+            "{smallest:?}"
+        );
+        // Below what is stored compressed there is nothing.
+        assert!(work.under(100 << 20, &setting()).is_none());
+        // Data that does not compress saves nothing.
+        let raw = Setting {
+            stored: 1.0,
+            cost: COST,
+        };
+        let smallest = work.smallest(0.10, &raw, |e| e.slower).unwrap();
+        assert!(smallest.ram >= 390 << 20, "{smallest:?}");
+    }
+
+    #[test]
+    fn new_pages_are_no_refaults() {
+        let points: Vec<_> = (0..=20_u32)
+            .map(|tenth| {
+                let pages = 5120 * u64::from(tenth);
+                (f64::from(tenth) / 10.0, pages, pages)
+            })
+            .collect();
+        let growing = life(vec![window(&points, false)]);
+        let work = Work {
+            lives: vec![&growing],
+            cpu_s: 2.0,
+        };
+        let expected = work.under(200 << 20, &setting()).unwrap();
+        assert!(
+            expected.refaults < 1.0 && expected.overflow > 50_000.0,
+            "{expected:?}"
+        );
+    }
+
+    #[test]
+    fn curves_are_continued_as_they_bend() {
+        let straight = window(&[(0.0, 1000, 0), (1.0, 1000, 100), (2.0, 1000, 200)], false);
+        assert_eq!(rate(&straight, 500.0), Rate::Guessed(100.0));
+        let bent = window(&[(0.0, 1000, 0), (1.0, 1000, 200), (2.0, 1000, 220)], false);
+        assert_eq!(rate(&bent, 500.0), Rate::Guessed(0.0));
+        // A window that was ended early says nothing about what it did not reach.
+        let early = Window {
+            early: true,
+            ..straight
+        };
+        assert_eq!(rate(&early, 500.0), Rate::Untold);
+        assert_eq!(rate(&early, 150.0), Rate::Seen(100.0));
+    }
+
+    #[test]
+    fn less_memory_is_never_faster() {
+        for life in [sweeping(), mostly_cold()] {
+            let work = Work {
+                lives: vec![&life],
+                cpu_s: 10.0,
+            };
+            let mut before = f64::INFINITY;
+            for mib in (110..450).step_by(5) {
+                if let Some(expected) = work.under(mib << 20, &setting()) {
+                    assert!(expected.slower <= before + 1e-9, "{expected:?}");
+                    before = expected.slower;
+                }
+            }
+        }
+    }
+}

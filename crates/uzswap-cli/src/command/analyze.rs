@@ -1,0 +1,335 @@
+//! `uzswap analyze`: its command line, the commands that it runs, and the check of what it predicts. How it predicts is in `uzswap-analyze`.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
+use uzswap_analyze::advice::{Advice, Analysis, range};
+use uzswap_analyze::contents::{Contents, Sample};
+use uzswap_analyze::cost::{Machine, probe};
+use uzswap_analyze::observe::{self, Seen};
+use uzswap_analyze::process;
+use uzswap_bench::corpus::Scratch;
+use uzswap_bench::interrupt;
+
+use super::bench::{INTERRUPTED, with_status};
+use crate::group_file::{self, Access};
+use crate::size::Size;
+use crate::status::{NOT_EXECUTABLE, refused};
+use crate::supervise;
+use crate::target;
+
+#[derive(Debug, Args)]
+pub struct Analyze {
+    /// Watch this process
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4_194_304), conflicts_with = "command")]
+    pid: Option<u32>,
+
+    /// How long to watch the process: 30s, 2m
+    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = parse_time, conflicts_with = "command")]
+    time: Duration,
+
+    /// Run the command once more, under what was advised, and compare
+    #[arg(long, requires = "command")]
+    verify: bool,
+
+    /// One JSON object on standard output; the command's own output goes to standard error
+    #[arg(long)]
+    json: bool,
+
+    /// The work of the short run that tells what a fault costs
+    #[arg(long, hide = true, exclusive = true)]
+    probe: bool,
+
+    /// Run this command, without uzswap, and watch it until it ends
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", required_unless_present_any = ["pid", "probe"])]
+    command: Vec<OsString>,
+}
+
+/// How it went under what was advised.
+#[derive(Debug, Serialize)]
+struct Verified {
+    /// Additional processor time, as a part of the time without uzswap.
+    slower: f64,
+    cpu_s: f64,
+    wall_s: f64,
+    native_cpu_s: f64,
+    native_wall_s: f64,
+    refaults: u64,
+    exit_status: i32,
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    analysis: &'a Analysis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<&'a Verified>,
+}
+
+/// Watches, reckons and tells.
+pub fn analyze(options: &Analyze) -> Result<u8> {
+    if options.probe {
+        println!("{}", probe::work(std::io::stdin().lock())?);
+        return Ok(0);
+    }
+    interrupt::catch();
+    with_status(
+        options
+            .pid
+            .map_or_else(|| of_command(options), |pid| of_process(pid, options)),
+    )
+}
+
+fn of_process(pid: u32, options: &Analyze) -> Result<u8> {
+    process::check(pid)?;
+    if group_file::of_process(pid, Access::Read).is_ok() {
+        return Err(refused(
+            2,
+            format!("process {pid} runs under uzswap already: see 'uzswap stat {pid}'"),
+        ));
+    }
+    let seen = observe::one(pid, options.time);
+    let interrupted = interrupt::forget();
+    let cpu_s = seen.lives.iter().map(|life| life.cpu_s).sum();
+    let analysis = Analysis::of(&seen, cpu_s, measure)?;
+    show(options, &analysis, None, interrupted)
+}
+
+fn of_command(options: &Analyze) -> Result<u8> {
+    let name = options
+        .command
+        .first()
+        .context("no command to run: write it after --")?;
+    let target = target::find(name, std::env::var_os("PATH").as_deref())?;
+    if let Some(why) = &target.unmanaged {
+        return Err(refused(
+            2,
+            format!("{why}: uzswap cannot manage it, so there is nothing to predict"),
+        ));
+    }
+    if group_file::enclosing_run().is_some() {
+        bail!("this command runs under 'uzswap run' already: analyze it without");
+    }
+    let before = cpu_seconds();
+    let mut child = start(options, &[])?;
+    let (seen, status) = observe::command(&mut child)?;
+    // Another ^C ends the reckoning, too.
+    let interrupted = interrupt::forget();
+    let cpu_s = cpu_seconds() - before;
+    if !status.success() && !interrupted {
+        eprintln!(
+            "uzswap: the command failed ({status}): what follows holds for what it did until then"
+        );
+    }
+    let analysis = Analysis::of(&seen, cpu_s, measure)?;
+    let verified = match &analysis.advice {
+        Some(advice) if options.verify && !interrupted => {
+            Some(verify(options, advice, &seen, cpu_s)?)
+        }
+        _ => None,
+    };
+    show(options, &analysis, verified.as_ref(), interrupted)
+}
+
+fn show(
+    options: &Analyze,
+    analysis: &Analysis,
+    verified: Option<&Verified>,
+    interrupted: bool,
+) -> Result<u8> {
+    let text = if options.json {
+        serde_json::to_string_pretty(&Shown { analysis, verified })? + "\n"
+    } else {
+        let mut text = analysis.to_string();
+        if let (Some(verified), Some(advice)) = (verified, &analysis.advice) {
+            text += &compare(verified, advice);
+        }
+        text
+    };
+    super::print(&text)?;
+    Ok(if interrupted { INTERRUPTED } else { 0 })
+}
+
+fn compare(verified: &Verified, advice: &Advice) -> String {
+    let percent = verified.slower * 100.0;
+    let within = (advice.expected.low..=advice.expected.high).contains(&verified.slower);
+    let mut text = format!(
+        "verified: {percent:.0} % slower, {} ({} expected): {:.2} s of processor time instead of {:.2} s, {:.2} s of wall time instead of \
+         {:.2} s, {} pages back\n",
+        if within {
+            "as expected"
+        } else {
+            "not as expected"
+        },
+        range(&advice.expected),
+        verified.cpu_s,
+        verified.native_cpu_s,
+        verified.wall_s,
+        verified.native_wall_s,
+        verified.refaults,
+    );
+    if verified.exit_status != 0 {
+        text += &format!("verified: it ended with status {}\n", verified.exit_status);
+    }
+    text
+}
+
+/// Starts the command with `prefix` before it. It dies with us, and gets no huge pages: uzswap has none, and they would hide what is touched.
+fn start(options: &Analyze, prefix: &[&OsStr]) -> Result<Child> {
+    let words: Vec<&OsStr> = prefix
+        .iter()
+        .copied()
+        .chain(options.command.iter().map(OsString::as_os_str))
+        .collect();
+    let (name, arguments) = words.split_first().context("no command")?;
+    let mut command = Command::new(name);
+    command.args(arguments);
+    if options.json {
+        let stderr = std::io::stderr().as_fd().try_clone_to_owned()?;
+        command.stdout(stderr);
+    }
+    // SAFETY: the closure only makes system calls.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0);
+            Ok(())
+        });
+    }
+    command.spawn().map_err(|why| {
+        refused(
+            NOT_EXECUTABLE,
+            format!("{}: cannot be executed: {why}", name.display()),
+        )
+    })
+}
+
+/// Processor time of all children that have ended.
+fn cpu_seconds() -> f64 {
+    let (user, system) = supervise::cpu_seconds();
+    user + system
+}
+
+/// Runs the command under what was advised.
+fn verify(options: &Analyze, advice: &Advice, seen: &Seen, native_cpu_s: f64) -> Result<Verified> {
+    eprintln!(
+        "uzswap: once more, with --ram {} --compressor {}",
+        Size(advice.ram),
+        advice.compressor
+    );
+    let scratch = Scratch::new()?;
+    let stats = scratch.path().join("stats.json");
+    let before = cpu_seconds();
+    let ram = advice.ram.to_string();
+    let own = std::env::current_exe().context("cannot find the uzswap binary")?;
+    let prefix = [
+        "run",
+        "--quiet",
+        "--ram",
+        &ram,
+        "--compressor",
+        &advice.compressor,
+        "--stats",
+    ];
+    let mut words = vec![own.as_os_str()];
+    words.extend(prefix.map(OsStr::new));
+    words.extend([stats.as_os_str(), OsStr::new("--")]);
+    let begin = std::time::Instant::now();
+    let status = start(options, &words)?.wait()?;
+    let wall_s = begin.elapsed().as_secs_f64();
+    let cpu_s = cpu_seconds() - before;
+    Ok(Verified {
+        slower: cpu_s / native_cpu_s.max(0.01) - 1.0,
+        cpu_s,
+        wall_s,
+        native_cpu_s,
+        native_wall_s: seen.seconds,
+        refaults: read_stats(&stats)?["refaults"].as_u64().unwrap_or(0),
+        exit_status: status.code().unwrap_or(-1),
+    })
+}
+
+fn read_stats(path: &Path) -> Result<Value> {
+    Ok(serde_json::from_slice(&std::fs::read(path)?)?)
+}
+
+/// What a fault costs here, by a short run with these contents.
+fn measure(contents: &Contents, sample: &Sample) -> Machine {
+    measured(contents, sample).unwrap_or(Machine::UNKNOWN)
+}
+
+/// None if it cannot be had: no userfaultfd, or contents that do not compress.
+fn measured(contents: &Contents, sample: &Sample) -> Option<Machine> {
+    let ram = probe::ram(contents)?;
+    let scratch = Scratch::new().ok()?;
+    let stats = scratch.path().join("stats.json");
+    let own = std::env::current_exe().ok()?;
+    let mut child = Command::new(&own)
+        .args([
+            "run",
+            "--quiet",
+            "--compressor",
+            "lz4",
+            "--swap",
+            "none",
+            "--ram",
+        ])
+        .arg(ram.to_string())
+        .arg("--stats")
+        .arg(&stats)
+        .arg("--")
+        .arg(&own)
+        .args(["analyze", "--probe"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    child.stdin.take()?.write_all(sample.bytes()).ok()?;
+    let mut told = String::new();
+    child.stdout.take()?.read_to_string(&mut told).ok()?;
+    child.wait().ok()?;
+    let refaults = read_stats(&stats).ok()?["refaults"].as_u64()?;
+    probe::machine(contents, told.trim().parse().ok()?, refaults)
+}
+
+/// Seconds, or with a unit.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a time: write 30s or 2m");
+    let (number, unit) = text
+        .strip_suffix('m')
+        .map_or((text.strip_suffix('s').unwrap_or(text), 1.0), |number| {
+            (number, 60.0)
+        });
+    let seconds: f64 = number.parse().map_err(|_| wrong())?;
+    let seconds = seconds * unit;
+    if (0.1..=86_400.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(wrong())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(parse_time("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse_time("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_time("1.5"), Ok(Duration::from_millis(1500)));
+        for wrong in ["", "s", "0", "-3s", "1h", "nan", "inf", "100000m"] {
+            assert!(parse_time(wrong).is_err(), "{wrong}");
+        }
+    }
+}
