@@ -59,6 +59,16 @@ impl Server {
         line.trim().to_owned()
     }
 
+    /// A number of `INFO section`.
+    fn figure(&self, section: &str, name: &str) -> u64 {
+        let info = self.ask(&format!("INFO {section}"));
+        info.lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(key, _)| *key == name)
+            .and_then(|(_, value)| value.trim().parse().ok())
+            .unwrap_or_else(|| panic!("no {name} in {info}"))
+    }
+
     /// Strings, hashes and lists, as a pipeline.
     fn load(&self) {
         let mut stream = UnixStream::connect(&self.socket).expect("the server listens");
@@ -180,6 +190,13 @@ fn story(user: User, server: &PathBuf) {
             .contains("rdb_last_bgsave_status:ok")
     );
     assert_eq!(first.digest(), changed, "after changes; seen as {user:?}");
+    // The allocator that it was linked with still serves it, and counts.
+    let allocated = first.figure("memory", "allocator_allocated");
+    let used = first.figure("memory", "used_memory");
+    assert!(
+        first.ask("INFO memory").contains("mem_allocator:libc") || allocated > used / 2,
+        "{allocated} bytes allocated of {used} used"
+    );
     let outcome = first.stop("NOSAVE");
     outcome.expect_within(32 * MIB);
     outcome.expect_quarter_of(&native);

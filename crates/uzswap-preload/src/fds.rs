@@ -51,6 +51,18 @@ impl Next {
             found => found as *mut c_void,
         }
     }
+
+    /// The function, of the type that its symbol has.
+    ///
+    /// # Safety
+    /// `T` is that function pointer type.
+    #[inline]
+    pub unsafe fn typed<T: Copy>(&self) -> T {
+        const { assert!(size_of::<T>() == size_of::<*mut c_void>()) };
+        let f = self.get();
+        // SAFETY: a function pointer of the symbol's type, by the caller's promise.
+        unsafe { core::mem::transmute_copy::<*mut c_void, T>(&f) }
+    }
 }
 
 /// Whether `fd` is ours.
@@ -83,7 +95,7 @@ pub unsafe extern "C" fn close(fd: i32) -> i32 {
         return refuse(Errno::EBADF);
     }
     // SAFETY: the symbol's type; as the caller's.
-    unsafe { core::mem::transmute::<*mut c_void, OneInt>(CLOSE.get())(fd) }
+    unsafe { CLOSE.typed::<OneInt>()(fd) }
 }
 
 /// `dup2(2)`.
@@ -96,7 +108,7 @@ pub unsafe extern "C" fn dup2(from: i32, to: i32) -> i32 {
         return refuse(Errno::EBADF);
     }
     // SAFETY: the symbol's type; as the caller's.
-    unsafe { core::mem::transmute::<*mut c_void, TwoInts>(DUP2.get())(from, to) }
+    unsafe { DUP2.typed::<TwoInts>()(from, to) }
 }
 
 /// `dup3(2)`.
@@ -109,7 +121,7 @@ pub unsafe extern "C" fn dup3(from: i32, to: i32, flags: i32) -> i32 {
         return refuse(Errno::EBADF);
     }
     // SAFETY: the symbol's type; as the caller's.
-    unsafe { core::mem::transmute::<*mut c_void, ThreeInts>(DUP3.get())(from, to, flags) }
+    unsafe { DUP3.typed::<ThreeInts>()(from, to, flags) }
 }
 
 /// `close_range(2)`.

@@ -1,13 +1,14 @@
-//! *What*: the program's allocator: malloc and its relatives, on mimalloc, whose memory comes from
+//! *What*: the program's allocator: malloc and its relatives, on the [`heap`], whose memory comes from
 //! our own `mmap` and so lies in the arena. What libc itself allocates (streams and their buffers,
 //! directory buffers, loader records) comes from the [`plain`] heap outside the arena: libc hands it
 //! to system calls all the time, and every one of them would have to be guarded.
 //!
 //! *Invariants*: an address tells which heap it belongs to. Nothing here runs in a handler of ours.
-//! *Locking*: mimalloc's own (none on its paths for threads); one lock per size class in [`plain`].
+//! *Locking*: the heap's own (mimalloc has none on its paths for threads); one lock per size class in [`plain`].
 //! *Context*: the program's, with whatever signal mask it has; also ld.so's, before libc is set up.
 
 mod callers;
+mod heap;
 mod large;
 mod operators;
 mod options;
@@ -17,7 +18,6 @@ use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use libmimalloc_sys as mi;
 use uzswap_core::in_arena;
 use uzswap_sys::{Errno, PAGE_SIZE};
 
@@ -27,19 +27,19 @@ use crate::maps::set_errno;
 
 pub use plain::hold;
 
-/// Least size asked of mimalloc, bytes: smaller blocks of its are aligned to less than glibc's.
-const LEAST: usize = 16;
-
 unsafe extern "C" {
     fn __libc_free(p: *mut c_void);
     fn __libc_realloc(p: *mut c_void, size: usize) -> *mut c_void;
+    fn strlen(s: *const c_char) -> usize;
+    fn strnlen(s: *const c_char, most: usize) -> usize;
 }
 
 /// Whether `p` is from libc's own heap: a library that was loaded with `RTLD_DEEPBIND` finds libc's
 /// malloc before ours, and leaves to others to free what it got there.
 fn is_libcs(p: *mut c_void) -> bool {
-    // All that mimalloc has it was given after the engine started.
-    ENGINE.started() && !in_arena(p as usize)
+    // All that mimalloc has it was given after the engine started. Where an allocator of the program's
+    // own stands in for libc's, natively, too, nobody frees what is libc's.
+    ENGINE.started() && !in_arena(p as usize) && !heap::is_own()
 }
 
 /// Whether [`set_up`] has run.
@@ -50,6 +50,7 @@ pub fn set_up() {
     options::set();
     plain::set_up();
     callers::set_up();
+    heap::set_up();
     READY.store(true, Ordering::Relaxed);
 }
 
@@ -82,20 +83,7 @@ fn allocate(size: usize, caller: usize) -> *mut c_void {
             return p;
         }
     }
-    checked(managed(size))
-}
-
-/// A block in the arena, or null.
-#[inline]
-fn managed(size: usize) -> *mut c_void {
-    if size >= large::SMALLEST {
-        let p = large::allocate(size);
-        if !p.is_null() {
-            return p;
-        }
-    }
-    // SAFETY: any size will do.
-    unsafe { mi::mi_malloc(size.max(LEAST)) }
+    checked(heap::allocate(size))
 }
 
 /// The rest of an exported allocation function: jumps to `$to` with the caller's address as one more
@@ -143,20 +131,7 @@ extern "C" fn calloc_for(nr: usize, size: usize, caller: usize) -> *mut c_void {
             return p;
         }
     }
-    if let Some(len) = nr.checked_mul(size) {
-        if len < LEAST {
-            // SAFETY: any size will do.
-            return checked(unsafe { mi::mi_zalloc(LEAST) });
-        }
-        if len >= large::SMALLEST {
-            let p = large::allocate(len);
-            if !p.is_null() {
-                return p;
-            }
-        }
-    }
-    // SAFETY: any sizes will do: an overflow is refused.
-    checked(unsafe { mi::mi_calloc(nr, size) })
+    checked(heap::zeroed(nr, size))
 }
 
 unsafe extern "C" fn realloc_for(p: *mut c_void, size: usize, caller: usize) -> *mut c_void {
@@ -173,15 +148,11 @@ unsafe extern "C" fn realloc_for(p: *mut c_void, size: usize, caller: usize) -> 
         match plain::usable(p) {
             Some(room) if size <= room && size >= room / 2 => return p,
             Some(room) => room,
-            None if large::owns(p) => {
-                if size >= large::SMALLEST {
-                    return checked(large::resize(p, size));
-                }
-                large::usable(p)
-            }
             None if is_libcs(p) => return __libc_realloc(p, size),
-            None if size >= large::SMALLEST => mi::mi_usable_size(p),
-            None => return checked(mi::mi_realloc(p, size.max(LEAST))),
+            None => match heap::resize(p, size) {
+                Ok(new) => return checked(new),
+                Err(room) => room,
+            },
         }
     };
     let new = allocate(size, caller);
@@ -219,10 +190,8 @@ pub unsafe extern "C" fn free(p: *mut c_void) {
     unsafe {
         if plain::usable(p).is_some() {
             plain::free(p);
-        } else if large::owns(p) {
-            large::free(p);
         } else if !is_libcs(p) {
-            mi::mi_free(p);
+            heap::free(p);
         } else if !p.is_null() {
             __libc_free(p);
         }
@@ -247,24 +216,21 @@ pub unsafe extern "C" fn cfree(p: *mut c_void) {
 pub unsafe extern "C" fn malloc_usable_size(p: *mut c_void) -> usize {
     match plain::usable(p) {
         Some(room) => room,
-        // SAFETY: the caller's.
-        None if large::owns(p) => unsafe { large::usable(p) },
         None if p.is_null() => 0,
         None if is_libcs(p) => {
             static LIBCS: Next = Next::new(c"malloc_usable_size");
             type UsableSize = unsafe extern "C" fn(*mut c_void) -> usize;
             // SAFETY: the symbol's type, the caller's block.
-            unsafe { core::mem::transmute::<*mut c_void, UsableSize>(LIBCS.get())(p) }
+            unsafe { LIBCS.typed::<UsableSize>()(p) }
         }
         // SAFETY: the caller's.
-        None => unsafe { mi::mi_usable_size(p) },
+        None => unsafe { heap::usable(p) },
     }
 }
 
 fn aligned(size: usize, align: usize) -> *mut c_void {
     ready();
-    // SAFETY: any size will do; the alignment is a power of two.
-    checked(unsafe { mi::mi_malloc_aligned(size, align) })
+    checked(heap::aligned(size, align))
 }
 
 /// `memalign(3)`. Alignments that are no power of two are rounded up to one, as glibc does.
@@ -299,8 +265,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, siz
         return Errno::EINVAL.0;
     }
     ready();
-    // SAFETY: any size will do; the alignment is a power of two.
-    let p = unsafe { mi::mi_malloc_aligned(size, align) };
+    let p = heap::aligned(size, align);
     if p.is_null() {
         return Errno::ENOMEM.0;
     }
@@ -328,9 +293,22 @@ pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
     ready();
-    // SAFETY: collects the calling thread's heap.
-    unsafe { mi::mi_collect(true) };
+    heap::trim();
     1
+}
+
+/// A string of the first `len` bytes of `s`.
+unsafe fn copy_of(s: *const c_char, len: usize) -> *mut c_char {
+    ready();
+    let copy: *mut c_char = checked(heap::allocate(len + 1)).cast();
+    if !copy.is_null() {
+        // SAFETY: `s` has `len` bytes by the caller's promise, the block one more.
+        unsafe {
+            copy.copy_from_nonoverlapping(s, len);
+            copy.add(len).write(0);
+        }
+    }
+    copy
 }
 
 /// `strdup(3)`: the copy is the program's data, though libc would allocate it.
@@ -339,9 +317,8 @@ pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strdup(s: *const c_char) -> *mut c_char {
-    ready();
     // SAFETY: the caller's.
-    checked(unsafe { mi::mi_strdup(s) }.cast()).cast()
+    unsafe { copy_of(s, strlen(s)) }
 }
 
 /// `strdup(3)`, as old headers spell it.
@@ -360,7 +337,6 @@ pub unsafe extern "C" fn __strdup(s: *const c_char) -> *mut c_char {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strndup(s: *const c_char, n: usize) -> *mut c_char {
-    ready();
     // SAFETY: the caller's.
-    checked(unsafe { mi::mi_strndup(s, n) }.cast()).cast()
+    unsafe { copy_of(s, strnlen(s, n)) }
 }

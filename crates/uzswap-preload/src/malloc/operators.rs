@@ -7,9 +7,8 @@
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_void};
 
-use libmimalloc_sys as mi;
-
-use super::{LEAST, free, managed, ready};
+use super::heap::{self, LEAST};
+use super::{free, ready};
 
 unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
@@ -29,13 +28,11 @@ fn find(name: &CStr) -> *mut c_void {
 extern "C" fn allocate(size: usize, align: usize) -> *mut c_void {
     ready();
     loop {
-        // SAFETY: any size will do; C++ passes alignments that are powers of two.
-        let p = unsafe {
-            if align <= LEAST {
-                managed(size)
-            } else {
-                mi::mi_malloc_aligned(size, align)
-            }
+        // C++ passes alignments that are powers of two.
+        let p = if align <= LEAST {
+            heap::allocate(size)
+        } else {
+            heap::aligned(size, align)
         };
         if !p.is_null() {
             return p;

@@ -1,0 +1,186 @@
+//! *What*: the program's heap, behind the functions of [`super`]: mimalloc, or jemalloc where the
+//! program was linked with it. Such a program keeps its allocator, whose memory, too, comes from our
+//! `mmap`: it was chosen for a reason, and the program may ask it for statistics, or free by
+//! `dallocx` what it got from `malloc`.
+//!
+//! *Invariants*: which of them it is is settled before the first block is allocated. With jemalloc every
+//! block is its own: none is [`super::large`].
+//! *Locking*: theirs. *Context*: the program's.
+
+use core::arch::global_asm;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use libmimalloc_sys as mi;
+
+use super::{callers, large};
+use crate::fds::Next;
+
+/// Least size asked of mimalloc, bytes: smaller blocks of its are aligned to less than glibc's.
+pub const LEAST: usize = 16;
+
+/// The program has an allocator of its own.
+static OWN: AtomicBool = AtomicBool::new(false);
+
+// The loader fills this in with jemalloc's function, or with null: before anything is allocated, and
+// without our asking it, which it does not always bear.
+global_asm!(
+    ".pushsection .data.rel.ro.uzswap_mallctl, \"aw\", @progbits",
+    ".balign 8",
+    ".weak mallctl",
+    ".hidden uzswap_mallctl",
+    ".globl uzswap_mallctl",
+    "uzswap_mallctl: .quad mallctl",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    #[link_name = "uzswap_mallctl"]
+    static MALLCTL: usize;
+}
+
+type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
+type Calloc = unsafe extern "C" fn(usize, usize) -> *mut c_void;
+type Realloc = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
+type Free = unsafe extern "C" fn(*mut c_void);
+type UsableSize = unsafe extern "C" fn(*mut c_void) -> usize;
+type AlignedAlloc = unsafe extern "C" fn(usize, usize) -> *mut c_void;
+
+static MALLOC: Next = Next::new(c"malloc");
+static CALLOC: Next = Next::new(c"calloc");
+static REALLOC: Next = Next::new(c"realloc");
+static FREE: Next = Next::new(c"free");
+static USABLE_SIZE: Next = Next::new(c"malloc_usable_size");
+static MEMALIGN: Next = Next::new(c"memalign");
+
+/// Finds out whose heap it is; after [`callers::set_up`].
+pub fn set_up() {
+    // SAFETY: a word that the loader has relocated.
+    let linked = unsafe { MALLCTL } != 0;
+    // Loaded for another's sake, after libc, it is not what the program allocates from.
+    let own = linked && !callers::is_libc(MALLOC.get() as usize);
+    OWN.store(own, Ordering::Relaxed);
+}
+
+/// Whether it is the program's own.
+#[inline]
+pub fn is_own() -> bool {
+    OWN.load(Ordering::Relaxed)
+}
+
+/// A block of `size` bytes, or null.
+#[inline]
+pub fn allocate(size: usize) -> *mut c_void {
+    if is_own() {
+        // SAFETY: the symbol's type; any size will do.
+        return unsafe { MALLOC.typed::<Malloc>()(size) };
+    }
+    if size >= large::SMALLEST {
+        let p = large::allocate(size);
+        if !p.is_null() {
+            return p;
+        }
+    }
+    // SAFETY: any size will do.
+    unsafe { mi::mi_malloc(size.max(LEAST)) }
+}
+
+/// A block of `nr * size` zeroes, or null.
+pub fn zeroed(nr: usize, size: usize) -> *mut c_void {
+    if is_own() {
+        // SAFETY: the symbol's type; any sizes will do: an overflow is refused.
+        return unsafe { CALLOC.typed::<Calloc>()(nr, size) };
+    }
+    if let Some(len) = nr.checked_mul(size) {
+        if len < LEAST {
+            // SAFETY: any size will do.
+            return unsafe { mi::mi_zalloc(LEAST) };
+        }
+        if len >= large::SMALLEST {
+            let p = large::allocate(len);
+            if !p.is_null() {
+                return p;
+            }
+        }
+    }
+    // SAFETY: any sizes will do: an overflow is refused.
+    unsafe { mi::mi_calloc(nr, size) }
+}
+
+/// A block of `size` bytes, aligned to `align`, or null.
+pub fn aligned(size: usize, align: usize) -> *mut c_void {
+    if is_own() {
+        // SAFETY: the symbol's type; any size will do; the alignment is a power of two.
+        return unsafe { MEMALIGN.typed::<AlignedAlloc>()(align, size) };
+    }
+    // SAFETY: any size will do; the alignment is a power of two.
+    unsafe { mi::mi_malloc_aligned(size, align) }
+}
+
+/// Makes a block larger or smaller where the heap knows better than to copy it; `Err`: the bytes that
+/// the caller is to copy.
+///
+/// # Safety
+/// `p` is a live block of this heap.
+pub unsafe fn resize(p: *mut c_void, size: usize) -> Result<*mut c_void, usize> {
+    // SAFETY: the symbol's type, and the caller's promise here and below.
+    unsafe {
+        if is_own() {
+            Ok(REALLOC.typed::<Realloc>()(p, size))
+        } else if large::owns(p) {
+            if size >= large::SMALLEST {
+                Ok(large::resize(p, size))
+            } else {
+                Err(large::usable(p))
+            }
+        } else if size >= large::SMALLEST {
+            Err(mi::mi_usable_size(p))
+        } else {
+            Ok(mi::mi_realloc(p, size.max(LEAST)))
+        }
+    }
+}
+
+/// Frees a block.
+///
+/// # Safety
+/// `p` is a live block of this heap.
+#[inline]
+pub unsafe fn free(p: *mut c_void) {
+    // SAFETY: the symbol's type, and the caller's promise.
+    unsafe {
+        if is_own() {
+            FREE.typed::<Free>()(p);
+        } else if large::owns(p) {
+            large::free(p);
+        } else {
+            mi::mi_free(p);
+        }
+    }
+}
+
+/// Bytes that a block has room for.
+///
+/// # Safety
+/// `p` is a live block of this heap.
+#[inline]
+pub unsafe fn usable(p: *mut c_void) -> usize {
+    // SAFETY: the symbol's type, and the caller's promise.
+    unsafe {
+        if is_own() {
+            USABLE_SIZE.typed::<UsableSize>()(p)
+        } else if large::owns(p) {
+            large::usable(p)
+        } else {
+            mi::mi_usable_size(p)
+        }
+    }
+}
+
+/// Gives free memory back to the engine, as far as the heap can.
+pub fn trim() {
+    if !is_own() {
+        // SAFETY: collects the calling thread's heap.
+        unsafe { mi::mi_collect(true) };
+    }
+}
