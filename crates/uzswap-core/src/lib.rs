@@ -17,6 +17,7 @@ pub mod counters;
 pub mod engine;
 pub mod folio;
 pub mod group;
+pub mod hazard;
 pub mod knobs;
 pub mod lock;
 #[cfg(not(loom))]

@@ -9,7 +9,11 @@
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use uzswap_core::arena::PageRange;
 use uzswap_core::folio::{CANCELLED, Folio, RECLAIM};
+use uzswap_core::hazard::Hazards;
+
+const PAGE: PageRange = PageRange { start: 5, end: 6 };
 
 const PRESENT: u64 = 1;
 const PROTECTED: u64 = 2;
@@ -20,6 +24,7 @@ const STORED: u64 = 2;
 
 struct Machine {
     folio: Folio,
+    hazards: Hazards,
     /// The page table's entry and the pool object, changed under the folio's lock only.
     entry: AtomicU64,
     object: AtomicU64,
@@ -31,6 +36,7 @@ impl Machine {
     fn resident(value: u64) -> Arc<Machine> {
         Arc::new(Machine {
             folio: Folio::new(),
+            hazards: Hazards::new(),
             entry: AtomicU64::new(RESIDENT),
             object: AtomicU64::new(0),
             pte: AtomicU64::new(PRESENT | value << VALUE),
@@ -47,6 +53,10 @@ impl Machine {
                 return;
             }
             guard.set(RECLAIM);
+            if self.hazards.covers(PAGE) {
+                guard.clear(RECLAIM);
+                return;
+            }
         }
         self.pte.fetch_or(PROTECTED, SeqCst);
         let seen = self.pte.load(SeqCst);
@@ -124,6 +134,19 @@ impl Machine {
             self.pte.store(0, SeqCst);
             return;
         }
+    }
+
+    /// A system call that writes to the page if that stays in for it, by a hazard instead of a pin.
+    fn system_call_tries_to_write(&self, value: u64) -> bool {
+        let hazard = self.hazards.announce(0, PAGE).unwrap();
+        let kept = !self.folio.has(RECLAIM) && self.entry.load(SeqCst) == RESIDENT;
+        if kept {
+            let pte = self.pte.load(SeqCst);
+            assert_eq!(pte & (PRESENT | PROTECTED), PRESENT, "EFAULT");
+            self.pte.store(PRESENT | value << VALUE, SeqCst);
+        }
+        hazard.withdraw();
+        kept
     }
 
     /// A system call that writes to the page: pin, the kernel's write, unpin.
@@ -222,5 +245,27 @@ fn a_pinned_page_stays_for_the_system_call() {
         assert_eq!(machine.read(), 5);
         reclaimer.join().unwrap();
         assert_eq!(machine.read(), 5);
+    });
+}
+
+#[test]
+fn an_announced_page_stays_for_the_system_call() {
+    model(|| {
+        let machine = Machine::resident(7);
+        let reclaimer = {
+            let machine = machine.clone();
+            loom::thread::spawn(move || {
+                machine.reclaim();
+                machine.reclaim();
+            })
+        };
+        let expected = if machine.system_call_tries_to_write(5) {
+            5
+        } else {
+            7
+        };
+        assert_eq!(machine.read(), expected);
+        reclaimer.join().unwrap();
+        assert_eq!(machine.read(), expected);
     });
 }

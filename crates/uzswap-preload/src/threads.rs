@@ -93,6 +93,12 @@ const fn record(n: usize) -> *mut Record {
     (slot(n) + SLOT_LEN - RECORD_LEN) as *mut Record
 }
 
+/// The number of the slot that `record` is of.
+#[must_use]
+pub fn number(record: *const Record) -> usize {
+    (record as usize - SLOTS) / SLOT_LEN
+}
+
 /// The record of the thread whose slot stack holds `sp`.
 #[must_use]
 pub fn at(sp: usize) -> Option<*mut Record> {

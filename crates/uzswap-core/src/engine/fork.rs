@@ -115,6 +115,7 @@ impl Engine {
         let Some(parts) = self.parts() else {
             return Ok(());
         };
+        parts.hazards.withdraw_all();
         parts
             .process
             .store(core::ptr::from_ref(process).cast_mut(), Relaxed);

@@ -37,6 +37,7 @@ use crate::charge::Charge;
 use crate::counters::{Counters, add, sub};
 use crate::folio::FolioTable;
 use crate::group::{Group, Process};
+use crate::hazard::Hazards;
 use crate::lock::Lock;
 use crate::lru::Lru;
 use crate::masked::Masked;
@@ -69,6 +70,7 @@ pub enum FaultMode {
 /// What a started engine is made of.
 pub(crate) struct Parts {
     pub charge: &'static Charge,
+    pub hazards: &'static Hazards,
     pub table: PageTable,
     pub folios: FolioTable,
     pub regions: RegionMap,
@@ -110,6 +112,7 @@ pub(crate) struct Parts {
 pub struct Engine {
     parts: UnsafeCell<MaybeUninit<Parts>>,
     charge: Charge,
+    hazards: Hazards,
     started: AtomicBool,
 }
 
@@ -130,6 +133,7 @@ impl Engine {
         Self {
             parts: UnsafeCell::new(MaybeUninit::uninit()),
             charge: Charge::new(0),
+            hazards: Hazards::new(),
             started: AtomicBool::new(false),
         }
     }

@@ -10,7 +10,8 @@ use super::load::LoadError;
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
 use crate::counters::add;
-use crate::folio::{FolioGuard, HELD};
+use crate::folio::{FolioGuard, HELD, RECLAIM};
+use crate::hazard::Hazard;
 use crate::masked::Masked;
 use crate::slot::SlotGuard;
 use crate::table::Entry;
@@ -73,13 +74,31 @@ impl Engine {
     #[must_use]
     pub fn is_resident(&self, addr: usize, len: usize) -> bool {
         let range = PageRange::covering(addr, len);
-        let bytes = (addr % PAGE_SIZE).saturating_add(len);
-        self.parts().is_some_and(|parts| {
-            range.len() == bytes.div_ceil(PAGE_SIZE)
-                && range
-                    .pages()
-                    .all(|page| parts.table.get(page) == Entry::Resident)
-        })
+        self.parts()
+            .is_some_and(|parts| is_whole(range, addr, len) && parts.is_in(range))
+    }
+
+    /// Announces that a system call of thread `nr` uses `[addr, addr + len)`, if all of it is in the
+    /// arena and nobody is about to evict it. Until that is withdrawn its pages are present and
+    /// writable as the program mapped them, unless the program itself does away with them.
+    #[inline]
+    pub fn announce(&self, nr: usize, addr: usize, len: usize) -> Option<Hazard<'static>> {
+        let parts = self.parts()?;
+        let range = PageRange::covering(addr, len);
+        if !is_whole(range, addr, len) {
+            return None;
+        }
+        let hazard = parts.hazards.announce(nr, range)?;
+        if parts.is_kept(range) {
+            return Some(hazard);
+        }
+        hazard.withdraw();
+        None
+    }
+
+    /// Withdraws what thread `nr` has announced.
+    pub fn withdraw(&self, nr: usize) {
+        self.hazards.withdraw(nr);
     }
 
     /// Takes a pin off.
@@ -126,7 +145,27 @@ impl Engine {
     }
 }
 
+/// Whether `range` covers all of `[addr, addr + len)`: nothing of it lies outside the arena.
+const fn is_whole(range: PageRange, addr: usize, len: usize) -> bool {
+    range.len() == (addr % PAGE_SIZE).saturating_add(len).div_ceil(PAGE_SIZE)
+}
+
 impl Parts {
+    fn is_in(&self, range: PageRange) -> bool {
+        range
+            .pages()
+            .all(|page| self.table.get(page) == Entry::Resident)
+    }
+
+    /// Whether all of `range`, announced by this thread, is in and stays in.
+    fn is_kept(&self, range: PageRange) -> bool {
+        let last = range.end.saturating_sub(1);
+        let folio = |index| self.folios.index_of(Page::from_index(index));
+        // The folios first: whoever sees `RECLAIM` cleared sees the entries that were written under it.
+        (folio(range.start)..=folio(last)).all(|index| !self.folios.at(index).has(RECLAIM))
+            && self.is_in(range)
+    }
+
     /// Takes one pin off every folio of `range`. The caller holds a slot.
     fn unpin_range(&self, range: PageRange) {
         let mut at = range.start;

@@ -173,6 +173,11 @@ impl Parts {
         if batch.nr_folios == BATCH_FOLIOS || usize::from(guard.nr_resident()) > room {
             return None;
         }
+        guard.set(RECLAIM);
+        if self.hazards.covers(within) {
+            guard.clear(RECLAIM);
+            return Some(0);
+        }
         let first = batch.nr_pages;
         let readable = self.readable(within);
         for page in within.pages() {
@@ -192,6 +197,7 @@ impl Parts {
         }
         let nr = batch.nr_pages - first;
         if nr == 0 {
+            guard.clear(RECLAIM);
             return Some(0);
         }
         if let Some(place) = batch.folios.get_mut(batch.nr_folios) {
@@ -203,7 +209,6 @@ impl Parts {
             };
             batch.nr_folios += 1;
         }
-        guard.set(RECLAIM);
         Some(nr)
     }
 

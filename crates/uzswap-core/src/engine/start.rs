@@ -171,6 +171,7 @@ impl Engine {
         let parts = unsafe {
             (*self.parts.get()).write(Parts {
                 charge: &self.charge,
+                hazards: &self.hazards,
                 table: PageTable::new(table, table_map),
                 folios: FolioTable::new(folios, folio_map, order),
                 regions,

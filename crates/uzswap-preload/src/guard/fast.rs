@@ -1,35 +1,37 @@
 //! *What*: the calls that programs make most, taken before they are trapped: a trap costs about two
 //! microseconds, a look at the arguments nothing.
 //!
-//! What is done here without a pin is what may fail and be done again. A longer buffer must be
+//! What is written or sent, `poll` and `epoll_wait` may fail and be done again. A longer buffer must be
 //! present (the page table tells); the call is issued through the stub page; if a page was evicted in between, the
-//! call failed with `EFAULT` and has moved nothing, or has moved less and is carried on. That holds
-//! for all that is written or sent, for reads from regular files (not `O_DIRECT`), pipes and stream
-//! sockets, for `poll` and `epoll_wait`. All else goes to the C library, whose call is trapped.
+//! call failed with `EFAULT` and has moved nothing, or has moved less and is carried on. What is read
+//! may be gone after that, a datagram is: the buffer is announced as a [hazard](uzswap_core::hazard), which reclaim
+//! passes over. What is not present goes to the C library, whose call is trapped.
 //!
-//! *Invariants*: nothing is held across the call, so a handler may jump out of it. A signal that finds
+//! *Invariants*: nothing is held across the call, so a handler may jump out of it: before one of the
+//! program's starts, the thread's hazard is withdrawn. A signal that finds
 //! the call not issued, or to be issued again, makes it go to the C library instead ([`redirect`]), so
 //! that cancellation of a blocked thread works; once a program cancels threads at all, every call goes
 //! there.
-//! *Locking*: none. *Context*: the program's.
+//! *Locking*: none. *Context*: the program's. A thread made by a raw clone that shares its maker's
+//! thread-local storage shares its hazard too; the C library does not bear such threads either.
 
 mod masks;
 mod vectors;
 
 use core::arch::naked_asm;
-use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use uzswap_sys::signal::UContext;
 use uzswap_sys::syscall::{from_raw, int};
-use uzswap_sys::{Errno, PAGE_SIZE, file, nr};
+use uzswap_sys::{Errno, PAGE_SIZE, nr};
 
 use super::frame::in_arena;
-use super::pieces::{Kind, socket_kind};
 use super::port;
 use super::stub::{CALL, CALL_RETURN};
+use super::tls;
 use crate::fds::Next;
 use crate::maps::set_errno;
+use crate::threads;
 
 /// Longest buffers that are tried; longer ones are pinned.
 const MOST: usize = 64 << 10;
@@ -37,7 +39,6 @@ const MOST: usize = 64 << 10;
 const MOST_VECTORS: usize = 64;
 /// What a call returns that a signal kept from being issued.
 const NOT_ISSUED: isize = -512;
-const O_DIRECT: i32 = 0o40_000;
 const MSG_DONTWAIT: i32 = 0x40;
 const MSG_NOSIGNAL: i32 = 0x4000;
 const MSG_MORE: i32 = 0x8000;
@@ -76,10 +77,78 @@ unsafe extern "C" fn issue(
     )
 }
 
-/// Makes a call of [`issue`] that a signal interrupted, and that is still to be issued, return
-/// [`NOT_ISSUED`]. For handlers, with contexts outside the window.
+/// Issues a call through the stub page, unless `word` no longer says `says`.
+#[unsafe(naked)]
+unsafe extern "C" fn issue_announced(
+    word: *const AtomicU64,
+    says: u64,
+    nr: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    naked_asm!(
+        "mov r11, rdi",
+        "mov rdi, rcx",
+        "mov rcx, rsi",
+        "mov rsi, r8",
+        "mov rax, rdx",
+        "mov rdx, r9",
+        "mov r10, [rsp + 8]",
+        "mov r8, [rsp + 16]",
+        "mov r9, [rsp + 24]",
+        ".globl uzswap_announced",
+        ".hidden uzswap_announced",
+        "uzswap_announced:",
+        "cmp [r11], rcx",
+        "jne 2f",
+        "movabs r11, {call}",
+        "jmp r11",
+        "2:",
+        ".globl uzswap_not_announced",
+        ".hidden uzswap_not_announced",
+        "uzswap_not_announced:",
+        "mov rax, {not_issued}",
+        "ret",
+        call = const CALL,
+        not_issued = const NOT_ISSUED,
+    )
+}
+
+unsafe extern "C" {
+    fn uzswap_announced();
+    fn uzswap_not_announced();
+}
+
+/// Issues a call that reads `len` bytes to `addr`, which stay in the arena for it. `None`: the C
+/// library is to make it.
+unsafe fn issue_read(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Option<isize> {
+    let record = tls::record();
+    if record.is_null() || len > MOST {
+        return None;
+    }
+    let hazard = port::announce(threads::number(record), addr, len)?;
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: the program's own call.
+    let ret = unsafe { issue_announced(hazard.word(), hazard.says(), nr, a, b, c, d, e, f) };
+    hazard.withdraw();
+    (ret != NOT_ISSUED && ret != -(Errno::EFAULT.0 as isize)).then_some(ret)
+}
+
+/// Withdraws the thread's hazard, and makes a call that a signal interrupted, and that is still to be
+/// issued, return [`NOT_ISSUED`]. For handlers, with contexts outside the window.
 pub fn redirect(uc: &mut UContext) {
-    if uzswap_core::arena::narrow(uc.uc_mcontext.rip) == CALL {
+    let record = tls::record();
+    if !record.is_null() {
+        port::withdraw(threads::number(record));
+    }
+    let ip = uzswap_core::arena::narrow(uc.uc_mcontext.rip);
+    let announced =
+        uzswap_announced as *const () as usize..uzswap_not_announced as *const () as usize;
+    if ip == CALL || announced.contains(&ip) {
         uc.uc_mcontext.rip = CALL_RETURN as u64;
         uc.set_syscall_return(NOT_ISSUED);
     }
@@ -107,8 +176,8 @@ enum Attempt {
     Partly(usize),
 }
 
-/// Issues a call that moves `len` bytes from `addr`, or to it if `read`.
-unsafe fn attempt(nr: usize, args: [usize; 6], addr: usize, len: usize, read: bool) -> Attempt {
+/// Issues a call that moves `len` bytes from `addr`.
+unsafe fn attempt(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Attempt {
     let [a, b, c, d, e, f] = args;
     // SAFETY: the program's own call.
     let ret = unsafe { issue(nr, a, b, c, d, e, f) };
@@ -118,9 +187,7 @@ unsafe fn attempt(nr: usize, args: [usize; 6], addr: usize, len: usize, read: bo
     let Ok(moved) = usize::try_from(ret) else {
         return Attempt::Done(ret);
     };
-    // A page that is being evicted is present and cannot be written to: a read that came short may
-    // be due to that.
-    if moved > 0 && moved < len && (read || !is_present(addr + moved, 1)) {
+    if moved > 0 && moved < len && !is_present(addr + moved, 1) {
         return Attempt::Partly(moved);
     }
     Attempt::Done(ret)
@@ -143,50 +210,6 @@ fn sum(moved: usize, more: isize) -> isize {
         moved.cast_signed() + more
     } else {
         moved.cast_signed()
-    }
-}
-
-/// Descriptors that were sockets when they were last looked at: a hint which question to ask first.
-static SOCKETS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
-
-fn socket_bit(fd: i32) -> Option<(&'static AtomicU64, u64)> {
-    let fd = usize::try_from(fd).ok()?;
-    Some((SOCKETS.get(fd / 64)?, 1 << (fd % 64)))
-}
-
-fn was_socket(fd: i32) -> bool {
-    socket_bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
-}
-
-fn remember_socket(fd: i32) {
-    if let Some((word, bit)) = socket_bit(fd) {
-        word.fetch_or(bit, Ordering::Relaxed);
-    }
-}
-
-/// Whether a read from `fd` that fails with `EFAULT` leaves what it was to read where it was, and if
-/// so, what `fd` is.
-fn may_be_repeated(fd: i32) -> Option<Kind> {
-    const S_IFIFO: u32 = 0o010_000;
-    const S_IFSOCK: u32 = 0o140_000;
-    if was_socket(fd)
-        && let Some(kind) = socket_kind(int(fd))
-    {
-        return (kind == Kind::Stream).then_some(kind);
-    }
-    let stat = file::fstat(fd).ok()?;
-    match stat.st_mode & file::S_IFMT {
-        file::S_IFREG => {
-            let flags = file::fcntl(fd, file::F_GETFL, 0).ok()?;
-            (flags & int(O_DIRECT) == 0).then_some(Kind::File)
-        }
-        S_IFIFO => Some(Kind::Stream),
-        S_IFSOCK => {
-            remember_socket(fd);
-            socket_kind(int(fd)).filter(|kind| *kind == Kind::Stream)
-        }
-        // Terminals and devices: who knows.
-        _ => None,
     }
 }
 
@@ -232,10 +255,8 @@ mod next {
 
 /// The function, of the type that its symbol has.
 fn real<T: Copy>(next: &Next) -> T {
-    const { assert!(size_of::<T>() == size_of::<*mut c_void>()) };
-    let f = next.get();
-    // SAFETY: a function pointer of the symbol's type, by the callers below.
-    unsafe { core::mem::transmute_copy::<*mut c_void, T>(&f) }
+    // SAFETY: by the callers below.
+    unsafe { next.typed() }
 }
 
 extern "C" fn find_all() {
@@ -247,9 +268,10 @@ extern "C" fn find_all() {
 #[unsafe(link_section = ".init_array.00002")]
 static FIND: extern "C" fn() = find_all;
 
-/// A buffer that is worth an attempt.
+/// A buffer that the calls here are for.
+#[inline]
 fn is_ours(addr: usize, len: usize) -> bool {
-    on() && in_arena(addr, 1).is_some() && len > 0 && is_tryable(addr, len)
+    on() && in_arena(addr, 1).is_some() && len > 0
 }
 
 /// `write(2)`.
@@ -261,10 +283,10 @@ pub unsafe extern "C" fn write(fd: i32, buf: usize, len: usize) -> isize {
     let real = real::<Io>(&next::write);
     // SAFETY: the program's own call, here and below.
     unsafe {
-        if !is_ours(buf, len) {
+        if !is_ours(buf, len) || !is_tryable(buf, len) {
             return real(fd, buf, len);
         }
-        match attempt(nr::WRITE, [int(fd), buf, len, 0, 0, 0], buf, len, false) {
+        match attempt(nr::WRITE, [int(fd), buf, len, 0, 0, 0], buf, len) {
             Attempt::Library => real(fd, buf, len),
             Attempt::Done(ret) => returned(ret),
             Attempt::Partly(n) => sum(n, real(fd, buf + n, len - n)),
@@ -284,24 +306,9 @@ pub unsafe extern "C" fn read(fd: i32, buf: usize, len: usize) -> isize {
         if !is_ours(buf, len) {
             return real(fd, buf, len);
         }
-        let Some(kind) = may_be_repeated(fd) else {
-            return real(fd, buf, len);
-        };
-        match attempt(nr::READ, [int(fd), buf, len, 0, 0, 0], buf, len, true) {
-            Attempt::Library => real(fd, buf, len),
-            Attempt::Done(ret) => returned(ret),
-            Attempt::Partly(n) if kind == Kind::File => {
-                let rest = [int(fd), buf + n, len - n, 0, 0, 0];
-                match attempt(nr::READ, rest, buf + n, len - n, true) {
-                    Attempt::Done(0) => n.cast_signed(),
-                    Attempt::Done(ret) if ret > 0 => sum(n, ret),
-                    Attempt::Partly(more) => {
-                        sum(n + more, real(fd, buf + n + more, len - n - more))
-                    }
-                    _ => sum(n, real(fd, buf + n, len - n)),
-                }
-            }
-            Attempt::Partly(n) => n.cast_signed(),
+        match issue_read(nr::READ, [int(fd), buf, len, 0, 0, 0], buf, len) {
+            Some(ret) => returned(ret),
+            None => real(fd, buf, len),
         }
     }
 }
@@ -309,11 +316,11 @@ pub unsafe extern "C" fn read(fd: i32, buf: usize, len: usize) -> isize {
 unsafe fn pwrite_with(real: IoAt, fd: i32, buf: usize, len: usize, at: i64) -> isize {
     // SAFETY: the program's own call.
     unsafe {
-        if !is_ours(buf, len) {
+        if !is_ours(buf, len) || !is_tryable(buf, len) {
             return real(fd, buf, len, at);
         }
         let args = [int(fd), buf, len, position(at), 0, 0];
-        match attempt(nr::PWRITE64, args, buf, len, false) {
+        match attempt(nr::PWRITE64, args, buf, len) {
             Attempt::Library => real(fd, buf, len, at),
             Attempt::Done(ret) => returned(ret),
             Attempt::Partly(n) => sum(
@@ -332,17 +339,13 @@ const fn position(at: i64) -> usize {
 unsafe fn pread_with(real: IoAt, fd: i32, buf: usize, len: usize, at: i64) -> isize {
     // SAFETY: the program's own call.
     unsafe {
-        if !is_ours(buf, len) || may_be_repeated(fd) != Some(Kind::File) {
+        if !is_ours(buf, len) {
             return real(fd, buf, len, at);
         }
         let args = [int(fd), buf, len, position(at), 0, 0];
-        match attempt(nr::PREAD64, args, buf, len, true) {
-            Attempt::Library => real(fd, buf, len, at),
-            Attempt::Done(ret) => returned(ret),
-            Attempt::Partly(n) => sum(
-                n,
-                real(fd, buf + n, len - n, at.wrapping_add_unsigned(n as u64)),
-            ),
+        match issue_read(nr::PREAD64, args, buf, len) {
+            Some(ret) => returned(ret),
+            None => real(fd, buf, len, at),
         }
     }
 }
@@ -376,16 +379,11 @@ pub unsafe extern "C" fn send(fd: i32, buf: usize, len: usize, flags: i32) -> is
     let real = real::<IoFlags>(&next::send);
     // SAFETY: the program's own call.
     unsafe {
-        if flags & !(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE) != 0 || !is_ours(buf, len) {
+        let plain = flags & !(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE) == 0;
+        if !plain || !is_ours(buf, len) || !is_tryable(buf, len) {
             return real(fd, buf, len, flags);
         }
-        match attempt(
-            nr::SENDTO,
-            [int(fd), buf, len, int(flags), 0, 0],
-            buf,
-            len,
-            false,
-        ) {
+        match attempt(nr::SENDTO, [int(fd), buf, len, int(flags), 0, 0], buf, len) {
             Attempt::Library => real(fd, buf, len, flags),
             Attempt::Done(ret) => returned(ret),
             Attempt::Partly(n) => sum(n, real(fd, buf + n, len - n, flags)),
@@ -402,22 +400,17 @@ pub unsafe extern "C" fn recv(fd: i32, buf: usize, len: usize, flags: i32) -> is
     let real = real::<IoFlags>(&next::recv);
     // SAFETY: the program's own call.
     unsafe {
-        if flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) != 0
-            || !is_ours(buf, len)
-            || may_be_repeated(fd) != Some(Kind::Stream)
-        {
+        if flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) != 0 || !is_ours(buf, len) {
             return real(fd, buf, len, flags);
         }
-        match attempt(
+        match issue_read(
             nr::RECVFROM,
             [int(fd), buf, len, int(flags), 0, 0],
             buf,
             len,
-            true,
         ) {
-            Attempt::Library => real(fd, buf, len, flags),
-            Attempt::Done(ret) => returned(ret),
-            Attempt::Partly(n) => n.cast_signed(),
+            Some(ret) => returned(ret),
+            None => real(fd, buf, len, flags),
         }
     }
 }
@@ -480,7 +473,8 @@ pub unsafe extern "C" fn poll(fds: usize, nr_fds: usize, timeout: i32) -> i32 {
     let real = real::<Poll>(&next::poll);
     // SAFETY: the program's own call.
     unsafe {
-        if is_ours(fds, nr_fds.saturating_mul(8)) {
+        let len = nr_fds.saturating_mul(8);
+        if is_ours(fds, len) && is_tryable(fds, len) {
             let ret = issue(nr::POLL, fds, nr_fds, int(timeout), 0, 0, 0);
             if ret != NOT_ISSUED && ret != -(Errno::EFAULT.0 as isize) {
                 return returned_int(ret);
@@ -500,7 +494,7 @@ pub unsafe extern "C" fn epoll_wait(fd: i32, events: usize, most: i32, timeout: 
     // SAFETY: the program's own call.
     unsafe {
         let len = usize::try_from(most).unwrap_or(0).saturating_mul(12);
-        if is_ours(events, len) {
+        if is_ours(events, len) && is_tryable(events, len) {
             let ret = issue(
                 nr::EPOLL_WAIT,
                 int(fd),

@@ -5,6 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use uzswap_core::counters::add;
+use uzswap_core::hazard::Hazard;
 pub use uzswap_core::{Fault, Masked, Pin};
 use uzswap_core::{ForkGuard, StartError};
 
@@ -37,6 +38,16 @@ pub fn populate(m: &Masked, addr: usize, len: usize) {
 /// Whether all of the range is in the arena just now.
 pub fn is_resident(addr: usize, len: usize) -> bool {
     ENGINE.is_resident(addr, len)
+}
+
+/// Announces that thread `nr` is about to use memory, see [`uzswap_core::Engine::announce`].
+pub fn announce(nr: usize, addr: usize, len: usize) -> Option<Hazard<'static>> {
+    ENGINE.announce(nr, addr, len)
+}
+
+/// Withdraws that.
+pub fn withdraw(nr: usize) {
+    ENGINE.withdraw(nr);
 }
 
 /// Bytes that one call may pin at once.

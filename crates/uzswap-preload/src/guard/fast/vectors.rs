@@ -74,7 +74,7 @@ pub unsafe extern "C" fn writev(fd: i32, iov: usize, count: i32) -> isize {
         let Some(total) = bring_in(iov, nr_vectors) else {
             return real(fd, iov, count);
         };
-        match attempt(nr::WRITEV, [int(fd), iov, int(count), 0, 0, 0], 0, 0, false) {
+        match attempt(nr::WRITEV, [int(fd), iov, int(count), 0, 0, 0], 0, 0) {
             Attempt::Done(ret) if ret > 0 && ret.cast_unsigned() < total => {
                 carry_on(fd, iov, nr_vectors, ret.cast_unsigned())
             }
