@@ -65,6 +65,8 @@ counters! {
     pswpin: Counter,
     /// Pages written to a swap device.
     pswpout: Counter,
+    /// Reads from a swap device; those made at once count one by one.
+    swap_reads: Counter,
     /// Bytes read from a swap device.
     swap_bytes_in: Counter,
     /// Bytes written to a swap device.

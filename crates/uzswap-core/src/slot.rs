@@ -16,7 +16,7 @@ use crate::table::Entry;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use uzswap_compress::Workspace;
-use uzswap_io::{Extent, Fingerprint, SLOT};
+use uzswap_io::{Extent, Fingerprint, MOST_READS, SLOT};
 use uzswap_sys::mem::IoVec;
 
 /// Pages that each slot keeps charged, so that reclaim can make a zspage of any length, and a few,
@@ -70,12 +70,16 @@ pub struct Batch {
     pub ranges: [IoVec; BATCH_PAGES],
 }
 
-/// Slots of the swap device that were read, for the pages of one folio.
+/// Slots that are read along rather than that two reads are made of what lies on both sides.
+const NEAR: u64 = 2;
+
+/// Slots of the swap device that are read together, for the pages of one folio.
 #[derive(Debug)]
 pub struct SwapIn {
+    /// What the extents hold, one after the other.
     buffer: &'static mut [u8],
-    first: u64,
-    nr: u32,
+    extents: [Extent; MOST_READS],
+    nr_extents: usize,
     /// Of the pages in the load buffer, by their places there: what they were read from.
     fingerprints: [Option<Fingerprint>; LOAD_LEN / PAGE_SIZE],
 }
@@ -86,8 +90,11 @@ impl SwapIn {
     pub const fn new(buffer: &'static mut [u8]) -> Self {
         Self {
             buffer,
-            first: 0,
-            nr: 0,
+            extents: [Extent {
+                slot: 0,
+                nr_slots: 0,
+            }; MOST_READS],
+            nr_extents: 0,
             fingerprints: [None; LOAD_LEN / PAGE_SIZE],
         }
     }
@@ -108,34 +115,75 @@ impl SwapIn {
     /// Forgets what was read.
     #[inline]
     pub const fn forget(&mut self) {
-        self.nr = 0;
+        self.nr_extents = 0;
     }
 
-    /// Most slots that can be read at once.
-    #[must_use]
-    pub const fn most(&self) -> usize {
-        self.buffer.len() / SLOT
+    /// The extents, which the buffer is to be filled with.
+    pub fn to_read(&mut self) -> (&[Extent], &mut [u8]) {
+        let extents = self.extents.get(..self.nr_extents).unwrap_or_default();
+        let len = extents.iter().map(len_of).sum();
+        (extents, self.buffer.get_mut(..len).unwrap_or_default())
     }
 
-    /// Whether all of `extent` was read.
-    #[must_use]
-    pub fn holds(&self, extent: Extent) -> bool {
-        extent.slot >= self.first
-            && extent.slot + u64::from(extent.nr_slots) <= self.first + u64::from(self.nr)
+    /// Where in the buffer the extent that holds all of `wanted` begins, and which that is.
+    fn find(&self, wanted: Extent) -> Option<(usize, Extent)> {
+        let mut at = 0;
+        for extent in self.extents.iter().take(self.nr_extents) {
+            if wanted.slot >= extent.slot && end_of(wanted) <= end_of(*extent) {
+                return Some((at, *extent));
+            }
+            at += len_of(extent);
+        }
+        None
     }
 
-    /// Where to read `extent` to; `None`: it is too long.
-    pub fn prepare(&mut self, extent: Extent) -> Option<&mut [u8]> {
-        self.first = extent.slot;
-        self.nr = extent.nr_slots;
-        self.buffer.get_mut(..extent.nr_slots as usize * SLOT)
+    /// Adds `wanted` to what is to be read. `false`: there is no room for it.
+    pub fn add(&mut self, wanted: Extent) -> bool {
+        if self.find(wanted).is_some() {
+            return true;
+        }
+        let read = self.extents.get(..self.nr_extents).unwrap_or_default();
+        let left = self.buffer.len() - read.iter().map(len_of).sum::<usize>();
+        if let Some(last) = self.extents.get_mut(self.nr_extents.wrapping_sub(1))
+            && (last.slot..=end_of(*last) + NEAR).contains(&wanted.slot)
+            && let Ok(more) = u32::try_from(end_of(wanted) - end_of(*last))
+            && more as usize * SLOT <= left
+        {
+            last.nr_slots += more;
+            return true;
+        }
+        match self.extents.get_mut(self.nr_extents) {
+            Some(place) if len_of(&wanted) <= left => {
+                *place = wanted;
+                self.nr_extents += 1;
+                true
+            }
+            _ => false,
+        }
     }
 
-    /// What was read, and from which slot on.
-    pub fn contents(&mut self) -> (u64, &mut [u8]) {
-        let len = self.nr as usize * SLOT;
-        (self.first, self.buffer.get_mut(..len).unwrap_or_default())
+    /// Of what is to be read leaves `wanted` alone. `false`: it was alone.
+    pub fn only(&mut self, wanted: Extent) -> bool {
+        let (extents, _) = self.to_read();
+        let alone = extents == [wanted];
+        self.forget();
+        self.add(wanted) && !alone
     }
+
+    /// Slots that were read, `wanted` among them, and the number of the first; `None`: it was not read.
+    pub fn read(&mut self, wanted: Extent) -> Option<(u64, &mut [u8])> {
+        let (at, extent) = self.find(wanted)?;
+        let slots = self.buffer.get_mut(at..at + len_of(&extent))?;
+        Some((extent.slot, slots))
+    }
+}
+
+const fn len_of(extent: &Extent) -> usize {
+    extent.nr_slots as usize * SLOT
+}
+
+const fn end_of(extent: Extent) -> u64 {
+    extent.slot + extent.nr_slots as u64
 }
 
 /// The contents of a slot.
@@ -265,5 +313,55 @@ impl SlotTable {
             }
         }
         self.slots.get(own % nr.max(1)).map(Slot::acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever is asked for in whatever order: what was added is there to be read, in its own slots, and nothing
+    /// takes more room than there is.
+    #[test]
+    fn what_is_to_be_read_is_found_in_its_place() {
+        let mut x = 0x2545_f491_4f6c_dd1d_u64;
+        let mut window = SwapIn::new(Box::leak(vec![0; SWAP_IN_LEN].into_boxed_slice()));
+        let (mut asked, mut refused) = (0, 0);
+        for _ in 0..2000 {
+            window.forget();
+            let mut added = Vec::new();
+            for _ in 0..x % 24 {
+                x ^= x << 13;
+                x ^= x >> 7;
+                x ^= x << 17;
+                let wanted = Extent {
+                    slot: 1000 + (x >> 8) % 64,
+                    nr_slots: (x >> 40) as u32 % 2 + 1,
+                };
+                asked += 1;
+                if window.add(wanted) {
+                    added.push(wanted);
+                } else {
+                    refused += 1;
+                }
+            }
+            let (extents, buffer) = window.to_read();
+            // Filled as the device would: every slot with its number.
+            let slots = extents.iter().flat_map(|e| e.slot..end_of(*e));
+            let mut filled = 0;
+            for (slot, bytes) in slots.zip(buffer.chunks_mut(SLOT)) {
+                bytes.fill(slot as u8);
+                filled += SLOT;
+            }
+            assert_eq!(filled, buffer.len());
+            for wanted in added {
+                let (first, slots) = window.read(wanted).expect("it was added");
+                let at = (wanted.slot - first) as usize * SLOT;
+                for (nr, bytes) in slots[at..at + len_of(&wanted)].chunks(SLOT).enumerate() {
+                    assert_eq!(bytes[0], (wanted.slot + nr as u64) as u8, "{wanted:?}");
+                }
+            }
+        }
+        assert!(refused > 0 && refused < asked / 2, "{refused} of {asked}");
     }
 }

@@ -9,7 +9,7 @@
 use uzswap_sys::signal::{self, SIGXFSZ, SigSet};
 use uzswap_sys::{Errno, file, thread};
 
-use crate::{HEADER_SLOTS, MAX_DEVICE_SLOTS, SLOT};
+use crate::{Extent, HEADER_SLOTS, MAX_DEVICE_SLOTS, MOST_READS, Queue, SLOT};
 
 /// Times that a transfer is tried without getting on.
 const MAX_TRIES: u32 = 16;
@@ -56,6 +56,9 @@ pub trait Medium: Sized {
     /// As fstat(2); `EINVAL`: neither a file nor a block device.
     fn kind(&self) -> Result<Kind, Errno>;
 
+    /// The descriptor, if a [`Queue`] may read from it past this medium.
+    fn descriptor(&self) -> Option<i32>;
+
     /// As pread(2).
     ///
     /// # Errors
@@ -90,6 +93,10 @@ impl Medium for Fd {
             file::S_IFBLK => Ok(Kind::Block),
             _ => Err(Errno::EINVAL),
         }
+    }
+
+    fn descriptor(&self) -> Option<i32> {
+        Some(self.0)
     }
 
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
@@ -178,6 +185,40 @@ impl<M: Medium> Device<M> {
             Some(rest) => self.medium.pread(rest, begin + done as u64),
             None => Ok(0),
         })
+    }
+
+    /// Reads several extents, at once if there is a `queue` and it can, into `buffer`, which holds one after the other.
+    ///
+    /// # Errors
+    /// As [`Device::read_at`], of any of them.
+    pub fn read_extents(
+        &self,
+        queue: Option<&mut Queue>,
+        extents: &[Extent],
+        buffer: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        let len = |extent: &Extent| extent.nr_slots as usize * SLOT;
+        for extent in extents {
+            self.offset(extent.slot, len(extent))?;
+        }
+        let complete = match (queue, self.medium.descriptor()) {
+            (Some(queue), Some(fd)) if extents.len() > 1 => {
+                let begin = |slot| (HEADER_SLOTS + slot) * SLOT as u64;
+                let parts = extents.iter().map(|e| (len(e), begin(e.slot)));
+                queue.read(fd, parts, buffer)
+            }
+            _ => 0,
+        };
+        let mut rest = buffer;
+        for (nr, extent) in extents.iter().enumerate() {
+            let part = rest
+                .split_off_mut(..len(extent))
+                .ok_or(DeviceError::Io(Errno::EINVAL))?;
+            if nr >= MOST_READS || complete & 1 << nr == 0 {
+                self.read_at(extent.slot, part)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes whole slots, from `slot` on.

@@ -1,6 +1,6 @@
 //! Swap devices and what is written on them.
 //!
-//! *What*: [`device`] reads, writes and discards slots of an open file or block device; [`format`](mod@format)
+//! *What*: [`device`] reads, writes and discards slots of an open file or block device, [`queue`] reads several places at once; [`format`](mod@format)
 //! packs compressed pages into runs of slots and finds them again; [`seal`] encrypts them, or guards
 //! them by a checksum; [`fault`] is a device that fails on purpose. `docs/on-disk-format.md` says
 //! what the bytes are and why.
@@ -18,10 +18,12 @@ mod crc;
 pub mod device;
 pub mod fault;
 pub mod format;
+pub mod queue;
 pub mod seal;
 
 pub use device::{Device, DeviceError};
 pub use format::{Extent, Layout, Location, OpenError, PackError, Place, Run, Window};
+pub use queue::{MOST_READS, Queue};
 pub use seal::{Fingerprint, Key, Label, Seal, Sequence};
 
 /// Bytes of a slot, the unit in which a device is allocated, read and written.

@@ -18,6 +18,7 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("uzswap supports x86-64 Linux only");
 
+pub mod aio;
 pub mod arch;
 pub mod errno;
 pub mod file;

@@ -33,11 +33,13 @@ use crate::slot::SwapIn;
 use crate::swap::{Owner, Run, Slots};
 use crate::swap_cache::{Leaf, SwapCache};
 use crate::table::{Age, Entry};
-use uzswap_io::{Device, Extent, Fingerprint, Key, Label, Location, Seal, Sequence, Window};
+use uzswap_io::{Device, Extent, Fingerprint, Key, Label, Location, Queue, Seal, Sequence, Window};
 use uzswap_sys::fmt::{StackBuf, write_line};
 use uzswap_sys::{file, mem};
 
 const O_DIRECT: i32 = 0o40_000;
+/// Queues of a process.
+const NR_QUEUES: usize = 4;
 
 /// The device, open in this process.
 pub(crate) struct Swap {
@@ -55,6 +57,9 @@ pub(crate) struct Swap {
     pub shrinking: AtomicBool,
     pub writeback: Lock<Writeback>,
     pub cache: SwapCache<'static>,
+    /// For reads of several places at once. Few, since the system has a bound on them; a thread that finds them all
+    /// in use reads one place after the other.
+    queues: [Lock<Queue>; NR_QUEUES],
     /// A page that was lost has been told of.
     told: AtomicBool,
 }
@@ -136,6 +141,7 @@ impl Swap {
             shrinking: AtomicBool::new(false),
             writeback: Lock::new(Writeback::new(run)),
             cache: new_cache(limit)?,
+            queues: [const { Lock::new(Queue::new()) }; NR_QUEUES],
             told: AtomicBool::new(false),
         })
     }
@@ -243,17 +249,6 @@ impl Swap {
         if let Some(owner) = self.owner() {
             self.slots.put(owner, run_of(self.extent(location, size)));
         }
-    }
-
-    /// Reads `extent` into `window`. `false`: it cannot be had.
-    fn read(&self, window: &mut SwapIn, extent: Extent) -> bool {
-        let read = window
-            .prepare(extent)
-            .is_some_and(|buffer| self.device.read_at(extent.slot, buffer).is_ok());
-        if !read {
-            window.forget();
-        }
-        read
     }
 
     /// Tells the device about slots that are free, a cluster at most.
@@ -389,7 +384,7 @@ pub(crate) fn label(page: Page, age: Age) -> Label {
 impl Parts {
     /// Gives `unpack` the stored form of a swapped `page`, read from the device into `window` unless it
     /// is there already, and its fingerprint, if its copy on the device is worth keeping. What follows it in
-    /// `range` and lies behind it on the device is read along. `None`: it cannot be had.
+    /// `range` is read with it. `None`: it cannot be had.
     pub(crate) fn swap_in<T>(
         &self,
         window: &mut SwapIn,
@@ -407,23 +402,17 @@ impl Parts {
             return None;
         };
         let needed = swap.extent(location, size);
-        if !window.holds(needed) {
-            let following = (page.index() + 1..range.end).filter_map(|index| {
-                match self.table.get(Page::from_index(index)) {
-                    Entry::Swapped { location, size, .. } => Some(swap.extent(location, size)),
-                    _ => None,
-                }
-            });
-            let extent = joined(needed, following, window.most());
+        if window.read(needed).is_none() {
+            self.plan_read(swap, window, needed, page, range);
             // What is read along may be what cannot be read.
-            if !swap.read(window, extent) && (extent == needed || !swap.read(window, needed)) {
+            let read = self.read(swap, window) || window.only(needed) && self.read(swap, window);
+            if !read {
+                window.forget();
                 return None;
             }
-            let (_, read) = window.contents();
-            add(&self.counters().swap_bytes_in, wide(read.len()));
         }
-        let (first, buffer) = window.contents();
-        Window::new(first, buffer)
+        let (first, slots) = window.read(needed)?;
+        Window::new(first, slots)
             .open(
                 swap.seal(),
                 label(page, age),
@@ -435,6 +424,43 @@ impl Parts {
                 let fingerprint = swap.keeps_copies().then(|| swap.fingerprint(page, body));
                 unpack(body, fingerprint)
             })
+    }
+
+    /// Lists `needed`, where `page` is, and as much as there is room for of what is on the device of the pages that follow
+    /// it in `range`, wherever it lies.
+    fn plan_read(
+        &self,
+        swap: &Swap,
+        window: &mut SwapIn,
+        needed: Extent,
+        page: Page,
+        range: PageRange,
+    ) {
+        window.forget();
+        let mut room = window.add(needed);
+        for index in page.index() + 1..range.end {
+            if !room {
+                break;
+            }
+            if let Entry::Swapped { location, size, .. } = self.table.get(Page::from_index(index)) {
+                room = window.add(swap.extent(location, size));
+            }
+        }
+    }
+
+    /// Reads what is listed, at once.
+    fn read(&self, swap: &Swap, window: &mut SwapIn) -> bool {
+        let (extents, buffer) = window.to_read();
+        let mut queue = match extents.len() {
+            1 => None,
+            _ => swap.queues.iter().find_map(Lock::try_lock),
+        };
+        let counters = self.counters();
+        add(&counters.swap_bytes_in, wide(buffer.len()));
+        add(&counters.swap_reads, wide(extents.len()));
+        swap.device
+            .read_extents(queue.as_deref_mut(), extents, buffer)
+            .is_ok()
     }
 
     /// A page's contents cannot be had back: the program gets SIGBUS for the access. The first time
@@ -459,23 +485,4 @@ impl Parts {
         }
         Fault::Corrupt
     }
-}
-
-/// `first` and what follows on it without a gap, up to `most` slots.
-fn joined(first: Extent, following: impl Iterator<Item = Extent>, most: usize) -> Extent {
-    let mut joined = first;
-    for next in following {
-        let end = next.slot + u64::from(next.nr_slots);
-        let touches = joined.slot + u64::from(joined.nr_slots) >= next.slot;
-        let Some(nr_slots) = end.checked_sub(joined.slot).filter(|_| touches) else {
-            break;
-        };
-        if next.slot < joined.slot || nr_slots > wide(most) {
-            break;
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "a buffer is small")]
-        let nr_slots = nr_slots as u32;
-        joined.nr_slots = joined.nr_slots.max(nr_slots);
-    }
-    joined
 }

@@ -4,8 +4,8 @@
 //! traps a call if one of its pointer arguments ([`super::table`]) lies in the arena, unless it
 //! comes from the stub page. A program that is not managed (a static one, or one started with an
 //! empty environment) inherits it too, has nothing mapped there, and so never sees it but for one
-//! thing: `io_setup`, `io_uring_setup` and `clone3` answer `ENOSYS` and callers fall back, as they
-//! do in containers.
+//! thing: `io_setup` (but for the engine's own), `io_uring_setup` and `clone3` answer `ENOSYS` and callers
+//! fall back, as they do in containers.
 //!
 //! **Filter B** is put on by every managed process, and names its own foreign text (everything
 //! executable at start but ours). It traps what cannot be seen by looking at arguments, or must
@@ -23,6 +23,7 @@
 //! *Locking*: none. *Context*: init.
 
 use uzswap_core::{ARENA_BASE, ARENA_LEN};
+use uzswap_io::queue::NR_EVENTS;
 use uzswap_sys::seccomp::{
     AUDIT_ARCH_X86_64, DATA_ARCH, DATA_IP_HI, DATA_IP_LO, DATA_NR, RET_ALLOW, RET_ERRNO, RET_TRAP,
     data_arg_hi, data_arg_lo, op,
@@ -57,6 +58,7 @@ const _: () = assert!(ARENA_LEN.is_power_of_two() && ARENA_BASE.is_multiple_of(A
 const CLASS_NOT_THERE: u8 = 64;
 const CLASS_PROBE: u8 = 65;
 const CLASS_FUTEX: u8 = 66;
+const CLASS_QUEUE: u8 = 67;
 
 /// Memory that building a filter takes.
 pub struct Builder {
@@ -136,6 +138,13 @@ impl Builder {
         }
         if leaves.land(program, CLASS_FUTEX) {
             futex(program);
+        }
+        if leaves.land(program, CLASS_QUEUE) {
+            // The engine's own, for its swap device; nobody else's buffers are known to be in.
+            program.load(data_arg_lo(0));
+            program.jump(op::JEQ, NR_EVENTS, 0, 1);
+            program.ret(RET_ALLOW);
+            program.ret(RET_ERRNO | Errno::ENOSYS.0.unsigned_abs());
         }
         leaves.land(program, CLASS_NOT_THERE);
         program.ret(RET_ERRNO | Errno::ENOSYS.0.unsigned_abs());
@@ -297,7 +306,8 @@ fn pointer_given(program: &mut Program, n: u32) {
 /// The class of call `nr` in filter A: its mask of pointer arguments, or one of `CLASS_`.
 fn class_a(nr: u32) -> u8 {
     match nr as usize {
-        nr::IO_SETUP | nr::IO_URING_SETUP | nr::CLONE3 => CLASS_NOT_THERE,
+        nr::IO_URING_SETUP | nr::CLONE3 => CLASS_NOT_THERE,
+        nr::IO_SETUP => CLASS_QUEUE,
         nr::FUTEX => CLASS_FUTEX,
         n if n < table::END => table::mask(n),
         _ if nr == PROBE_NR => CLASS_PROBE,

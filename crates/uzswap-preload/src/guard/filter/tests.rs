@@ -69,6 +69,15 @@ fn the_arena_is_trapped_from_its_first_byte_to_its_last_and_no_further() {
 }
 
 #[test]
+fn the_engine_alone_makes_queues() {
+    let b = a();
+    let code = b.program.code().unwrap();
+    let setup = |nr_events| run(code, &call(nr::IO_SETUP, [nr_events, 0, 0, 0, 0, 0])).0;
+    assert_eq!(setup(NR_EVENTS.into()), RET_ALLOW);
+    assert_eq!(setup(128), RET_ERRNO | 38);
+}
+
+#[test]
 fn what_must_not_be_touched_passes() {
     let b = a();
     let code = b.program.code().unwrap();

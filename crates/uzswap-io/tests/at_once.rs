@@ -1,0 +1,149 @@
+//! Reads of several places at once bring what single reads would, and fail where they would.
+#![cfg(not(miri))]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "tests fork and wait")]
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use uzswap_io::device::Fd;
+use uzswap_io::{Device, DeviceError, Extent, HEADER_SLOTS, MOST_READS, Queue, SLOT};
+use uzswap_sys::{nr, syscall, thread};
+
+const NR_SLOTS: u64 = 256;
+
+/// A file in which every slot is full of its number.
+fn device() -> (File, Device<Fd>) {
+    let file = tempfile();
+    for slot in 0..NR_SLOTS {
+        let byte = u8::try_from(slot).expect("256 slots");
+        file.write_all_at(&[byte; SLOT], (HEADER_SLOTS + slot) * SLOT as u64)
+            .expect("write");
+    }
+    let device = Device::new(file.as_raw_fd(), NR_SLOTS).expect("a file");
+    (file, device)
+}
+
+fn tempfile() -> File {
+    let path =
+        std::env::temp_dir().join(format!("uzswap-at-once-{:?}", std::thread::current().id()));
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)
+        .expect("a file");
+    std::fs::remove_file(path).expect("its name goes");
+    file
+}
+
+fn extents(seed: u64, nr: usize) -> Vec<Extent> {
+    let mut x = seed | 1;
+    (0..nr)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            Extent {
+                slot: x % (NR_SLOTS - 3),
+                nr_slots: u32::try_from(x >> 20 & 1).expect("a bit") + 1,
+            }
+        })
+        .collect()
+}
+
+fn is_right(extents: &[Extent], mut buffer: &[u8]) -> bool {
+    extents.iter().all(|extent| {
+        (extent.slot..extent.slot + u64::from(extent.nr_slots)).all(|slot| {
+            let (bytes, rest) = buffer.split_at(SLOT);
+            buffer = rest;
+            bytes.iter().all(|&byte| u64::from(byte) == slot)
+        })
+    })
+}
+
+fn len(extents: &[Extent]) -> usize {
+    extents.iter().map(|e| e.nr_slots as usize * SLOT).sum()
+}
+
+#[test]
+fn scattered_slots_come_in_the_order_that_was_asked() {
+    let (_file, device) = device();
+    let mut queue = Queue::new();
+    for seed in 1..200 {
+        // One more than go at once: the last is read by itself.
+        let nr = usize::try_from(seed).expect("small") % (MOST_READS + 2);
+        let extents = extents(seed, nr);
+        let mut buffer = vec![0xee; len(&extents)];
+        let done = device.read_extents(Some(&mut queue), &extents, &mut buffer);
+        assert_eq!(done, Ok(()));
+        assert!(is_right(&extents, &buffer), "seed {seed}: {extents:?}");
+    }
+}
+
+/// The stories above and below hold without a queue too: here it is seen that there is one.
+#[test]
+fn the_kernel_takes_them_together() {
+    let (file, _device) = device();
+    let mut buffer = [0; 3 * SLOT];
+    let parts = [9, 5, 200].map(|slot| (SLOT, (HEADER_SLOTS + slot) * SLOT as u64));
+    let complete = Queue::new().read(file.as_raw_fd(), parts.into_iter(), &mut buffer);
+    if complete == 0 {
+        eprintln!("SKIPPED: io_setup is refused here");
+        return;
+    }
+    assert_eq!(complete, 0b111);
+    assert_eq!([buffer[0], buffer[SLOT], buffer[2 * SLOT]], [9, 5, 200]);
+    let at_end = [(SLOT, (HEADER_SLOTS + NR_SLOTS) * SLOT as u64), (SLOT, 0)];
+    let complete = Queue::new().read(file.as_raw_fd(), at_end.into_iter(), &mut buffer);
+    assert_eq!(complete, 0b10, "nothing is there at the end");
+}
+
+#[test]
+fn what_was_cut_off_fails_as_it_does_alone() {
+    let (file, device) = device();
+    file.set_len((HEADER_SLOTS + NR_SLOTS / 2) * SLOT as u64)
+        .expect("cut off");
+    let extents = [3, NR_SLOTS - 5, 9].map(|slot| Extent { slot, nr_slots: 1 });
+    let mut buffer = vec![0; len(&extents)];
+    let done = device.read_extents(Some(&mut Queue::new()), &extents, &mut buffer);
+    assert_eq!(done, Err(DeviceError::Short));
+    let outside = [
+        Extent {
+            slot: 0,
+            nr_slots: 1,
+        },
+        Extent {
+            slot: NR_SLOTS,
+            nr_slots: 1,
+        },
+    ];
+    let done = device.read_extents(Some(&mut Queue::new()), &outside, &mut buffer);
+    assert!(matches!(done, Err(DeviceError::Io(_))), "{done:?}");
+}
+
+/// The kernel knows a queue by process: a child reads on, with its copy of the parent's, which stays the parent's.
+#[test]
+fn a_fork_child_reads_on() {
+    let (_file, device) = device();
+    let mut queue = Queue::new();
+    let extents = extents(77, 9);
+    let mut buffer = vec![0; len(&extents)];
+    let mut read = || {
+        buffer.fill(0xee);
+        let done = device.read_extents(Some(&mut queue), &extents, &mut buffer);
+        done.is_ok() && is_right(&extents, &buffer)
+    };
+    assert!(read());
+    let pid = unsafe { syscall::call0(nr::FORK) }.expect("fork");
+    if pid == 0 {
+        thread::exit_group(i32::from(!(read() && read() && read())));
+    }
+    assert!(read(), "the parent, beside its child");
+    let mut status = 0_i32;
+    let out = std::ptr::from_mut(&mut status) as usize;
+    unsafe { syscall::call4(nr::WAIT4, pid, out, 0, 0) }.expect("wait");
+    assert_eq!(status, 0, "the child");
+    assert!(read(), "the parent, after its child");
+}
