@@ -105,7 +105,6 @@ impl Machine {
             } else {
                 self.fault();
             }
-            loom::thread::yield_now();
         }
     }
 
@@ -117,7 +116,6 @@ impl Machine {
                 return pte >> VALUE;
             }
             self.fault();
-            loom::thread::yield_now();
         }
     }
 
