@@ -7,7 +7,6 @@ use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::command::{analyze, bench};
-use crate::compressor::Compressor;
 use crate::knob::{Assignment, Settings};
 use crate::size::Size;
 use crate::status;
@@ -169,16 +168,6 @@ pub struct Run {
     /// The live knobs, as they are at the beginning.
     #[command(flatten)]
     pub knobs: Settings,
-
-    /// Compressor and level: auto, lz4, zstd[:N], deflate[:N] or pz[:N]
-    #[arg(
-        long,
-        value_name = "CODEC",
-        env = "UZSWAP_COMPRESSOR",
-        hide_env = true,
-        default_value = "auto"
-    )]
-    pub compressor: Compressor,
 
     /// Memory is reclaimed in folios of this size, a power of two from 4K to 2M
     #[arg(long, value_name = "SIZE", env = "UZSWAP_FOLIO", hide_env = true,

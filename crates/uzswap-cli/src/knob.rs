@@ -5,13 +5,17 @@ use std::sync::atomic::Ordering;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value, json};
+use uzswap_compress::Codec;
 use uzswap_core::knobs::{Knob, Knobs, OFF, ON, Values};
+
+use crate::compressor::Compressor;
 
 /// What a knob takes, for a person to read.
 pub const fn takes(values: Values) -> &'static str {
     match values {
         Values::Switch => "on|off",
         Values::Percent => "1..100",
+        Values::Codec => "CODEC",
     }
 }
 
@@ -24,6 +28,7 @@ pub fn parse(knob: &Knob, text: &str) -> Result<u64, String> {
             _ => None,
         },
         Values::Percent => text.parse().ok().filter(|n| (1..=100).contains(n)),
+        Values::Codec => return Ok(text.parse::<Compressor>()?.codec().to_bits().into()),
     };
     let takes = takes(knob.values);
     value.ok_or_else(|| format!("{} takes {takes}, not '{text}'", knob.name))
@@ -34,13 +39,21 @@ pub fn show(knob: &Knob, value: u64) -> String {
     match knob.values {
         Values::Switch => if value == OFF { "off" } else { "on" }.to_owned(),
         Values::Percent => value.to_string(),
+        Values::Codec => {
+            codec(value).map_or_else(|| "unknown".to_owned(), |codec| codec.to_string())
+        }
     }
+}
+
+fn codec(value: u64) -> Option<Codec> {
+    Codec::from_bits(u32::try_from(value).ok()?)
 }
 
 fn value_json(knob: &Knob, value: u64) -> Value {
     match knob.values {
         Values::Switch => json!(value != OFF),
         Values::Percent => json!(value),
+        Values::Codec => json!(show(knob, value)),
     }
 }
 
@@ -90,6 +103,15 @@ impl std::str::FromStr for Assignment {
 pub struct Settings(Vec<u64>);
 
 impl Settings {
+    /// The compressor.
+    pub fn codec(&self) -> Codec {
+        let mut knobs = Knobs::ALL.iter().zip(&self.0);
+        let value = knobs.find(|(knob, _)| knob.values == Values::Codec);
+        value
+            .and_then(|(_, value)| codec(*value))
+            .unwrap_or(Codec::Lz4)
+    }
+
     /// Sets the group's knobs.
     pub fn store(&self, knobs: &Knobs) {
         for (cell, value) in knobs.cells().into_iter().zip(&self.0) {

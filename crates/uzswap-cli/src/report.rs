@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
-use uzswap_compress::{Codec, CodecId};
 use uzswap_core::counters::{Counters, Histogram, Kind, NR_BUCKETS, OrderCounters};
 use uzswap_core::group::{
     FAILURE_INTERNAL, FAILURE_OVER_LIMIT, FAILURE_START, FAULT_MODE_AUTO, FAULT_MODE_SIGNAL,
@@ -294,12 +293,9 @@ impl Serialize for Report {
 
 /// The codec as `--compressor` names it.
 pub fn compressor(group: &Group) -> String {
-    let id = group.config.compressor.load(Ordering::Relaxed);
-    let level = group.config.level.load(Ordering::Relaxed).cast_signed();
-    u8::try_from(id)
-        .ok()
-        .and_then(CodecId::from_u8)
-        .and_then(|id| Codec::new(id, level))
+    group
+        .knobs
+        .codec()
         .map_or_else(|| "unknown".to_owned(), |codec| codec.to_string())
 }
 
@@ -467,11 +463,11 @@ mod tests {
     fn the_json_has_every_key_of_the_contract() {
         let group = group();
         set(start(&group, 10), "need_peak", 1);
-        group.config.compressor.store(2, Ordering::Relaxed);
+        let codec = uzswap_compress::Codec::Zstd { level: -3 };
         group
-            .config
-            .level
-            .store((-3_i32).cast_unsigned(), Ordering::Relaxed);
+            .knobs
+            .compressor
+            .store(codec.to_bits().into(), Ordering::Relaxed);
         let totals = Totals::of(&group, When::AtEnd, |_| true);
         let report = Report::of_group(&group, &totals, 1_000_000_000, 1.25);
         let json: Value = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();

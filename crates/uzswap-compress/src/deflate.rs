@@ -5,7 +5,7 @@
 //! static; [`OFFER`] is locked by a spin lock held for the microseconds of making a context.
 //! Context: making contexts: init, signals blocked. Using them: any.
 
-use crate::workspace::{CompressError, DecompressError};
+use crate::error::{CompressError, DecompressError};
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};

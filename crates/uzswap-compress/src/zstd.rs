@@ -4,7 +4,7 @@
 //! Locking: none.
 //! Context: any.
 
-use crate::workspace::{CompressError, DecompressError};
+use crate::error::{CompressError, DecompressError};
 use core::ffi::c_int;
 use core::ptr::NonNull;
 use zstd_sys::{

@@ -94,14 +94,6 @@ fn main() {
     // SAFETY: zeroed memory is a valid group: it is made of atomics.
     let group: &'static Group = unsafe { &*std::alloc::alloc_zeroed(layout).cast::<Group>() };
     group.config.ram.store((limit as u64) << 20, Relaxed);
-    group
-        .config
-        .compressor
-        .store(u32::from(codec.id().as_u8()), Relaxed);
-    group
-        .config
-        .level
-        .store(codec.level().cast_unsigned(), Relaxed);
     group.config.folio_order.store(4, Relaxed);
     group.knobs.reset();
     let process = group.claim(std::process::id(), 0, 0, |_| true);

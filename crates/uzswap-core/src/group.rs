@@ -49,10 +49,6 @@ pub const FAULT_MODE_THREAD: u32 = 2;
 pub struct Config {
     /// Limit of resident + pool + metadata for each process, bytes.
     pub ram: AtomicU64,
-    /// Compressor, as `uzswap_compress::CodecId`.
-    pub compressor: AtomicU32,
-    /// Compression level, a two's complement `i32`.
-    pub level: AtomicU32,
     /// Folio order: a folio is 4 KiB shifted left by this, 0 to 9.
     pub folio_order: AtomicU32,
     /// One of the `FAULT_MODE_` constants.

@@ -8,6 +8,7 @@
 //! `uzswap run` and `uzswap set`.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use uzswap_compress::Codec;
 
 /// What values a knob takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum Values {
     Switch,
     /// 1 to 100.
     Percent,
+    /// A compressor and its level, as [`Codec::to_bits`] has them.
+    Codec,
 }
 
 /// [`Values::Switch`]: off.
@@ -58,6 +61,8 @@ macro_rules! knobs {
 }
 
 knobs! {
+    /// Compressor and level of new pages: auto, lz4, zstd[:N], deflate[:N] or pz[:N]
+    compressor: Codec = Codec::Lz4.to_bits() as u64,
     /// Part of --ram that compressed memory may take before the coldest of it goes to swap, in percent
     max_pool_percent: Percent = 75,
     /// Down to which part of that it goes to swap then, in percent
@@ -72,6 +77,12 @@ impl Knobs {
         for (cell, knob) in self.cells().into_iter().zip(Self::ALL) {
             cell.store(knob.default, Relaxed);
         }
+    }
+
+    /// The compressor of new pages, if the cell holds one.
+    #[must_use]
+    pub fn codec(&self) -> Option<Codec> {
+        Codec::from_bits(u32::try_from(self.compressor.load(Relaxed)).ok()?)
     }
 }
 

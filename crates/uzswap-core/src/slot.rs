@@ -15,7 +15,7 @@ use crate::readahead::Streams;
 use crate::table::Entry;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use uzswap_compress::Workspace;
+use uzswap_compress::{Compressor, Decompressor};
 use uzswap_io::{Extent, Fingerprint, MOST_READS, SLOT};
 use uzswap_sys::mem::IoVec;
 
@@ -189,8 +189,12 @@ const fn end_of(extent: Extent) -> u64 {
 /// The contents of a slot.
 #[derive(Debug)]
 pub struct SlotInner {
-    /// Compressor contexts.
-    pub workspace: Workspace,
+    /// What pages are stored with.
+    pub compressor: Compressor,
+    /// The knob [`compressor`](crate::knobs::Knobs::compressor) when this slot last looked.
+    pub asked: u64,
+    /// What they are brought back with.
+    pub decompressor: Decompressor,
     /// [`LOAD_LEN`] bytes that pages are decompressed to.
     pub load: &'static mut [u8],
     /// What was read from the swap device.

@@ -117,7 +117,9 @@ fn every_compressor() {
 
 #[test]
 fn every_folio_size() {
-    for folio in ["4K", "16K", "64K", "256K"] {
+    for folio in [
+        "4K", "8K", "16K", "32K", "64K", "128K", "256K", "512K", "1M", "2M",
+    ] {
         run(&Run {
             threads: 4,
             order: "mixed",

@@ -61,6 +61,77 @@ fn a_smaller_pool_is_written_back_from_then_on() {
     assert!(outcome.stat("zswap") < 5 * MIB, "{}", outcome.stats);
 }
 
+/// Reads and writes its pages round after round, each SIGUSR1 one.
+const ROUNDS: &str = "
+import os, signal, zlib
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+pages = [bytearray(os.urandom(700) * 2 + bytes(2600)) for _ in range(20000)]
+sums = [zlib.crc32(page) for page in pages]
+for round in range(6):
+    print('ready', round, flush=True)
+    signal.sigwait([signal.SIGUSR1])
+    for n, page in enumerate(pages):
+        assert zlib.crc32(page) == sums[n], (round, n)
+        # Two thirds stay as some round before has stored them.
+        if n % 3 == round % 3:
+            page[round * 7:round * 7 + 9] = b'something'
+            sums[n] = zlib.crc32(page)
+print('right' if sums == [zlib.crc32(page) for page in pages] else 'WRONG')
+";
+
+#[test]
+fn the_compressor_changes_under_a_program_that_uses_its_memory() {
+    for swap in ["none", "/var/tmp"] {
+        let mut live = Job::new(find("python3").expect("python3 is installed"))
+            .args(["-c", ROUNDS])
+            .ram_mib(32)
+            .option("--swap", swap)
+            .option("--max-pool-percent", "40")
+            .option("--compressor", "pz:1")
+            .start_managed();
+        let mut before = "pz:1";
+        for (round, codec) in ["zstd:3", "lz4", "deflate", "pz", "zstd:-2", "lz4"]
+            .into_iter()
+            .enumerate()
+        {
+            live.wait_for(&format!("ready {round}"));
+            let done = set(&live, &[&format!("compressor={codec}")]).expect_success("set");
+            let full = if codec == "deflate" {
+                "deflate:1"
+            } else {
+                codec
+            };
+            let full = if full == "pz" { "pz:3" } else { full };
+            assert_eq!(done.text(), format!("compressor {before} -> {full}\n"));
+            assert_eq!(knobs(&live)["compressor"]["value"], full);
+            before = full;
+            live.signal(SIGUSR1);
+        }
+        let outcome = live.wait().expect_success("pages under six compressors");
+        assert!(outcome.text().ends_with("right\n"), "{}", outcome.text());
+        assert_eq!(outcome.stats["compressor"], "lz4");
+        assert!(outcome.stat("zswpin") > 50_000, "{}", outcome.stats);
+        assert_eq!(outcome.stat("decompress_fail"), 0);
+        if swap != "none" {
+            assert!(outcome.stat("pswpin") > 1000, "{}", outcome.stats);
+        }
+        outcome.expect_within(16 * MIB);
+    }
+}
+
+#[test]
+fn a_compressor_that_the_limit_has_no_room_for_is_refused() {
+    let scratch = Scratch::new();
+    let mut live = holds(&scratch, 4).start_managed();
+    live.wait_for("ready");
+    let outcome = set(&live, &["compressor=deflate:12"]);
+    assert_ne!(outcome.status, 0);
+    assert!(outcome.stderr.contains("--ram"), "{}", outcome.stderr);
+    assert_eq!(knobs(&live)["compressor"]["value"], "lz4");
+    live.signal(SIGUSR1);
+    assert_eq!(live.wait().status, 0);
+}
+
 #[test]
 fn every_knob_is_shown_with_its_meaning() {
     let scratch = Scratch::new();

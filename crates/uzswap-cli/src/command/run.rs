@@ -133,7 +133,7 @@ fn find_target(options: &Run) -> Result<Target> {
 
 /// `--ram` or its default, in bytes, if it is enough to run at all.
 fn limit(options: &Run) -> Result<u64> {
-    let codec = options.compressor.codec();
+    let codec = options.knobs.codec();
     let least = Size(min_ram(codec).next_multiple_of(1 << 20));
     match options.ram {
         Some(ram) if ram < least => {
@@ -152,11 +152,8 @@ fn limit(options: &Run) -> Result<u64> {
 }
 
 fn configure(config: &Config, options: &Run, ram: u64) {
-    let codec = options.compressor.codec();
     let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
     config.ram.store(ram, Ordering::Relaxed);
-    set(&config.compressor, codec.id().as_u8().into());
-    set(&config.level, codec.level().cast_unsigned());
     set(&config.folio_order, options.folio);
     set(
         &config.fault_mode,

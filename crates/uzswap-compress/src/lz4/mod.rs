@@ -14,7 +14,7 @@ mod encode;
 
 pub(crate) use encode::Table;
 
-use crate::workspace::{CompressError, DecompressError};
+use crate::error::{CompressError, DecompressError};
 
 /// Compresses `src`, at most 64 KiB, into `dst`. May give up within 16 bytes of the capacity.
 #[inline]

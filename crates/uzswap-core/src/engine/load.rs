@@ -11,7 +11,7 @@ use crate::counters::{add, sub};
 use crate::folio::FolioGuard;
 use crate::slot::{LOAD_LEN, SlotGuard, SlotInner};
 use crate::table::Entry;
-use uzswap_compress::{Workspace, same_filled};
+use uzswap_compress::{CodecId, Decompressor, same_filled};
 use uzswap_sys::uffd::MODE_DONTWAKE;
 use uzswap_sys::{Errno, arch};
 
@@ -131,7 +131,7 @@ impl Parts {
     ) -> Result<(), LoadError> {
         let lost = LoadError::Lost(page);
         let SlotInner {
-            workspace,
+            decompressor,
             load,
             swap_in,
             ..
@@ -147,11 +147,11 @@ impl Parts {
                 // SAFETY: the object lives and does not move while the folio is held, and has at
                 // least `size` bytes: that is what it was allocated for.
                 let data = unsafe { core::slice::from_raw_parts(data, usize::from(size)) };
-                self.unpack(workspace, data, out)
+                self.unpack(decompressor, data, out)
             }
             Entry::Swapped { .. } => {
                 let read = self.swap_in(swap_in, page, range, |data, fingerprint| {
-                    (self.unpack(workspace, data, out), fingerprint)
+                    (self.unpack(decompressor, data, out), fingerprint)
                 });
                 let (unpacked, fingerprint) = read.ok_or(lost)?;
                 swap_in.note(at / PAGE_SIZE, fingerprint);
@@ -165,7 +165,7 @@ impl Parts {
     /// Makes a page of what was stored of it.
     fn unpack(
         &self,
-        workspace: &mut Workspace,
+        decompressor: &mut Decompressor,
         data: &[u8],
         out: &mut [u8],
     ) -> Result<(), Undecodable> {
@@ -173,9 +173,11 @@ impl Parts {
             out.copy_from_slice(data);
             return Ok(());
         }
-        workspace
-            .decompress(self.codec.id(), data, out)
-            .map_err(|_| {
+        let object = data.split_first();
+        object
+            .and_then(|(&name, body)| Some((CodecId::from_u8(name)?, body)))
+            .and_then(|(id, body)| decompressor.decompress(id, body, out).ok())
+            .ok_or_else(|| {
                 add(&self.counters().decompress_fail, 1);
                 Undecodable
             })

@@ -1,7 +1,8 @@
 //! *What*: the engine: everything above put together, one in a process.
 //!
 //! Where to look: [`start`](self) maps and registers; `fault` serves a page fault; `load` brings
-//! pages in; `reclaim` makes room (isolate → protect → store → drop); `writeback` moves the coldest of
+//! pages in; `compressor` says what pages are stored with; `reclaim` makes room (isolate → protect →
+//! store → drop); `writeback` moves the coldest of
 //! what is stored to the `swap` device, of which `copies` remembers what is still right there; `space` is the address space
 //! (map, unmap, discard, protect) and `remap` mremap; `pin` keeps memory in for system calls; `fork`
 //! carries the engine into a child; `threads` are the loops of its own threads.
@@ -15,6 +16,7 @@
 //!
 //! *Locking*: see [`crate::folio`]. *Context*: `Engine::start` at init; the rest signal or worker.
 
+mod compressor;
 mod copies;
 mod fault;
 mod fork;
@@ -46,7 +48,6 @@ use crate::primitive::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, O
 use crate::region::RegionMap;
 use crate::slot::{SlotGuard, SlotTable};
 use crate::table::{Age, PageTable, entry::AGE_BITS};
-use uzswap_compress::Codec;
 use uzswap_sys::mem::SelfMadvise;
 use uzswap_sys::uffd::Uffd;
 
@@ -79,7 +80,8 @@ pub(crate) struct Parts {
     pub slots: SlotTable,
     pub uffd: Uffd,
     pub mode: FaultMode,
-    pub codec: Codec,
+    /// Codecs whose decoding memory is charged, a bit each.
+    pub decoders: AtomicU32,
     pub over_limit_allow: bool,
     pub how_to_drop: SelfMadvise,
     /// [`LOAD_LEN`](crate::slot::LOAD_LEN) bytes of zeroes.

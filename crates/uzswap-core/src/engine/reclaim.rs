@@ -12,6 +12,7 @@
 //! *Locking*: slot, then folios. Publishing holds many folios at once: all isolated by this thread.
 //! *Context*: signal, worker.
 
+use super::store::Stored;
 use super::{FaultMode, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
 use crate::counters::add;
@@ -48,6 +49,7 @@ impl Parts {
             }
             return true;
         }
+        self.follow_compressor(slot);
         self.make_room(slot, nr)
     }
 
@@ -62,7 +64,7 @@ impl Parts {
 
     /// Reclaims until the slot has `nr` pages above its reserve, and takes them.
     #[cold]
-    fn make_room(&self, slot: &mut SlotGuard<'_>, nr: u64) -> bool {
+    pub(super) fn make_room(&self, slot: &mut SlotGuard<'_>, nr: u64) -> bool {
         let counters = self.counters();
         add(&counters.pool_limit_hit, 1);
         let mut failures = 0;
@@ -347,7 +349,7 @@ impl Parts {
         alone: bool,
     ) -> usize {
         let batch = &mut *slot.batch;
-        let mut stored = 0;
+        let mut stored = Stored::default();
         let mut last_end = usize::MAX;
         for at in folio.first..folio.first + folio.nr {
             let Some(&BatchPage { page, entry }) = batch.pages.get(at) else {
@@ -361,8 +363,7 @@ impl Parts {
                 continue;
             }
             self.table.set(page, entry);
-            self.count_stored(entry);
-            stored += 1;
+            stored.add(entry);
             let extended = last_end == page.addr();
             last_end = page.addr() + PAGE_SIZE;
             if extended && let Some(range) = batch.ranges.get_mut(nr_ranges.wrapping_sub(1)) {
@@ -379,9 +380,10 @@ impl Parts {
             clippy::cast_possible_truncation,
             reason = "a folio has 512 pages at most"
         )]
-        guard.sub_resident(stored as u16);
-        self.count_folio(stored);
-        stored
+        guard.sub_resident(stored.pages as u16);
+        self.count_stored(&stored);
+        self.count_folio(stored.pages);
+        stored.pages
     }
 
     /// Counts a folio's store by its order.
@@ -455,6 +457,7 @@ impl Parts {
 
     /// Evicts what `range` holds, as far as it can be had.
     pub(crate) fn pageout(&self, slot: &mut SlotGuard<'_>, range: PageRange) {
+        self.follow_compressor(slot);
         let mut at = range.start;
         loop {
             slot.batch.nr_folios = 0;

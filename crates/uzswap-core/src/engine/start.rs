@@ -7,6 +7,7 @@
 use core::fmt;
 use core::mem::MaybeUninit;
 
+use super::compressor::{compressor_len, decoder_bit, new_compressor};
 use super::swap::{SWAP_PAGES, Swap};
 use super::{Engine, FaultMode, Parts};
 use crate::arena::{ARENA_BASE, ARENA_LEN, PAGE_SHIFT, PAGE_SIZE, Page, narrow, wide};
@@ -26,7 +27,7 @@ use crate::slot::{
 };
 use crate::table::entry::AGE_BITS;
 use crate::table::{Entry, PageTable, TABLE_LEN};
-use uzswap_compress::{Codec, CodecId, Workspace};
+use uzswap_compress::{Codec, Decompressor};
 use uzswap_sys::mem::{self, IoVec};
 use uzswap_sys::uffd::{self, Uffd, feature};
 use uzswap_sys::{Errno, file, thread};
@@ -56,7 +57,7 @@ pub enum StartStep {
     UffdApi = 4,
     /// Registering the arena.
     UffdRegister = 5,
-    /// The compressor's workspace.
+    /// A compressor's or decompressor's memory.
     Workspace = 6,
     /// The limit is below [`MIN_RAM`] or what the slots need.
     RamTooSmall = 7,
@@ -101,7 +102,7 @@ impl fmt::Display for StartError {
     }
 }
 
-const fn failed(step: StartStep, errno: Errno) -> StartError {
+pub(super) const fn failed(step: StartStep, errno: Errno) -> StartError {
     StartError { step, errno }
 }
 
@@ -140,8 +141,9 @@ impl Engine {
         let limit = config.ram.load(Ordering::Relaxed) >> PAGE_SHIFT;
         self.charge.set_limit(limit);
         let order = config.folio_order.load(Ordering::Relaxed).min(9);
-        let codec = CodecId::from_u8(config.compressor.load(Ordering::Relaxed).to_le_bytes()[0])
-            .and_then(|id| Codec::new(id, config.level.load(Ordering::Relaxed).cast_signed()))
+        let codec = group
+            .knobs
+            .codec()
             .ok_or(failed(StartStep::Compressor, Errno(0)))?;
         let mode = match config.fault_mode.load(Ordering::Relaxed) {
             FAULT_MODE_THREAD => FaultMode::Thread,
@@ -180,7 +182,7 @@ impl Engine {
                 slots: SlotTable::new(&[]),
                 uffd,
                 mode,
-                codec,
+                decoders: AtomicU32::new(decoder_bit(codec.id())),
                 over_limit_allow: config.over_limit_allow.load(Ordering::Relaxed) != 0,
                 how_to_drop: mem::probe_vectored_dontneed(None),
                 zeroes: reserve(LOAD_LEN)?,
@@ -300,15 +302,15 @@ fn nr_slots() -> usize {
     (nr_cpus() + 1).clamp(2, MOST_SLOTS)
 }
 
-/// Pages that the slots take with this codec's workspaces.
+/// Pages that the slots take with this codec.
 fn slot_pages(codec: Codec) -> u64 {
     let nr = nr_slots();
-    let each = slot_len(Workspace::required_size(codec, PAGE_SIZE));
+    let each = DECOMPRESSOR_AT + compressor_len(codec) + Decompressor::part_size(codec.id());
     wide(nr * each + size_of::<Slot>() * nr).div_ceil(wide(PAGE_SIZE))
 }
 
 /// The least limit that the engine starts with on this machine, bytes: [`MIN_RAM`], or more where many
-/// CPUs or a codec with a large workspace need it.
+/// CPUs or a codec with large tables need it.
 #[must_use]
 pub fn min_ram(codec: Codec) -> u64 {
     // An eighth of the limit for buffers is the most that makes sense.
@@ -322,8 +324,7 @@ fn make_slots(
     metadata: &AtomicU64,
 ) -> Result<SlotTable, StartError> {
     let nr = nr_slots();
-    let workspace = Workspace::required_size(codec, PAGE_SIZE);
-    let each = slot_len(workspace);
+    let each = DECOMPRESSOR_AT + Decompressor::required_size();
     let pages = slot_pages(codec);
     let too_small = failed(StartStep::RamTooSmall, Errno::ENOMEM);
     if charge.limit() << PAGE_SHIFT < min_ram(codec) {
@@ -335,7 +336,7 @@ fn make_slots(
     metadata.fetch_add(pages, Ordering::Relaxed);
     let slots = reserve(size_of::<Slot>() * nr)?.cast::<MaybeUninit<Slot>>();
     for at in 0..nr {
-        let inner = make_slot(charge, codec, workspace, reserve(each)?)?;
+        let inner = make_slot(charge, codec, reserve(each)?)?;
         // SAFETY: fresh memory for `nr` slots, page aligned.
         unsafe { (*slots.add(at)).write(Slot::new(inner)) };
     }
@@ -366,17 +367,12 @@ fn add_swap_buffers(slots: &SlotTable, charge: &'static Charge) -> Option<u64> {
 
 const STORE_AT: usize = LOAD_LEN;
 const BATCH_AT: usize = STORE_AT + PAGE_SIZE;
-const WORKSPACE_AT: usize = BATCH_AT + size_of::<Batch>().next_multiple_of(PAGE_SIZE);
+const DECOMPRESSOR_AT: usize = BATCH_AT + size_of::<Batch>().next_multiple_of(PAGE_SIZE);
 
-const fn slot_len(workspace: usize) -> usize {
-    WORKSPACE_AT + workspace.next_multiple_of(PAGE_SIZE)
-}
-
-/// Lays a slot out in `memory`, [`slot_len`] bytes of it.
+/// Lays a slot out in `memory`, which has room for a decompressor at [`DECOMPRESSOR_AT`].
 fn make_slot(
     charge: &'static Charge,
     codec: Codec,
-    workspace: usize,
     memory: *mut u8,
 ) -> Result<SlotInner, StartError> {
     let reserve = Reserve::charged(charge, RESERVE_PAGES)
@@ -400,8 +396,13 @@ fn make_slot(
             ranges: [IoVec { base: 0, len: 0 }; BATCH_PAGES],
         });
         Ok(SlotInner {
-            workspace: Workspace::init(memory.add(WORKSPACE_AT), workspace, codec, PAGE_SIZE)
-                .map_err(|_| failed(StartStep::Workspace, Errno::EINVAL))?,
+            compressor: new_compressor(codec)?,
+            asked: codec.to_bits().into(),
+            decompressor: Decompressor::init(
+                memory.add(DECOMPRESSOR_AT),
+                Decompressor::required_size(),
+            )
+            .map_err(|_| failed(StartStep::Workspace, Errno::EINVAL))?,
             load: core::slice::from_raw_parts_mut(memory, LOAD_LEN),
             swap_in: SwapIn::new(&mut []),
             store: core::slice::from_raw_parts_mut(memory.add(STORE_AT), PAGE_SIZE),

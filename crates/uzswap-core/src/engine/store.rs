@@ -1,19 +1,22 @@
 //! *What*: store: one page of the arena compressed into the pool, in place, while the program may
 //! go on reading (and, to its reclaimer's loss, writing) it.
 //!
+//! A page that compresses becomes an object: one byte that names the codec ([`CodecId`](uzswap_compress::CodecId)), then what the codec
+//! made. A page that does not is kept as it is, 4096 bytes, by which it is known.
+//!
 //! *Invariants*: the entry that is returned is published by the caller or given back with
 //! `Parts::forget_unpublished`. The page is mapped and readable while this runs: its folio is isolated.
 //! *Locking*: pool class only. *Context*: signal, worker.
 
 use super::Parts;
-use crate::arena::{PAGE_SIZE, Page};
+use crate::arena::{PAGE_SIZE, Page, wide};
 use crate::counters::add;
 use crate::knobs::is_on;
 use crate::slot::SlotGuard;
 use crate::table::{Age, Entry};
 use uzswap_compress::{CompressError, same_filled};
 
-/// Compressed data larger than this is kept raw: it would save less than decoding it costs.
+/// An object larger than this is kept raw: it would save less than decoding it costs.
 const MOST_COMPRESSED: usize = PAGE_SIZE - 64;
 
 impl Parts {
@@ -35,17 +38,18 @@ impl Parts {
             }
         }
         let slot = &mut **slot;
-        let out = slot.store.get_mut(..MOST_COMPRESSED)?;
+        let (name, out) = slot.store.get_mut(..MOST_COMPRESSED)?.split_first_mut()?;
+        *name = slot.compressor.codec().id().as_u8();
         let compressed = if alone {
             // SAFETY: as above, and nobody writes to the page while the slice lives.
             let page = unsafe { core::slice::from_raw_parts(source, PAGE_SIZE) };
-            slot.workspace.compress_stable(page, out)
+            slot.compressor.compress_stable(page, out)
         } else {
             // SAFETY: as above; the page is copied first, as it may change under the compressor.
-            unsafe { slot.workspace.compress(source, PAGE_SIZE, out) }
+            unsafe { slot.compressor.compress(source, PAGE_SIZE, out) }
         };
         let (size, data) = match compressed {
-            Ok(size) => (size, slot.store.as_ptr()),
+            Ok(size) => (1 + size, slot.store.as_ptr()),
             Err(CompressError::Poor) => {
                 add(&self.counters().reject_compress_poor, 1);
                 (PAGE_SIZE, source)
@@ -79,15 +83,34 @@ impl Parts {
         }
     }
 
-    /// Counts an entry that was published.
-    pub(crate) fn count_stored(&self, entry: Entry) {
+    /// Counts what was published of a folio.
+    pub(crate) fn count_stored(&self, stored: &Stored) {
         let counters = self.counters();
-        add(&counters.stored_pages, 1);
+        add(&counters.stored_pages, wide(stored.pages));
+        if stored.filled > 0 {
+            add(&counters.same_filled_pages, wide(stored.filled));
+        }
+        if stored.raw > 0 {
+            add(&counters.stored_incompressible_pages, wide(stored.raw));
+        }
+    }
+}
+
+/// What was stored of a folio, in pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stored {
+    pub pages: usize,
+    filled: usize,
+    raw: usize,
+}
+
+impl Stored {
+    /// One more page has this entry.
+    pub(crate) fn add(&mut self, entry: Entry) {
+        self.pages += 1;
         match entry {
-            Entry::Filled { .. } => add(&counters.same_filled_pages, 1),
-            Entry::Stored { size, .. } if usize::from(size) == PAGE_SIZE => {
-                add(&counters.stored_incompressible_pages, 1);
-            }
+            Entry::Filled { .. } => self.filled += 1,
+            Entry::Stored { size, .. } if usize::from(size) == PAGE_SIZE => self.raw += 1,
             _ => {}
         }
     }

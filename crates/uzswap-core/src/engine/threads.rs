@@ -86,6 +86,7 @@ impl Engine {
             }
             while parts.charge.room() < parts.low_water * 2 {
                 let mut slot = parts.slot(masked);
+                parts.follow_compressor(&mut slot);
                 let freed = parts.reclaim_batch(&mut slot, 64);
                 slot.reserve.shrink_to(RESERVE_PAGES);
                 add(&parts.counters().reclaim_background, 1);

@@ -4,6 +4,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use uzswap_compress::Codec;
 use uzswap_core::group::{GROUP_LEN, Group};
 use uzswap_core::{Engine, Fault, FaultMode, ForkPolicy, Masked, PAGE_SIZE, RemapTo, in_arena};
 use uzswap_sys::signal::{
@@ -28,7 +29,6 @@ pub fn start(mode: FaultMode, order: u32, background: bool) -> Option<&'static G
     // SAFETY: zeroed memory is a valid group: it is made of atomics.
     let group: &'static Group = unsafe { &*std::alloc::alloc_zeroed(layout).cast::<Group>() };
     group.config.ram.store(RAM, Relaxed);
-    group.config.compressor.store(1, Relaxed);
     group.config.folio_order.store(order, Relaxed);
     group.knobs.reset();
     group.config.fault_mode.store(mode as u32, Relaxed);
@@ -70,6 +70,7 @@ pub fn tell_all(group: &'static Group) {
     discard_and_pageout();
     mremap_moves_contents();
     pins_keep_memory_in();
+    compressor_changes_while_it_runs(group);
     fork_child_has_its_own_copy();
 }
 
@@ -184,6 +185,59 @@ fn mremap_moves_contents() {
     }
     assert!(page(new, 300).iter().all(|&w| w == 0));
     Masked::block(|m| ENGINE.unmap(m, new, 8 << 20)).unwrap();
+}
+
+/// Threads write and check while the compressor changes under them; what each codec stored lies about in the pool
+/// for the next ones to find.
+fn compressor_changes_while_it_runs(group: &'static Group) {
+    const LEN: usize = 32 << 20;
+    let base = map(LEN);
+    let nr = LEN / PAGE_SIZE;
+    let metadata = || group.processes[0].counters.metadata.load(Relaxed);
+    let ask = |codec: Codec| {
+        group
+            .knobs
+            .compressor
+            .store(codec.to_bits().into(), Relaxed)
+    };
+    let mut most = 0;
+    let before = metadata();
+    for n in 0..nr {
+        fill(page(base, n), n as u64, 0);
+    }
+    let stamps: Vec<AtomicU64> = (0..nr).map(|_| AtomicU64::new(0)).collect();
+    for name in ["zstd:3", "pz", "lz4", "deflate:1", "zstd:-1", "lz4"] {
+        ask(name.parse().unwrap());
+        std::thread::scope(|scope| {
+            for t in 0..4 {
+                let stamps = &stamps;
+                scope.spawn(move || {
+                    let mut x = 99 + t as u64;
+                    for _ in 0..3000 {
+                        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let n = (x >> 33) as usize % (nr / 4) * 4 + t;
+                        let stamp = stamps[n].load(Relaxed);
+                        check(page(base, n), n as u64, stamp);
+                        fill(page(base, n), n as u64, stamp + 1);
+                        stamps[n].store(stamp + 1, Relaxed);
+                    }
+                });
+            }
+        });
+        most = metadata().max(most);
+    }
+    for (n, stamp) in stamps.iter().enumerate() {
+        check(page(base, n), n as u64, stamp.load(Relaxed));
+    }
+    let after = metadata();
+    println!("metadata: {before} bytes with lz4, up to {most}, {after} with lz4 again");
+    assert!(most > before + (100 << 10), "zstd's tables are counted");
+    assert!(after < most, "and go with it");
+    ask(Codec::Zstd { level: 99 });
+    fill(page(base, 0), 0, 1);
+    Masked::block(|m| ENGINE.pageout(m, base, LEN)).unwrap();
+    check(page(base, 0), 0, 1);
+    Masked::block(|m| ENGINE.unmap(m, base, LEN)).unwrap();
 }
 
 fn pins_keep_memory_in() {

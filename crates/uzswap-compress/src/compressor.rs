@@ -1,0 +1,177 @@
+//! What: one codec's compressor, in memory of its owner.
+//! Invariants: all pointers in a [`Compressor`] lie in the memory it was made in, at the same address
+//! for its whole life (so it survives fork, which copies that memory to the same place).
+//! Locking: `&mut self`: one thread at a time, by the owner's slot lock.
+//! Context: [`Compressor::init`]: init, or any with signals blocked. The rest: any.
+
+use crate::error::{CompressError, InitError};
+use crate::{
+    Codec, MAX_BLOCK, MIN_BLOCK, align_up, check_block, check_memory, deflate, lz4, pz, stable,
+    zstd,
+};
+use core::ptr::NonNull;
+
+#[derive(Debug)]
+enum Context {
+    Lz4(NonNull<lz4::Table>),
+    Zstd(NonNull<zstd_sys::ZSTD_CCtx>),
+    Deflate(NonNull<deflate::Compressor>),
+    Pz(NonNull<pz::Workspace>, pz::Level),
+}
+
+/// Compresses with one codec, blocks up to a fixed size. Freeing one is giving its memory back; there is
+/// nothing to drop.
+#[derive(Debug)]
+pub struct Compressor {
+    context: Context,
+    /// Takes a copy of the source: see [`Compressor::compress`].
+    staging: NonNull<u8>,
+    max_block: usize,
+    codec: Codec,
+}
+
+// SAFETY: the pointers lead to memory that only this value uses.
+unsafe impl Send for Compressor {}
+
+fn context_size(codec: Codec, max_block: usize) -> usize {
+    match codec {
+        Codec::Lz4 => size_of::<lz4::Table>(),
+        Codec::Zstd { level } => zstd::cctx_size(level, max_block),
+        Codec::Deflate { level } => deflate::compressor_size(level),
+        Codec::Pz { .. } => size_of::<pz::Workspace>(),
+    }
+}
+
+impl Compressor {
+    /// Bytes that [`Compressor::init`] needs for blocks up to `max_block` bytes: with 4 KiB blocks
+    /// about 20 KiB for lz4, 75 KiB for zstd 1. Not all of it is touched.
+    #[must_use]
+    pub fn required_size(codec: Codec, max_block: usize) -> usize {
+        let max_block = max_block.clamp(MIN_BLOCK, MAX_BLOCK);
+        align_up(max_block) + align_up(context_size(codec, max_block))
+    }
+
+    /// Makes a compressor in `len` bytes at `memory`. Allocates nothing. Call with signals blocked, or
+    /// before anything can fault: two of these must not interrupt each other on one thread.
+    ///
+    /// # Errors
+    /// See [`InitError`]; none of them is transient.
+    ///
+    /// # Safety
+    /// `memory` is readable and writable for `len` bytes, is used by nobody else and stays where it
+    /// is for as long as the compressor is used.
+    pub unsafe fn init(
+        memory: *mut u8,
+        len: usize,
+        codec: Codec,
+        max_block: usize,
+    ) -> Result<Compressor, InitError> {
+        check_block(max_block)?;
+        let needed = Self::required_size(codec, max_block);
+        let staging = check_memory(memory, len, needed)?;
+        let at = align_up(max_block);
+        // SAFETY: inside `len`, as just checked.
+        let memory = unsafe { memory.add(at) };
+        let len = needed - at;
+        let context = match codec {
+            Codec::Lz4 => {
+                // SAFETY: `len` bytes at `memory` are ours alone, and aligned to 64.
+                unsafe { lz4::Table::init(memory) };
+                NonNull::new(memory.cast()).map(Context::Lz4)
+            }
+            Codec::Zstd { level } => {
+                // SAFETY: as above.
+                unsafe { zstd::init_cctx(memory, len, level) }.map(Context::Zstd)
+            }
+            Codec::Deflate { level } => {
+                // SAFETY: as above.
+                unsafe { deflate::init_compressor(memory, len, level) }.map(Context::Deflate)
+            }
+            // SAFETY: as above.
+            Codec::Pz { level } => unsafe { pz::init(memory) }
+                .zip(pz::level(level))
+                .map(|(workspace, level)| Context::Pz(workspace, level)),
+        };
+        Ok(Compressor {
+            context: context.ok_or(InitError::BadLevel)?,
+            staging,
+            max_block,
+            codec,
+        })
+    }
+
+    /// The codec it compresses with.
+    #[must_use]
+    pub const fn codec(&self) -> Codec {
+        self.codec
+    }
+
+    /// Where the memory that it was made in begins.
+    #[must_use]
+    pub const fn memory(&self) -> NonNull<u8> {
+        self.staging
+    }
+
+    /// The largest source, in bytes.
+    #[must_use]
+    pub const fn max_block(&self) -> usize {
+        self.max_block
+    }
+
+    /// Compresses `len` bytes at `src`, which the program may be writing meanwhile, into `dst`, and
+    /// returns the bytes used. `dst` may be shorter than `len`: a block that compresses worse is then
+    /// given up early. If the source changed during the call, the result is an object of some mixture
+    /// of contents and must be thrown away; nothing worse happens.
+    ///
+    /// The source is copied to the compressor's memory first (40-80 ns for a page) and read exactly once: no C
+    /// codec promises to stay inside its input when that changes under it.
+    ///
+    /// # Errors
+    /// [`CompressError::Poor`] if it does not fit `dst`; [`CompressError::Failed`] if `len` is no
+    /// multiple of 4096 up to [`Compressor::max_block`], pz is given more than one page, or the library failed.
+    ///
+    /// # Safety
+    /// `src` is readable for `len` bytes without a fault that needs this thread's engine, and aligned
+    /// to 16.
+    #[inline]
+    pub unsafe fn compress(
+        &mut self,
+        src: *const u8,
+        len: usize,
+        dst: &mut [u8],
+    ) -> Result<usize, CompressError> {
+        if len == 0 || len > self.max_block || !len.is_multiple_of(MIN_BLOCK) {
+            return Err(CompressError::Failed);
+        }
+        let staging = self.staging.as_ptr();
+        // SAFETY: `src` by the caller's promise; staging holds `max_block` bytes and is aligned.
+        unsafe { stable::copy(staging, src, len) };
+        // SAFETY: just written, and used by nothing but the call below.
+        let src = unsafe { core::slice::from_raw_parts(staging, len) };
+        self.compress_stable(src, dst)
+    }
+
+    /// [`Compressor::compress`] of memory that nobody writes, of any length up to
+    /// [`Compressor::max_block`]: no copy.
+    ///
+    /// # Errors
+    /// As [`Compressor::compress`].
+    #[inline]
+    pub fn compress_stable(&mut self, src: &[u8], dst: &mut [u8]) -> Result<usize, CompressError> {
+        if src.is_empty() || src.len() > self.max_block {
+            return Err(CompressError::Failed);
+        }
+        match self.context {
+            // SAFETY: a context made by `init`, ours by `&mut self`. The same for the others.
+            Context::Lz4(mut table) => lz4::compress(unsafe { table.as_mut() }, src, dst),
+            // SAFETY: see above.
+            Context::Zstd(cctx) => unsafe { zstd::compress(cctx, src, dst) },
+            // SAFETY: see above.
+            Context::Deflate(compressor) => unsafe { deflate::compress(compressor, src, dst) },
+            Context::Pz(mut workspace, level) => {
+                // SAFETY: see above.
+                pz::compress(unsafe { workspace.as_mut() }, level, src, dst)
+            }
+        }
+    }
+}

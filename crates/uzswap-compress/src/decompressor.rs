@@ -1,0 +1,132 @@
+//! What: decodes objects of every codec, in memory of its owner.
+//! Invariants: the memory has a part for each codec, at whole pages, that is not touched before the first
+//! object of that codec is decoded; all pointers lead into it, at the same address for its whole life.
+//! Locking: `&mut self`: one thread at a time, by the owner's slot lock.
+//! Context: any, with signals blocked or before anything can fault: the first object of a codec makes its context.
+
+use crate::error::{DecompressError, InitError};
+use crate::{CodecId, align_up, check_memory, deflate, lz4, pz, zstd};
+use core::ptr::NonNull;
+
+/// The parts begin at whole pages, so that an owner can tell what each takes.
+const PAGE: usize = 4096;
+
+/// Decodes objects of every codec. Freeing one is giving its memory back; there is nothing to drop.
+#[derive(Debug)]
+pub struct Decompressor {
+    memory: NonNull<u8>,
+    zstd: Option<NonNull<zstd_sys::ZSTD_DCtx>>,
+    deflate: Option<NonNull<deflate::Decompressor>>,
+    pz: Option<NonNull<pz::Workspace>>,
+}
+
+// SAFETY: the pointers lead to memory that only this value uses.
+unsafe impl Send for Decompressor {}
+
+impl Decompressor {
+    /// Bytes that [`Decompressor::init`] needs.
+    #[must_use]
+    pub fn required_size() -> usize {
+        [CodecId::Zstd, CodecId::Deflate, CodecId::Pz]
+            .map(Self::part_size)
+            .iter()
+            .sum()
+    }
+
+    /// Bytes of that which decoding objects of this codec touches, whole pages: none for lz4, 96 KiB for
+    /// zstd.
+    #[must_use]
+    pub fn part_size(id: CodecId) -> usize {
+        let len = match id {
+            CodecId::Lz4 => 0,
+            CodecId::Zstd => zstd::dctx_size(),
+            CodecId::Deflate => deflate::decompressor_size(),
+            CodecId::Pz => size_of::<pz::Workspace>(),
+        };
+        align_up(len).next_multiple_of(PAGE)
+    }
+
+    /// Makes a decompressor in `len` bytes at `memory`, none of which it touches yet.
+    ///
+    /// # Errors
+    /// [`InitError::TooSmall`], [`InitError::Misaligned`].
+    ///
+    /// # Safety
+    /// `memory` is readable and writable for `len` bytes, is used by nobody else and stays where it
+    /// is for as long as the decompressor is used.
+    pub unsafe fn init(memory: *mut u8, len: usize) -> Result<Decompressor, InitError> {
+        Ok(Decompressor {
+            memory: check_memory(memory, len, Self::required_size())?,
+            zstd: None,
+            deflate: None,
+            pz: None,
+        })
+    }
+
+    /// Decompresses `src` into the whole of `dst`. Any input is safe: what is not an object of
+    /// exactly `dst.len()` bytes fails.
+    ///
+    /// # Errors
+    /// [`DecompressError::Corrupt`].
+    #[inline]
+    pub fn decompress(
+        &mut self,
+        id: CodecId,
+        src: &[u8],
+        dst: &mut [u8],
+    ) -> Result<(), DecompressError> {
+        const CORRUPT: DecompressError = DecompressError::Corrupt;
+        match id {
+            CodecId::Lz4 => lz4::decompress(src, dst),
+            CodecId::Zstd => {
+                let dctx = self.zstd.or_else(|| self.make_zstd()).ok_or(CORRUPT)?;
+                // SAFETY: a context made in our memory, ours by `&mut self`. The same below.
+                unsafe { zstd::decompress(dctx, src, dst) }
+            }
+            CodecId::Deflate => {
+                let made = self.deflate.or_else(|| self.make_deflate());
+                // SAFETY: see above.
+                unsafe { deflate::decompress(made.ok_or(CORRUPT)?, src, dst) }
+            }
+            CodecId::Pz => {
+                let mut workspace = self.pz.or_else(|| self.make_pz()).ok_or(CORRUPT)?;
+                // SAFETY: see above.
+                pz::decompress(unsafe { workspace.as_mut() }, src, dst)
+            }
+        }
+    }
+
+    /// Where the part of a codec begins.
+    fn part(&self, id: CodecId) -> *mut u8 {
+        let before = match id {
+            CodecId::Lz4 | CodecId::Zstd => 0,
+            CodecId::Deflate => Self::part_size(CodecId::Zstd),
+            CodecId::Pz => Self::part_size(CodecId::Zstd) + Self::part_size(CodecId::Deflate),
+        };
+        // SAFETY: the parts lie one after the other in `required_size` bytes.
+        unsafe { self.memory.as_ptr().add(before) }
+    }
+
+    #[cold]
+    fn make_zstd(&mut self) -> Option<NonNull<zstd_sys::ZSTD_DCtx>> {
+        let id = CodecId::Zstd;
+        // SAFETY: the codec's own part, aligned to 64, which nothing else uses.
+        self.zstd = unsafe { zstd::init_dctx(self.part(id), Self::part_size(id)) };
+        self.zstd
+    }
+
+    #[cold]
+    fn make_deflate(&mut self) -> Option<NonNull<deflate::Decompressor>> {
+        let id = CodecId::Deflate;
+        // SAFETY: as in `make_zstd`.
+        self.deflate = unsafe { deflate::init_decompressor(self.part(id), Self::part_size(id)) };
+        self.deflate
+    }
+
+    #[cold]
+    fn make_pz(&mut self) -> Option<NonNull<pz::Workspace>> {
+        // SAFETY: as in `make_zstd`.
+        self.pz = unsafe { pz::init(self.part(CodecId::Pz)) };
+        self.pz
+    }
+}
