@@ -6,9 +6,12 @@ use std::sync::atomic::Ordering;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value, json};
 use uzswap_compress::Codec;
-use uzswap_core::knobs::{Knob, Knobs, OFF, ON, Values};
+use uzswap_core::knobs::{BLOCK_AUTO, Knob, Knobs, OFF, ON, Values};
 
 use crate::compressor::Compressor;
+
+/// What [`Values::Block`] takes.
+const BLOCKS: [(&str, u64); 4] = [("auto", BLOCK_AUTO), ("4K", 0), ("16K", 2), ("64K", 4)];
 
 /// What a knob takes, for a person to read.
 pub const fn takes(values: Values) -> &'static str {
@@ -16,6 +19,7 @@ pub const fn takes(values: Values) -> &'static str {
         Values::Switch => "on|off",
         Values::Percent => "1..100",
         Values::Codec => "CODEC",
+        Values::Block => "auto|4K|16K|64K",
     }
 }
 
@@ -28,6 +32,10 @@ pub fn parse(knob: &Knob, text: &str) -> Result<u64, String> {
             _ => None,
         },
         Values::Percent => text.parse().ok().filter(|n| (1..=100).contains(n)),
+        Values::Block => BLOCKS
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(text))
+            .map(|(_, value)| *value),
         Values::Codec => return Ok(text.parse::<Compressor>()?.codec().to_bits().into()),
     };
     let takes = takes(knob.values);
@@ -39,6 +47,11 @@ pub fn show(knob: &Knob, value: u64) -> String {
     match knob.values {
         Values::Switch => if value == OFF { "off" } else { "on" }.to_owned(),
         Values::Percent => value.to_string(),
+        Values::Block => BLOCKS
+            .iter()
+            .find(|(_, block)| *block == value)
+            .map_or("unknown", |(name, _)| name)
+            .to_owned(),
         Values::Codec => {
             codec(value).map_or_else(|| "unknown".to_owned(), |codec| codec.to_string())
         }
@@ -53,7 +66,7 @@ fn value_json(knob: &Knob, value: u64) -> Value {
     match knob.values {
         Values::Switch => json!(value != OFF),
         Values::Percent => json!(value),
-        Values::Codec => json!(show(knob, value)),
+        Values::Codec | Values::Block => json!(show(knob, value)),
     }
 }
 

@@ -96,6 +96,10 @@ fn main() {
     group.config.ram.store((limit as u64) << 20, Relaxed);
     group.config.folio_order.store(4, Relaxed);
     group.knobs.reset();
+    group
+        .knobs
+        .compressor
+        .store(codec.to_bits().into(), Relaxed);
     let process = group.claim(std::process::id(), 0, 0, |_| true);
     // SAFETY: the handler serves arena faults only and has a full mask.
     unsafe {

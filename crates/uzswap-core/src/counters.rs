@@ -87,7 +87,7 @@ counters! {
     activations: Counter,
     /// Pages installed at first touch.
     first_touch_pages: Counter,
-    /// Pages brought in beside the faulting one because access looked sequential.
+    /// Pages brought in beside the faulting one because access looked sequential, or they are in its block.
     readahead_pages: Counter,
     /// Reclaims given up because the program wrote to the folio meanwhile.
     reclaim_cancelled: Counter,
@@ -119,6 +119,8 @@ counters! {
     same_filled_pages: Gauge,
     /// Pages on a swap device.
     swapped_pages: Gauge,
+    /// Of both, pages that are compressed together with others, in blocks.
+    block_pages: Gauge,
     /// Pages in RAM whose copies on a swap device are kept.
     swap_cached_pages: Gauge,
     /// Anonymous memory mapped outside the arena because it may not move, bytes.

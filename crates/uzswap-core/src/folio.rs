@@ -37,6 +37,11 @@ pub const REFERENCED: u32 = 1 << 6;
 /// Kept in for good, also in fork children: a stack that signals may be delivered on.
 pub const HELD: u32 = 1 << 7;
 
+/// Its pages last came back four or more in a row, for a program that asked for them so.
+pub const RUNS_OF_4: u32 = 1 << 8;
+/// As [`RUNS_OF_4`], sixteen or more.
+pub const RUNS_OF_16: u32 = 1 << 9;
+
 const SPINS: u32 = if cfg!(any(loom, miri)) { 1 } else { 100 };
 
 /// One folio's sixteen bytes.

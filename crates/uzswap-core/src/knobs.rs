@@ -19,7 +19,12 @@ pub enum Values {
     Percent,
     /// A compressor and its level, as [`Codec::to_bits`] has them.
     Codec,
+    /// log2 of 1, 4 or 16 pages, or [`BLOCK_AUTO`].
+    Block,
 }
+
+/// [`Values::Block`]: decided by how pages come back.
+pub const BLOCK_AUTO: u64 = 15;
 
 /// [`Values::Switch`]: off.
 pub const OFF: u64 = 0;
@@ -63,6 +68,8 @@ macro_rules! knobs {
 knobs! {
     /// Compressor and level of new pages: auto, lz4, zstd[:N], deflate[:N] or pz[:N]
     compressor: Codec = Codec::Lz4.to_bits() as u64,
+    /// Memory that is compressed as one: auto, 4K, 16K or 64K; larger takes less room, and comes back whole
+    block: Block = 0,
     /// Part of --ram that compressed memory may take before the coldest of it goes to swap, in percent
     max_pool_percent: Percent = 75,
     /// Down to which part of that it goes to swap then, in percent

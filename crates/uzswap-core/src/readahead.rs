@@ -78,6 +78,16 @@ impl Streams {
         range
     }
 
+    /// Of the window `from`, all of `to` was brought in, since it could not be had without.
+    pub fn widen(&mut self, from: PageRange, to: PageRange) {
+        let at = self.streams.iter().position(|stream| {
+            stream.above == from.end && stream.below == from.start.wrapping_sub(1)
+        });
+        if let Some(slot) = at {
+            self.set(slot, to, to.len());
+        }
+    }
+
     /// A first touch filled `range`: a scan that goes on from there moves whole folios at once.
     pub fn note(&mut self, range: PageRange) {
         let slot = self.free_or_oldest();

@@ -30,6 +30,8 @@ pub const BATCH_PAGES: usize = 512;
 pub const BATCH_FOLIOS: usize = 64;
 /// Bytes that are loaded, and copied in, at once.
 pub const LOAD_LEN: usize = 64 << 10;
+/// Bytes that a block is compressed to at most; without blocks no more than a page of them is touched.
+pub const STORE_LEN: usize = 64 << 10;
 /// Bytes that are read from a swap device at once.
 pub const SWAP_IN_LEN: usize = 64 << 10;
 
@@ -191,15 +193,15 @@ const fn end_of(extent: Extent) -> u64 {
 pub struct SlotInner {
     /// What pages are stored with.
     pub compressor: Compressor,
-    /// The knob [`compressor`](crate::knobs::Knobs::compressor) when this slot last looked.
-    pub asked: u64,
+    /// The knobs `compressor` and `block` when this slot last looked.
+    pub asked: (u64, u64),
     /// What they are brought back with.
     pub decompressor: Decompressor,
     /// [`LOAD_LEN`] bytes that pages are decompressed to.
     pub load: &'static mut [u8],
     /// What was read from the swap device.
     pub swap_in: SwapIn,
-    /// A page that is compressed to.
+    /// [`STORE_LEN`] bytes that are compressed to, and that a block is put together in.
     pub store: &'static mut [u8],
     /// The batch.
     pub batch: &'static mut Batch,

@@ -188,7 +188,7 @@ fn taken(record: &mut Record) -> Option<Copy> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::table::Age;
+    use crate::table::{Age, Holds};
     use std::collections::HashMap;
 
     fn copy(page: usize, location: u64) -> Copy {
@@ -198,6 +198,7 @@ mod tests {
                 location,
                 size: 700,
                 age: Age(9),
+                holds: Holds::Page,
             },
             fingerprint: Fingerprint::ZERO,
         }

@@ -8,7 +8,7 @@ use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use loom::thread;
 use uzswap_core::arena::Page;
 use uzswap_core::swap_cache::{Copy, Leaf, SwapCache};
-use uzswap_core::table::{Age, Entry};
+use uzswap_core::table::{Age, Entry, Holds};
 use uzswap_io::Fingerprint;
 
 fn copy(page: usize) -> Copy {
@@ -18,6 +18,7 @@ fn copy(page: usize) -> Copy {
             location: 77,
             size: 700,
             age: Age(9),
+            holds: Holds::Page,
         },
         fingerprint: Fingerprint::ZERO,
     }

@@ -3,12 +3,13 @@
 
 use uzswap_e2e::{Job, MIB, Scratch, User, is_root, seed, skip, users};
 
-fn family(user: User, fault_mode: &str) {
+fn family(user: User, fault_mode: &str, block: &str) {
     let scratch = Scratch::new();
     let outcome = Job::new(scratch.compile("apps/fork.c"))
         .args(["96", &seed().to_string()])
         .ram_mib(24)
         .option("--fault-mode", fault_mode)
+        .option("--block", block)
         .user(user)
         .managed()
         .expect_success("a family of processes");
@@ -19,8 +20,13 @@ fn family(user: User, fault_mode: &str) {
 #[test]
 fn everyone_keeps_their_data() {
     for &user in users() {
-        family(user, "signal");
+        family(user, "signal", "4K");
     }
+}
+
+#[test]
+fn everyone_keeps_their_blocks() {
+    family(User::Same, "signal", "64K");
 }
 
 #[test]
@@ -29,5 +35,5 @@ fn with_handler_threads() {
         skip("handler threads need root");
         return;
     }
-    family(User::Same, "thread");
+    family(User::Same, "thread", "4K");
 }

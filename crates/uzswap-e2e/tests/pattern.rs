@@ -131,6 +131,32 @@ fn every_folio_size() {
 }
 
 #[test]
+fn every_size_of_block() {
+    for (block, folio, compressor, order) in [
+        ("16K", "64K", "zstd", "random"),
+        ("64K", "64K", "lz4", "mixed"),
+        ("64K", "2M", "zstd", "sequential"),
+        ("64K", "8K", "deflate", "mixed"),
+        ("auto", "64K", "zstd", "sequential"),
+        ("auto", "256K", "lz4", "mixed"),
+    ] {
+        for (threads, source) in [(1, "mmap"), (4, "malloc")] {
+            run(&Run {
+                threads,
+                order,
+                source,
+                options: &[
+                    ("--block", block),
+                    ("--folio", folio),
+                    ("--compressor", compressor),
+                ],
+                share: 4,
+            });
+        }
+    }
+}
+
+#[test]
 fn handler_threads() {
     if !is_root() {
         skip("handler threads need root");

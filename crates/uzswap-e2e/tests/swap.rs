@@ -55,7 +55,7 @@ fn data_that_does_not_compress_comes_back_right() {
     }
 }
 
-fn pattern(user: User, fault_mode: &str, encrypt: &str, compressor: &str) {
+fn pattern(user: User, fault_mode: &str, encrypt: &str, compressor: &str, block: &str) {
     let scratch = Scratch::new();
     let outcome = Job::new(scratch.compile("pattern/pattern.c"))
         .args(["96", "8", "mixed", "30000", &seed().to_string()])
@@ -66,6 +66,7 @@ fn pattern(user: User, fault_mode: &str, encrypt: &str, compressor: &str) {
         .option("--fault-mode", fault_mode)
         .option("--swap-encrypt", encrypt)
         .option("--compressor", compressor)
+        .option("--block", block)
         .managed()
         .expect_success("many threads on a pool that is far too small");
     assert!(outcome.text().contains(": right"), "{}", outcome.text());
@@ -81,8 +82,14 @@ fn pattern(user: User, fault_mode: &str, encrypt: &str, compressor: &str) {
 
 #[test]
 fn threads_see_their_own_data() {
-    pattern(User::Same, "signal", "on", "lz4");
-    pattern(User::Same, "signal", "off", "zstd");
+    pattern(User::Same, "signal", "on", "lz4", "4K");
+    pattern(User::Same, "signal", "off", "zstd", "4K");
+}
+
+#[test]
+fn threads_see_their_own_data_in_blocks() {
+    pattern(User::Same, "signal", "on", "lz4", "64K");
+    pattern(User::Same, "signal", "off", "zstd", "16K");
 }
 
 #[test]
@@ -91,7 +98,7 @@ fn handler_threads_bring_it_back_too() {
         skip("handler threads need root");
         return;
     }
-    pattern(User::Same, "thread", "on", "lz4");
+    pattern(User::Same, "thread", "on", "lz4", "4K");
 }
 
 /// Parent and child share what is on the device; each changes its own, and either way that the child goes the

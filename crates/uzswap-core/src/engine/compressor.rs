@@ -1,40 +1,42 @@
-//! *What*: which codec pages are stored with, and its change while the program runs.
+//! *What*: which codec pages are stored with, in blocks of up to what size, and their change while the program runs.
 //!
-//! A knob says which codec is asked for. Each slot has a compressor of its own, and
+//! Two knobs say what is asked for. Each slot has a compressor of its own, and
 //! takes up another one by itself, when it next makes room; no operation of another slot stops for
 //! it. An object's first byte says which codec made it, so what was stored before stays readable, in the pool
 //! and on the device, for as long as it is there. The old compressor's memory goes at once; what decoding
 //! needs, a tenth of it or less, stays.
 //!
-//! *Invariants*: a slot compresses with a codec only when the memory to decode it is charged for every slot:
-//! whichever meets such an object can decode it. A slot always has a compressor: one for which there is
+//! *Invariants*: a slot compresses with a codec, or in blocks, only when the memory to decode that is charged for every
+//! slot: whichever meets such an object can decode it. A slot always has a compressor: one for which there is
 //! no room is not taken up.
 //! *Locking*: slot. *Context*: init; signal, worker.
 
 use super::Parts;
+use super::block::MOST_BLOCK_ORDER;
 use super::start::{StartError, StartStep, failed, reserve};
 use crate::arena::{PAGE_SIZE, wide};
 use crate::primitive::Ordering;
-use crate::slot::SlotGuard;
+use crate::slot::{STORE_LEN, SlotGuard};
 use uzswap_compress::{Codec, CodecId, Compressor, Decompressor};
 use uzswap_sys::{Errno, mem};
 
-/// Bytes that a slot's compressor takes, whole pages.
-pub(super) fn compressor_len(codec: Codec) -> usize {
-    Compressor::required_size(codec, PAGE_SIZE).next_multiple_of(PAGE_SIZE)
-}
+/// The part of the limit that compressors for blocks may take, in all slots together: they are made for smaller
+/// blocks where that is not enough.
+const MOST_FOR_BLOCKS: u64 = 32;
+/// The bit of `charged_parts` that stands for the buffers that blocks are put together in.
+const BLOCK_BUFFERS: u32 = 1;
 
-/// Pages that a compressor takes.
-fn compressor_pages(codec: Codec) -> u64 {
-    wide(compressor_len(codec) / PAGE_SIZE)
+/// Bytes that a slot's compressor takes, whole pages.
+pub(super) fn compressor_len(codec: Codec, max_block: usize) -> usize {
+    Compressor::required_size(codec, max_block).next_multiple_of(PAGE_SIZE)
 }
 
 /// A compressor in memory of its own, for which the caller has charged.
-pub(super) fn new_compressor(codec: Codec) -> Result<Compressor, StartError> {
-    let len = compressor_len(codec);
+pub(super) fn new_compressor(codec: Codec, max_block: usize) -> Result<Compressor, StartError> {
+    let len = compressor_len(codec, max_block);
     let memory = reserve(len)?;
     // SAFETY: a fresh mapping of that length, used by nobody else until `unmap_compressor`.
-    unsafe { Compressor::init(memory, len, codec, PAGE_SIZE) }
+    unsafe { Compressor::init(memory, len, codec, max_block) }
         .map_err(|_| failed(StartStep::Workspace, Errno::EINVAL))
 }
 
@@ -43,7 +45,8 @@ pub(super) fn new_compressor(codec: Codec) -> Result<Compressor, StartError> {
 /// # Safety
 /// The compressor is not used any more.
 unsafe fn unmap_compressor(compressor: &Compressor) -> u64 {
-    let (memory, len) = (compressor.memory(), compressor_len(compressor.codec()));
+    let memory = compressor.memory();
+    let len = compressor_len(compressor.codec(), compressor.max_block());
     // SAFETY: the mapping that `new_compressor` made; by the caller's promise nobody uses what is in it.
     match unsafe { mem::munmap(memory.addr().get(), len) } {
         Ok(()) => wide(len / PAGE_SIZE),
@@ -52,35 +55,55 @@ unsafe fn unmap_compressor(compressor: &Compressor) -> u64 {
     }
 }
 
-/// The bit of [`Parts::decoders`] that stands for a codec.
+/// The bit of `charged_parts` that stands for what decoding a codec takes.
 pub(super) const fn decoder_bit(id: CodecId) -> u32 {
     1 << id.as_u8()
 }
 
 impl Parts {
-    /// Takes up the codec that the group asks for, if there is room for its compressor.
+    /// Takes up the codec and the size of blocks that the group asks for, if there is room for the compressor.
     #[inline]
     pub(crate) fn follow_compressor(&self, slot: &mut SlotGuard<'_>) {
-        let asked = self.group.knobs.compressor.load(Ordering::Relaxed);
+        let knobs = &self.group.knobs;
+        let asked = (
+            knobs.compressor.load(Ordering::Relaxed),
+            knobs.block.load(Ordering::Relaxed),
+        );
         if asked != slot.asked {
             // Asked once: a program that has no room for it may be in trouble enough.
             slot.asked = asked;
-            if let Some(codec) = self.group.knobs.codec() {
-                self.change_compressor(slot, codec);
+            if let Some(codec) = knobs.codec() {
+                self.change_compressor(slot, codec, self.max_block(codec, asked.1));
             }
         }
     }
 
+    /// Bytes of the largest block that is made where blocks of `order` are asked for.
+    fn max_block(&self, codec: Codec, order: u64) -> usize {
+        let order = order.min(u64::from(self.folios.order()).min(MOST_BLOCK_ORDER));
+        let mut len = (PAGE_SIZE << order).min(codec.max_block());
+        let most = self.limit_bytes() / MOST_FOR_BLOCKS;
+        while len > PAGE_SIZE && wide(self.slots.all().len() * compressor_len(codec, len)) > most {
+            len /= 4;
+        }
+        len.max(PAGE_SIZE)
+    }
+
     #[cold]
-    fn change_compressor(&self, slot: &mut SlotGuard<'_>, codec: Codec) {
-        let pages = compressor_pages(codec);
-        if codec == slot.compressor.codec()
-            || !self.charge_decoders(slot, codec.id())
+    fn change_compressor(&self, slot: &mut SlotGuard<'_>, codec: Codec, max_block: usize) {
+        if codec == slot.compressor.codec() && max_block == slot.compressor.max_block() {
+            return;
+        }
+        let pages = wide(compressor_len(codec, max_block) / PAGE_SIZE);
+        let decoder = Decompressor::part_size(codec.id());
+        if !self.charge_part(slot, decoder_bit(codec.id()), decoder)
+            || (max_block > PAGE_SIZE
+                && !self.charge_part(slot, BLOCK_BUFFERS, STORE_LEN - PAGE_SIZE))
             || !self.make_room(slot, pages)
         {
             return;
         }
-        let Ok(new) = new_compressor(codec) else {
+        let Ok(new) = new_compressor(codec, max_block) else {
             self.unreserve_pages(slot, pages);
             return;
         };
@@ -92,17 +115,16 @@ impl Parts {
         self.unreserve_pages(slot, freed);
     }
 
-    /// Charges what decoding objects of a codec takes in all slots, unless that is done.
-    fn charge_decoders(&self, slot: &mut SlotGuard<'_>, id: CodecId) -> bool {
-        let bit = decoder_bit(id);
-        if self.decoders.load(Ordering::Relaxed) & bit != 0 {
+    /// Charges a part of every slot's memory, of `len` bytes, unless that is done.
+    fn charge_part(&self, slot: &mut SlotGuard<'_>, bit: u32, len: usize) -> bool {
+        if self.charged_parts.load(Ordering::Relaxed) & bit != 0 {
             return true;
         }
-        let pages = wide(self.slots.all().len() * Decompressor::part_size(id) / PAGE_SIZE);
+        let pages = wide(self.slots.all().len() * len / PAGE_SIZE);
         if !self.make_room(slot, pages) {
             return false;
         }
-        if self.decoders.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        if self.charged_parts.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
             self.metadata.fetch_add(pages, Ordering::Relaxed);
         } else {
             // Another thread was first.

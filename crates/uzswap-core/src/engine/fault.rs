@@ -62,20 +62,22 @@ impl Parts {
     fn serve(&self, slot: &mut SlotGuard<'_>, page: Page) -> Fault {
         let mut alone = false;
         loop {
-            let (range, zero_fill) = match self.window(slot, page) {
+            let window = self.window(slot, page);
+            // The page with what cannot come in without it.
+            let one = self.block_of(page);
+            let (range, zero_fill) = match window {
                 Window::Resident => return self.resident_fault(slot, page),
                 Window::NotMapped => return self.unmanaged(page),
                 Window::Untouched(_) if alone => (PageRange::one(page), true),
                 Window::Untouched(range) => (range, true),
-                Window::Evicted(_) if alone => (PageRange::one(page), false),
-                Window::Evicted(range) => (range, false),
+                Window::Evicted { .. } if alone => (one, false),
+                Window::Evicted { range, .. } => (range, false),
             };
             // A window that does not fit is no reason to fail: the page alone may.
-            let one = PageRange::one(page);
             let (range, mut credit) = if self.reserve_pages(slot, wide(range.len())) {
                 (range, wide(range.len()))
-            } else if range.len() > 1 && self.reserve_pages(slot, 1) {
-                (one, 1)
+            } else if range.len() > one.len() && self.reserve_pages(slot, wide(one.len())) {
+                (one, wide(one.len()))
             } else {
                 return self.over_limit(wide(range.len()));
             };
@@ -103,6 +105,11 @@ impl Parts {
             let brought = self.bring_in(slot, &guard, range, zero_fill, &mut credit);
             let out = match brought {
                 Ok(brought) => {
+                    if let Window::Evicted { run, .. } = window
+                        && brought.loaded > 0
+                    {
+                        self.note_run(&guard, run);
+                    }
                     self.after_fault(&guard, index, entry, brought, range.len());
                     if zero_fill {
                         slot.streams.note(range);
@@ -111,7 +118,7 @@ impl Parts {
                     (self.table.get(page) == Entry::Resident).then_some(Fault::Resolved)
                 }
                 // Nobody asked for that page: without it then.
-                Err(LoadError::Lost(neighbour)) if neighbour != page => {
+                Err(LoadError::Lost(neighbour)) if !one.pages().any(|one| one == neighbour) => {
                     alone = true;
                     None
                 }
@@ -139,12 +146,25 @@ impl Parts {
         let folio = self.clamp(folio, page);
         match entry {
             Entry::Resident => Window::Resident,
-            Entry::None => match self.mapped(page) {
+            entry if entry.is_empty() => match self.mapped(page) {
                 None => Window::NotMapped,
+                // The rest of its block comes in first.
+                Some(_) if entry.in_block() => Window::Evicted {
+                    range: self.block_of(page),
+                    run: 1,
+                },
                 Some(region) => Window::Untouched(folio.and(region)),
             },
-            Entry::Stored { .. } | Entry::Swapped { .. } | Entry::Filled { .. } => {
-                Window::Evicted(slot.streams.window(page, folio))
+            _ => {
+                let run = slot.streams.window(page, folio);
+                let range = self.whole_blocks(run);
+                if range.len() > run.len() {
+                    slot.streams.widen(run, range);
+                }
+                Window::Evicted {
+                    range,
+                    run: run.len(),
+                }
             }
         }
     }
@@ -251,5 +271,9 @@ enum Window {
     /// Never touched: these pages are filled with zeroes.
     Untouched(PageRange),
     /// Evicted: of these pages, those that are come back.
-    Evicted(PageRange),
+    Evicted {
+        range: PageRange,
+        /// As many in a row as the program seems to ask for.
+        run: usize,
+    },
 }

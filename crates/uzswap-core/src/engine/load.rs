@@ -2,12 +2,13 @@
 //! buffer and copying whole runs in with one `UFFDIO_COPY`.
 //!
 //! *Invariants*: a page's entry becomes resident only after its copy succeeded, and its pool object
-//! is freed only after that, so a failed load loses nothing.
+//! is freed only after that, so a failed load loses nothing. What was decoded stays in the load buffer until it is
+//! copied in.
 //! *Locking*: the folio is held by the caller. *Context*: signal, worker.
 
 use super::{FaultMode, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
-use crate::counters::{add, sub};
+use crate::counters::add;
 use crate::folio::FolioGuard;
 use crate::slot::{LOAD_LEN, SlotGuard, SlotInner};
 use crate::table::Entry;
@@ -24,8 +25,9 @@ pub(crate) enum LoadError {
     Kernel(Errno),
 }
 
-/// What was stored makes no page.
-struct Undecodable;
+/// What was stored makes no page, or no block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Undecodable;
 
 /// What a call brought in, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +49,25 @@ struct Run {
     start: usize,
     nr: usize,
     source: Source,
+    /// Where they are in the load buffer, if that is their source.
+    at: usize,
+}
+
+impl Run {
+    fn end_in_buffer(&self) -> usize {
+        match self.source {
+            Source::Zeroes => 0,
+            Source::Loaded => self.at + self.nr * PAGE_SIZE,
+        }
+    }
+
+    /// Whether `page`, at byte `at` of the load buffer, can be copied in with it.
+    fn goes_on(&self, source: Source, page: Page, at: usize) -> bool {
+        self.source == source
+            && self.start + self.nr == page.index()
+            && self.nr * PAGE_SIZE < LOAD_LEN
+            && (source == Source::Zeroes || self.end_in_buffer() == at)
+    }
 }
 
 impl Parts {
@@ -62,10 +83,31 @@ impl Parts {
     ) -> Result<Brought, LoadError> {
         let mut brought = Brought::default();
         let mut run: Option<Run> = None;
+        // Decoded, in the load buffer from byte `block_at` on.
+        let mut block = PageRange { start: 0, end: 0 };
+        let mut block_at = 0;
         // What was read before the folio was held may be another's by now.
         slot.swap_in.forget();
         for page in range.pages() {
             let entry = self.table.get(page);
+            if entry.in_block() && page.index() >= block.end {
+                let next = self.block_of(page);
+                let whole = next.start == page.index() && next.end <= range.end;
+                if !whole || *credit < self.contents_of(next) {
+                    continue;
+                }
+                block_at = self.room_in_buffer(slot, guard, &mut run, next.len(), &mut brought)?;
+                if let Err(error) = self.load_block(slot, next, block_at) {
+                    self.flush(slot, guard, &mut run, &mut brought)?;
+                    return Err(error);
+                }
+                block = next;
+            }
+            if entry.is_dropped() && page.index() < block.end {
+                self.table.set(page, Entry::None);
+                self.forget(entry);
+                continue;
+            }
             let source = match entry {
                 Entry::None if zero_fill => Source::Zeroes,
                 entry if entry.is_evicted() => Source::Loaded,
@@ -74,22 +116,25 @@ impl Parts {
             if *credit == 0 {
                 break;
             }
-            let follows = run.as_ref().is_some_and(|run| {
-                run.source == source
-                    && run.start + run.nr == page.index()
-                    && run.nr * PAGE_SIZE < LOAD_LEN
-            });
-            if !follows && let Some(done) = run.take() {
-                self.copy_in(slot, guard, &done, &mut brought)?;
+            let at = match source {
+                Source::Zeroes => 0,
+                Source::Loaded if page.index() < block.end => {
+                    block_at + (page.index() - block.start) * PAGE_SIZE
+                }
+                Source::Loaded => self.room_in_buffer(slot, guard, &mut run, 1, &mut brought)?,
+            };
+            if !run
+                .as_ref()
+                .is_some_and(|run| run.goes_on(source, page, at))
+            {
+                self.flush(slot, guard, &mut run, &mut brought)?;
             }
-            let at = run.as_ref().map_or(0, |run| run.nr * PAGE_SIZE);
             self.prefetch_stored(page, range);
             if source == Source::Loaded
+                && page.index() >= block.end
                 && let Err(error) = self.decode(slot, page, entry, range, at)
             {
-                if let Some(done) = run.take() {
-                    self.copy_in(slot, guard, &done, &mut brought)?;
-                }
+                self.flush(slot, guard, &mut run, &mut brought)?;
                 return Err(error);
             }
             *credit -= 1;
@@ -100,14 +145,45 @@ impl Parts {
                         start: page.index(),
                         nr: 1,
                         source,
+                        at,
                     });
                 }
             }
         }
-        if let Some(done) = run {
-            self.copy_in(slot, guard, &done, &mut brought)?;
-        }
+        self.flush(slot, guard, &mut run, &mut brought)?;
         Ok(brought)
+    }
+
+    /// Where in the load buffer `nr` more pages go: behind what waits there to be copied in, or, that
+    /// being done, at its beginning.
+    fn room_in_buffer(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        guard: &FolioGuard<'_>,
+        run: &mut Option<Run>,
+        nr: usize,
+        brought: &mut Brought,
+    ) -> Result<usize, LoadError> {
+        let at = run.as_ref().map_or(0, Run::end_in_buffer);
+        if at + nr * PAGE_SIZE <= LOAD_LEN {
+            return Ok(at);
+        }
+        self.flush(slot, guard, run, brought)?;
+        Ok(0)
+    }
+
+    /// Copies in what waits for it.
+    fn flush(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        guard: &FolioGuard<'_>,
+        run: &mut Option<Run>,
+        brought: &mut Brought,
+    ) -> Result<(), LoadError> {
+        match run.take() {
+            Some(done) => self.copy_in(slot, guard, &done, brought),
+            None => Ok(()),
+        }
     }
 
     /// Fetches what is stored of the page after `page`, if it is in `range`.
@@ -147,40 +223,28 @@ impl Parts {
                 // SAFETY: the object lives and does not move while the folio is held, and has at
                 // least `size` bytes: that is what it was allocated for.
                 let data = unsafe { core::slice::from_raw_parts(data, usize::from(size)) };
-                self.unpack(decompressor, data, out)
+                self.told(unpack_page(decompressor, data, out))
             }
             Entry::Swapped { .. } => {
                 let read = self.swap_in(swap_in, page, range, |data, fingerprint| {
-                    (self.unpack(decompressor, data, out), fingerprint)
+                    let unpacked = self.told(unpack_page(decompressor, data, out));
+                    (unpacked, fingerprint)
                 });
                 let (unpacked, fingerprint) = read.ok_or(lost)?;
                 swap_in.note(at / PAGE_SIZE, fingerprint);
                 unpacked
             }
-            Entry::None | Entry::Resident => Ok(()),
+            Entry::None | Entry::Resident | Entry::Block { .. } => Ok(()),
         }
         .map_err(|Undecodable| lost)
     }
 
-    /// Makes a page of what was stored of it.
-    fn unpack(
-        &self,
-        decompressor: &mut Decompressor,
-        data: &[u8],
-        out: &mut [u8],
-    ) -> Result<(), Undecodable> {
-        if data.len() == PAGE_SIZE {
-            out.copy_from_slice(data);
-            return Ok(());
+    /// Counts what could not be decoded.
+    pub(super) fn told<T>(&self, unpacked: Result<T, Undecodable>) -> Result<T, Undecodable> {
+        if unpacked.is_err() {
+            add(&self.counters().decompress_fail, 1);
         }
-        let object = data.split_first();
-        object
-            .and_then(|(&name, body)| Some((CodecId::from_u8(name)?, body)))
-            .and_then(|(id, body)| decompressor.decompress(id, body, out).ok())
-            .ok_or_else(|| {
-                add(&self.counters().decompress_fail, 1);
-                Undecodable
-            })
+        unpacked
     }
 
     /// Copies a run in and makes its entries resident.
@@ -193,7 +257,7 @@ impl Parts {
     ) -> Result<(), LoadError> {
         let source = match run.source {
             Source::Zeroes => self.zeroes,
-            Source::Loaded => slot.load.as_ptr(),
+            Source::Loaded => slot.load.get(run.at..).unwrap_or_default().as_ptr(),
         };
         // In signal mode nobody sleeps in the kernel for this page.
         let mode = match self.mode {
@@ -227,6 +291,7 @@ impl Parts {
             let nr = copied / PAGE_SIZE;
             for place in done..done + nr {
                 let page = Page::from_index(run.start + place);
+                let place = run.at / PAGE_SIZE + place;
                 brought.swapped += usize::from(self.make_resident(slot, page, place));
             }
             #[expect(
@@ -257,7 +322,7 @@ impl Parts {
         let old = self.table.get(page);
         self.table.set(page, Entry::Resident);
         let swapped = matches!(old, Entry::Swapped { .. });
-        if !swapped || !self.keep_copy(slot, page, old, place) {
+        if !swapped || old.in_block() || !self.keep_copy(slot, page, old, place) {
             self.forget(old);
         }
         swapped
@@ -265,27 +330,16 @@ impl Parts {
 
     /// Frees what an entry that is no longer in the table held.
     pub(crate) fn forget(&self, old: Entry) {
-        let counters = self.counters();
+        self.uncount(old);
         match old {
-            Entry::Stored { loc, size, .. } => {
-                // SAFETY: the entry was the object's only holder, and the folio is held.
-                unsafe { self.pool.free(loc, self.charge) };
-                sub(&counters.stored_pages, 1);
-                if usize::from(size) == PAGE_SIZE {
-                    sub(&counters.stored_incompressible_pages, 1);
-                }
-            }
+            // SAFETY: the entry was the object's only holder, and the folio is held.
+            Entry::Stored { loc, .. } => unsafe { self.pool.free(loc, self.charge) },
             Entry::Swapped { location, size, .. } => {
                 if let Some(swap) = &self.swap {
                     swap.put(location, size);
                 }
-                sub(&counters.swapped_pages, 1);
             }
-            Entry::Filled { .. } => {
-                sub(&counters.stored_pages, 1);
-                sub(&counters.same_filled_pages, 1);
-            }
-            Entry::None | Entry::Resident => {}
+            Entry::Filled { .. } | Entry::Block { .. } | Entry::None | Entry::Resident => {}
         }
     }
 
@@ -306,4 +360,30 @@ impl Parts {
     pub(crate) fn window_limit(&self) -> usize {
         narrow(self.charge.limit() / 32).max(1)
     }
+}
+
+/// Makes a page of what was stored of it.
+fn unpack_page(
+    decompressor: &mut Decompressor,
+    data: &[u8],
+    out: &mut [u8],
+) -> Result<(), Undecodable> {
+    if data.len() == PAGE_SIZE {
+        out.copy_from_slice(data);
+        return Ok(());
+    }
+    unpack(decompressor, data, out)
+}
+
+/// Decodes an object.
+pub(super) fn unpack(
+    decompressor: &mut Decompressor,
+    object: &[u8],
+    out: &mut [u8],
+) -> Result<(), Undecodable> {
+    let (&name, body) = object.split_first().ok_or(Undecodable)?;
+    let id = CodecId::from_u8(name).ok_or(Undecodable)?;
+    decompressor
+        .decompress(id, body, out)
+        .map_err(|_| Undecodable)
 }

@@ -1,8 +1,8 @@
 //! *What*: the engine: everything above put together, one in a process.
 //!
 //! Where to look: [`start`](self) maps and registers; `fault` serves a page fault; `load` brings
-//! pages in; `compressor` says what pages are stored with; `reclaim` makes room (isolate → protect →
-//! store → drop); `writeback` moves the coldest of
+//! pages in; `compressor` says what pages are stored with, and `block` how several are as one; `reclaim` makes
+//! room (isolate → protect → store → drop); `writeback` moves the coldest of
 //! what is stored to the `swap` device, of which `copies` remembers what is still right there; `space` is the address space
 //! (map, unmap, discard, protect) and `remap` mremap; `pin` keeps memory in for system calls; `fork`
 //! carries the engine into a child; `threads` are the loops of its own threads.
@@ -16,6 +16,7 @@
 //!
 //! *Locking*: see [`crate::folio`]. *Context*: `Engine::start` at init; the rest signal or worker.
 
+mod block;
 mod compressor;
 mod copies;
 mod fault;
@@ -80,8 +81,8 @@ pub(crate) struct Parts {
     pub slots: SlotTable,
     pub uffd: Uffd,
     pub mode: FaultMode,
-    /// Codecs whose decoding memory is charged, a bit each.
-    pub decoders: AtomicU32,
+    /// What of the slots' memory is charged beyond what every slot uses: a bit for each part.
+    pub charged_parts: AtomicU32,
     pub over_limit_allow: bool,
     pub how_to_drop: SelfMadvise,
     /// [`LOAD_LEN`](crate::slot::LOAD_LEN) bytes of zeroes.

@@ -247,6 +247,8 @@ impl Parts {
         guard: &mut Option<FolioGuard<'a>>,
     ) -> Result<(), Fault> {
         loop {
+            // A block comes in whole or not at all.
+            let part = self.whole_blocks(part);
             let missing = self.missing(part);
             if missing == 0 {
                 return Ok(());
@@ -257,38 +259,10 @@ impl Parts {
             }
             let mut credit = wide(missing);
             let held = guard.insert(self.folios.at(index).lock());
-            let mut result = Ok(());
-            let mut at = part.start;
-            while at < part.end && result.is_ok() {
-                // Only what is mapped is filled with zeroes.
-                let (range, zero_fill) = match self.mapped(Page::from_index(at)) {
-                    Some(region) => (region.and(part), true),
-                    None => (
-                        PageRange {
-                            start: at,
-                            end: at + 1,
-                        },
-                        false,
-                    ),
-                };
-                let range = PageRange {
-                    start: range.start.max(at),
-                    end: range.end.max(at + 1),
-                };
-                let entry = self.table.get(Page::from_index(at));
-                result = self
-                    .bring_in(slot, held, range, zero_fill, &mut credit)
-                    .map(|brought| {
-                        self.count_loaded(brought);
-                        add(&self.counters().first_touch_pages, wide(brought.zeroed));
-                        add(
-                            &self.counters().guarded_pages,
-                            wide(brought.loaded + brought.zeroed),
-                        );
-                        self.used(held, index, entry);
-                    });
-                at = range.end;
-            }
+            let entry = self.table.get(Page::from_index(part.start));
+            let result = self
+                .fill_once(slot, held, part, &mut credit)
+                .inspect(|()| self.used(held, index, entry));
             self.unreserve_pages(slot, credit);
             match result {
                 Ok(()) => {}
@@ -300,6 +274,35 @@ impl Parts {
         }
     }
 
+    /// Brings in what was evicted of `part`, then what of it is mapped and was never touched.
+    fn fill_once(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        guard: &FolioGuard<'_>,
+        part: PageRange,
+        credit: &mut u64,
+    ) -> Result<(), LoadError> {
+        let mut brought = self.bring_in(slot, guard, part, false, credit)?;
+        self.count_loaded(brought);
+        let mut at = part.start;
+        while at < part.end {
+            let Some(region) = self.mapped(Page::from_index(at)) else {
+                at += 1;
+                continue;
+            };
+            let range = region.and(part);
+            let zeroed = self.bring_in(slot, guard, range, true, credit)?;
+            brought.zeroed += zeroed.zeroed;
+            at = range.end;
+        }
+        add(&self.counters().first_touch_pages, wide(brought.zeroed));
+        add(
+            &self.counters().guarded_pages,
+            wide(brought.loaded + brought.zeroed),
+        );
+        Ok(())
+    }
+
     /// Pages of `part` that are mapped and not in.
     fn missing(&self, part: PageRange) -> usize {
         let mut nr = 0;
@@ -307,8 +310,8 @@ impl Parts {
         for page in part.pages() {
             nr += usize::from(match self.table.get(page) {
                 Entry::Resident => false,
-                Entry::Stored { .. } | Entry::Swapped { .. } | Entry::Filled { .. } => true,
-                Entry::None => {
+                entry if entry.is_evicted() => true,
+                _ => {
                     let at = page.index();
                     if !(mapped.start..mapped.end).contains(&at) {
                         mapped = self

@@ -272,10 +272,20 @@ impl Parts {
             let Some(folio) = slot.batch.folios.get(at).copied() else {
                 break;
             };
-            for nr in folio.first..folio.first + folio.nr {
-                // Nobody waits longer for a cancelled folio than for the page in work.
+            let block = 1 << self.block_order(slot, folio.index);
+            let end = folio.first + folio.nr;
+            let mut nr = folio.first;
+            while nr < end {
+                // Nobody waits longer for a cancelled folio than for the page or block in work.
                 if self.folios.at(folio.index).has(CANCELLED) {
                     break;
+                }
+                if block > 1
+                    && let Some(pages) = slot.batch.block_at(nr, end, block)
+                    && self.store_block(slot, nr, pages, age, alone)
+                {
+                    nr += block;
+                    continue;
                 }
                 let Some(page) = slot.batch.pages.get(nr).map(|batch| batch.page) else {
                     break;
@@ -291,6 +301,7 @@ impl Parts {
                 if let Some(place) = slot.batch.pages.get_mut(nr) {
                     place.entry = entry;
                 }
+                nr += 1;
             }
         }
     }
@@ -487,6 +498,21 @@ impl Parts {
 }
 
 impl crate::slot::Batch {
+    /// The `nr` pages of the batch from `first` on, all before `end`, if they are one whole block.
+    fn block_at(&self, first: usize, end: usize, nr: usize) -> Option<PageRange> {
+        let last = first + nr - 1;
+        if last >= end {
+            return None;
+        }
+        let start = self.pages.get(first)?.page.index();
+        let last = self.pages.get(last)?.page.index();
+        // They rise.
+        (start.is_multiple_of(nr) && last == start + nr - 1).then_some(PageRange {
+            start,
+            end: last + 1,
+        })
+    }
+
     /// From the first to the last page of folio `at` of the batch.
     fn pages_of(&self, at: usize) -> Option<PageRange> {
         if at >= self.nr_folios {
@@ -521,19 +547,10 @@ impl<'a> Relocate for Mover<'a> {
 
     fn publish(&mut self, (_guard, page): Self::Held, new: Loc) {
         let table: &PageTable = &self.parts.table;
-        if let Entry::Stored {
-            size, age, writing, ..
-        } = table.get(page)
-        {
-            table.set(
-                page,
-                Entry::Stored {
-                    loc: new,
-                    size,
-                    age,
-                    writing,
-                },
-            );
+        let mut entry = table.get(page);
+        if let Entry::Stored { loc, .. } = &mut entry {
+            *loc = new;
+            table.set(page, entry);
         }
     }
 }

@@ -10,7 +10,8 @@
 use super::load::LoadError;
 use super::space::MapError;
 use super::{Engine, Parts};
-use crate::arena::{PAGE_SIZE, Page, PageRange};
+use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
+use crate::group::FAILURE_INTERNAL;
 use crate::masked::Masked;
 use crate::region::Flags;
 use crate::slot::SlotGuard;
@@ -140,8 +141,10 @@ impl Parts {
         // A reclaimer may turn a resident page into a stored one in between.
         loop {
             let moved = match self.entry_of(page) {
-                Entry::None => return Ok(()),
+                entry if entry.is_empty() => return Ok(()),
                 _ if !self.ready_chunk(slot, target) => return Err(MapError::NoSpace),
+                // What was dropped of a block lies where the contents go.
+                _ if self.entry_of(target).in_block() => self.bring_back(slot, target)?,
                 Entry::Resident => {
                     if !self.reserve_pages(slot, 1) {
                         return Err(MapError::NoSpace);
@@ -151,8 +154,9 @@ impl Parts {
                     self.unreserve_pages(slot, credit);
                     moved?
                 }
+                entry if entry.in_block() => self.bring_back(slot, page)?,
                 Entry::Swapped { .. } => self.bring_back(slot, page)?,
-                Entry::Stored { .. } | Entry::Filled { .. } => self.move_stored(page, target),
+                _ => self.move_stored(page, target),
             };
             if moved {
                 return Ok(());
@@ -160,16 +164,17 @@ impl Parts {
         }
     }
 
-    /// Brings a page in from the device, where its label ties it to its address; it is then moved as
-    /// a resident one. `false`: it is still to be moved.
+    /// Brings a page in, and the block it is in: from the device, where its label ties it to its address, or because
+    /// it is not stored alone. It is then moved as a resident one. `false`: it is still to be moved.
     fn bring_back(&self, slot: &mut SlotGuard<'_>, page: Page) -> Result<bool, MapError> {
-        if !self.reserve_pages(slot, 1) {
+        let range = self.block_of(page);
+        let mut credit = wide(range.len());
+        if !self.reserve_pages(slot, credit) {
             return Err(MapError::NoSpace);
         }
-        let mut credit = 1;
         let index = self.folios.index_of(page);
         let guard = self.folios.at(index).lock();
-        let brought = self.bring_in(slot, &guard, PageRange::one(page), false, &mut credit);
+        let brought = self.bring_in(slot, &guard, range, false, &mut credit);
         if brought.is_ok() {
             self.used(&guard, index, Entry::None);
         }
@@ -181,7 +186,8 @@ impl Parts {
                 self.lost(page);
                 Err(MapError::Kernel(Errno::EFAULT))
             }
-            Err(LoadError::Kernel(errno)) => Err(MapError::Kernel(errno)),
+            // Part of a block may be in.
+            Err(LoadError::Kernel(errno)) => self.die(FAILURE_INTERNAL, errno.0.unsigned_abs(), 0),
         }
     }
 
@@ -189,7 +195,7 @@ impl Parts {
     fn move_stored(&self, page: Page, target: Page) -> bool {
         let source = self.folios.of(page).lock();
         let mut entry = match self.table.get(page) {
-            entry @ (Entry::Stored { .. } | Entry::Filled { .. }) => entry,
+            entry @ (Entry::Stored { .. } | Entry::Filled { .. }) if !entry.in_block() => entry,
             _ => return false,
         };
         self.table.set(page, Entry::None);

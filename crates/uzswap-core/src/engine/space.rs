@@ -5,7 +5,8 @@
 //! pages and gives the range back. Only protections, and mappings of the program's own that it lays
 //! over a part of the arena, change the kernel's mappings.
 //!
-//! *Invariants*: a range in no live region has no entries and no pages, and the arena's own mapping,
+//! *Invariants*: a range in no live region has no contents and no pages (entries only of [`blocks`](super::block) that
+//! lie in part elsewhere), and the arena's own mapping,
 //! readable and writable, so that it can be mapped again.
 //! *Locking*: slot → folios (rising, at most [`HELD_FOLIOS`] at once) or the region map. A folio under
 //! reclaim is waited for with no folio held.
@@ -226,7 +227,7 @@ impl Engine {
         for (page, out) in PageRange::covering(addr, len).pages().zip(vec) {
             // A handler thread wakes its thread by the copy itself, before the entries say so.
             let _guard = parts.folios.of(page).lock();
-            let holds = parts.table.is_ready(page) && parts.table.get(page) != Entry::None;
+            let holds = parts.table.is_ready(page) && !parts.table.get(page).is_empty();
             *out = u8::from(holds);
         }
         Ok(())
@@ -428,6 +429,13 @@ impl Parts {
             let entry = self.table.get(page);
             if entry == Entry::None {
                 continue;
+            }
+            if entry.in_block() {
+                let block = self.block_of(page);
+                if block.and(part) != block {
+                    self.drop_from_block(page, entry);
+                    continue;
+                }
             }
             self.table.set(page, Entry::None);
             self.forget(entry);

@@ -22,8 +22,8 @@ use crate::primitive::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::readahead::Streams;
 use crate::region::{ENTRY_LEN, RegionMap};
 use crate::slot::{
-    BATCH_FOLIOS, BATCH_PAGES, Batch, BatchFolio, BatchPage, LOAD_LEN, RESERVE_PAGES, SWAP_IN_LEN,
-    Slot, SlotInner, SlotTable, SwapIn,
+    BATCH_FOLIOS, BATCH_PAGES, Batch, BatchFolio, BatchPage, LOAD_LEN, RESERVE_PAGES, STORE_LEN,
+    SWAP_IN_LEN, Slot, SlotInner, SlotTable, SwapIn,
 };
 use crate::table::entry::AGE_BITS;
 use crate::table::{Entry, PageTable, TABLE_LEN};
@@ -182,7 +182,7 @@ impl Engine {
                 slots: SlotTable::new(&[]),
                 uffd,
                 mode,
-                decoders: AtomicU32::new(decoder_bit(codec.id())),
+                charged_parts: AtomicU32::new(decoder_bit(codec.id())),
                 over_limit_allow: config.over_limit_allow.load(Ordering::Relaxed) != 0,
                 how_to_drop: mem::probe_vectored_dontneed(None),
                 zeroes: reserve(LOAD_LEN)?,
@@ -305,7 +305,10 @@ fn nr_slots() -> usize {
 /// Pages that the slots take with this codec.
 fn slot_pages(codec: Codec) -> u64 {
     let nr = nr_slots();
-    let each = DECOMPRESSOR_AT + compressor_len(codec) + Decompressor::part_size(codec.id());
+    // Of the store buffer a page, as long as there are no blocks; of the decompressor one codec's part.
+    let each = DECOMPRESSOR_AT - (STORE_LEN - PAGE_SIZE)
+        + compressor_len(codec, PAGE_SIZE)
+        + Decompressor::part_size(codec.id());
     wide(nr * each + size_of::<Slot>() * nr).div_ceil(wide(PAGE_SIZE))
 }
 
@@ -366,7 +369,7 @@ fn add_swap_buffers(slots: &SlotTable, charge: &'static Charge) -> Option<u64> {
 }
 
 const STORE_AT: usize = LOAD_LEN;
-const BATCH_AT: usize = STORE_AT + PAGE_SIZE;
+const BATCH_AT: usize = STORE_AT + STORE_LEN;
 const DECOMPRESSOR_AT: usize = BATCH_AT + size_of::<Batch>().next_multiple_of(PAGE_SIZE);
 
 /// Lays a slot out in `memory`, which has room for a decompressor at [`DECOMPRESSOR_AT`].
@@ -396,8 +399,8 @@ fn make_slot(
             ranges: [IoVec { base: 0, len: 0 }; BATCH_PAGES],
         });
         Ok(SlotInner {
-            compressor: new_compressor(codec)?,
-            asked: codec.to_bits().into(),
+            compressor: new_compressor(codec, PAGE_SIZE)?,
+            asked: (codec.to_bits().into(), 0),
             decompressor: Decompressor::init(
                 memory.add(DECOMPRESSOR_AT),
                 Decompressor::required_size(),
@@ -405,7 +408,7 @@ fn make_slot(
             .map_err(|_| failed(StartStep::Workspace, Errno::EINVAL))?,
             load: core::slice::from_raw_parts_mut(memory, LOAD_LEN),
             swap_in: SwapIn::new(&mut []),
-            store: core::slice::from_raw_parts_mut(memory.add(STORE_AT), PAGE_SIZE),
+            store: core::slice::from_raw_parts_mut(memory.add(STORE_AT), STORE_LEN),
             batch: &mut *batch,
             reserve,
             streams: Streams::new(),

@@ -10,10 +10,12 @@
 
 use super::Parts;
 use crate::arena::{PAGE_SIZE, Page, wide};
+use crate::charge::Reserve;
 use crate::counters::add;
 use crate::knobs::is_on;
-use crate::slot::SlotGuard;
-use crate::table::{Age, Entry};
+use crate::pool::Loc;
+use crate::slot::SlotInner;
+use crate::table::{Age, Entry, Holds};
 use uzswap_compress::{CompressError, same_filled};
 
 /// An object larger than this is kept raw: it would save less than decoding it costs.
@@ -23,7 +25,7 @@ impl Parts {
     /// Stores `page`, if there is room. `alone`: nobody can write to it meanwhile.
     pub(crate) fn store_page(
         &self,
-        slot: &mut SlotGuard<'_>,
+        slot: &mut SlotInner,
         page: Page,
         age: Age,
         alone: bool,
@@ -37,7 +39,6 @@ impl Parts {
                 return Some(Entry::Filled { word, age });
             }
         }
-        let slot = &mut **slot;
         let (name, out) = slot.store.get_mut(..MOST_COMPRESSED)?.split_first_mut()?;
         *name = slot.compressor.codec().id().as_u8();
         let compressed = if alone {
@@ -59,20 +60,36 @@ impl Parts {
                 (PAGE_SIZE, source)
             }
         };
-        let Ok(loc) = self.pool.alloc(size, page.owner(), &mut slot.reserve) else {
-            add(&self.counters().reject_alloc_fail, 1);
-            return None;
-        };
-        // SAFETY: the new object has `size` bytes and is not published; the source is the store
-        // buffer or the mapped page.
-        unsafe { core::ptr::copy_nonoverlapping(data, self.pool.data_ptr(loc), size) };
+        // SAFETY: the data are the store buffer or the mapped page.
+        let loc = unsafe { self.put_object(&mut slot.reserve, page, data, size) }?;
         let size = u16::try_from(size).ok()?;
         Some(Entry::Stored {
             loc,
             size,
             age,
             writing: false,
+            holds: Holds::Page,
         })
+    }
+
+    /// Makes an object of the page's, of `size` bytes at `data`, if there is room.
+    ///
+    /// # Safety
+    /// `data` is readable for `size` bytes.
+    pub(super) unsafe fn put_object(
+        &self,
+        reserve: &mut Reserve<'static>,
+        page: Page,
+        data: *const u8,
+        size: usize,
+    ) -> Option<Loc> {
+        let Ok(loc) = self.pool.alloc(size, page.owner(), reserve) else {
+            add(&self.counters().reject_alloc_fail, 1);
+            return None;
+        };
+        // SAFETY: the new object has `size` bytes and is not published; the source by the caller's promise.
+        unsafe { core::ptr::copy_nonoverlapping(data, self.pool.data_ptr(loc), size) };
+        Some(loc)
     }
 
     /// Frees what `store_page` made and nobody saw.
@@ -90,6 +107,9 @@ impl Parts {
         if stored.filled > 0 {
             add(&counters.same_filled_pages, wide(stored.filled));
         }
+        if stored.in_blocks > 0 {
+            add(&counters.block_pages, wide(stored.in_blocks));
+        }
         if stored.raw > 0 {
             add(&counters.stored_incompressible_pages, wide(stored.raw));
         }
@@ -102,15 +122,21 @@ pub(crate) struct Stored {
     pub pages: usize,
     filled: usize,
     raw: usize,
+    in_blocks: usize,
 }
 
 impl Stored {
     /// One more page has this entry.
     pub(crate) fn add(&mut self, entry: Entry) {
         self.pages += 1;
+        self.in_blocks += usize::from(entry.in_block());
         match entry {
             Entry::Filled { .. } => self.filled += 1,
-            Entry::Stored { size, .. } if usize::from(size) == PAGE_SIZE => self.raw += 1,
+            Entry::Stored { size, holds, .. }
+                if holds == Holds::Page && usize::from(size) == PAGE_SIZE =>
+            {
+                self.raw += 1;
+            }
             _ => {}
         }
     }

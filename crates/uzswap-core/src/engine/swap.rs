@@ -397,6 +397,7 @@ impl Parts {
             location,
             size,
             age,
+            ..
         } = self.table.get(page)
         else {
             return None;
@@ -467,7 +468,10 @@ impl Parts {
     /// is told.
     pub(crate) fn lost(&self, page: Page) -> Fault {
         if let Some(swap) = &self.swap
-            && matches!(self.table.get(page), Entry::Swapped { .. })
+            && self
+                .block_of(page)
+                .pages()
+                .any(|page| matches!(self.table.get(page), Entry::Swapped { .. }))
         {
             add(&self.counters().swap_read_fail, 1);
             if !swap.told.swap(true, Relaxed) {

@@ -26,7 +26,7 @@ use crate::primitive::Ordering::Relaxed;
 use crate::slot::SlotGuard;
 use crate::swap::{Owner, Run as SlotRun};
 use crate::table::entry::AGE_BITS;
-use crate::table::{Age, CHUNK_PAGES, Entry};
+use crate::table::{Age, CHUNK_PAGES, Entry, Holds};
 use uzswap_io::{DeviceError, Layout, MAX_RUN, PackError, Place, Run, SLOT};
 use uzswap_sys::thread;
 
@@ -307,7 +307,7 @@ impl Parts {
         for (bucket, nr) in writeback.ages.iter().enumerate().rev() {
             older += u64::from(*nr);
             if older >= wanted {
-                #[expect(clippy::cast_possible_truncation, reason = "below 2^13")]
+                #[expect(clippy::cast_possible_truncation, reason = "below 2^AGE_BITS")]
                 let cold = (bucket << BUCKET_SHIFT) as u16;
                 writeback.cold = cold;
                 break;
@@ -398,6 +398,7 @@ impl Parts {
             loc,
             size: size_now,
             age: age_now,
+            holds,
             ..
         } = old
         else {
@@ -409,7 +410,10 @@ impl Parts {
         let data = self.pool.data_ptr(loc);
         // SAFETY: the object lives and does not move while the folio is held; it has `size` bytes.
         let data = unsafe { core::slice::from_raw_parts(data, usize::from(size)) };
-        if let Some(copy) = self.unchanged_copy(swap, page, data) {
+        if holds != Holds::Page {
+            // A copy is of a page that was stored alone.
+            self.forget_copy(page);
+        } else if let Some(copy) = self.unchanged_copy(swap, page, data) {
             self.table.set(page, copy);
             self.forget(old);
             add(&self.counters().swapped_pages, 1);
@@ -425,6 +429,7 @@ impl Parts {
                 size,
                 age,
                 writing: true,
+                holds,
             },
         );
         object.place = Some(place);
@@ -443,6 +448,7 @@ impl Parts {
                 size,
                 age,
                 writing: true,
+                holds,
                 ..
             } = old
             else {
@@ -459,10 +465,11 @@ impl Parts {
                     location,
                     size,
                     age,
+                    holds,
                 },
             );
             self.forget(old);
-            add(&self.counters().swapped_pages, 1);
+            self.count_swapped(holds);
             published += 1;
         }
         add(&self.counters().pswpout, wide(published));

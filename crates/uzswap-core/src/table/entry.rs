@@ -1,20 +1,23 @@
 //! *What*: one page's entry in the page table: eight bytes that say where its contents are.
 //!
 //! *Invariants*: the bits outside a state's fields are zero; [`Entry::NONE`] is zero, so untouched
-//! table memory is valid. Layout, from bit 0: 3 state; then for a stored or swapped page 36 location,
-//! 12 size - 1, 13 age; for a filled page 1 repeat, 47 value, 13 age. Whether a stored page is being
-//! written back is a state of its own: whatever else happens to the page ends it.
+//! table memory is valid. Layout, from bit 0: 4 state; then for an object in the pool or on the device 36 location,
+//! 12 size - 1, 12 age; for a filled page 1 repeat, 47 value, 12 age; for a page of a block without a piece 3 order,
+//! 1 dropped, and 12 age at the top. Whether an object is being written back, and what it holds, are states of
+//! their own: whatever else happens to the page ends a writeback.
 //! *Locking*: an entry changes only under its folio's lock. *Context*: signal, worker, init.
 
 use crate::pool::Loc;
 
-const STATE_BITS: u32 = 3;
+const STATE_BITS: u32 = 4;
 const NONE: u64 = 0;
 const RESIDENT: u64 = 1;
-const STORED: u64 = 2;
-const FILLED: u64 = 3;
-const SWAPPED: u64 = 4;
-const WRITING: u64 = 5;
+const FILLED: u64 = 2;
+const BLOCK: u64 = 3;
+/// These three, and the two numbers after each, by what the object holds.
+const STORED: u64 = 4;
+const WRITING: u64 = 7;
+const SWAPPED: u64 = 10;
 
 const LOC_SHIFT: u32 = STATE_BITS;
 const LOC_BITS: u32 = 36;
@@ -22,10 +25,12 @@ const SIZE_SHIFT: u32 = LOC_SHIFT + LOC_BITS;
 const SIZE_BITS: u32 = 12;
 const AGE_SHIFT: u32 = 64 - AGE_BITS;
 /// Bits of an eviction age.
-pub const AGE_BITS: u32 = 13;
+pub const AGE_BITS: u32 = 12;
 const REPEAT: u64 = 1 << STATE_BITS;
 const VALUE_SHIFT: u32 = STATE_BITS + 1;
 const VALUE_BITS: u32 = AGE_SHIFT - VALUE_SHIFT;
+const ORDER_SHIFT: u32 = STATE_BITS;
+const DROPPED: u64 = 1 << (ORDER_SHIFT + 3);
 
 const _: () = assert!(SIZE_SHIFT + SIZE_BITS <= AGE_SHIFT);
 
@@ -42,6 +47,17 @@ impl Age {
     }
 }
 
+/// What the object in a page's entry holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// The page.
+    Page,
+    /// A piece of the block that the page is in.
+    Piece,
+    /// Such a piece, and the page's own contents were dropped: it goes with the rest of its block.
+    Remains,
+}
+
 /// Where a page's contents are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
@@ -49,7 +65,7 @@ pub enum Entry {
     None,
     /// In the arena.
     Resident,
-    /// In the pool, compressed to `size` bytes; 4096 means raw.
+    /// In the pool, compressed to `size` bytes; a page of 4096 is raw.
     Stored {
         /// The pool object.
         loc: Loc,
@@ -59,8 +75,10 @@ pub enum Entry {
         age: Age,
         /// A copy of it is on its way to the swap device.
         writing: bool,
+        /// What it is of.
+        holds: Holds,
     },
-    /// On the swap device, compressed to `size` bytes; 4096 means raw.
+    /// On the swap device, compressed to `size` bytes; a page of 4096 is raw.
     Swapped {
         /// Where it begins there, in units of 16 bytes.
         location: u64,
@@ -68,6 +86,17 @@ pub enum Entry {
         size: u16,
         /// When it was evicted from the arena.
         age: Age,
+        /// What it is of.
+        holds: Holds,
+    },
+    /// In a block, the pieces of which are in the entries of its first pages; never of its last.
+    Block {
+        /// log2 of the block's pages.
+        order: u8,
+        /// When it was evicted.
+        age: Age,
+        /// The page's own contents were dropped.
+        dropped: bool,
     },
     /// In this entry: one 8-byte word, repeated.
     Filled {
@@ -100,12 +129,30 @@ impl Entry {
                 size,
                 age,
                 writing,
-            } => (if writing { WRITING } else { STORED }) | outside(loc.raw(), size, age),
+                holds,
+            } => {
+                let state = if writing { WRITING } else { STORED };
+                (state + holds as u64) | outside(loc.raw(), size, age)
+            }
             Entry::Swapped {
                 location,
                 size,
                 age,
-            } => SWAPPED | outside(location & ((1 << LOC_BITS) - 1), size, age),
+                holds,
+            } => {
+                let location = location & ((1 << LOC_BITS) - 1);
+                (SWAPPED + holds as u64) | outside(location, size, age)
+            }
+            Entry::Block {
+                order,
+                age,
+                dropped,
+            } => {
+                BLOCK
+                    | (order as u64 & 7) << ORDER_SHIFT
+                    | if dropped { DROPPED } else { 0 }
+                    | (age.0 as u64) << AGE_SHIFT
+            }
             Entry::Filled { word, age } => {
                 let age = (age.0 as u64) << AGE_SHIFT;
                 if (word >> 32) == (word & 0xffff_ffff) {
@@ -125,14 +172,20 @@ impl Entry {
         let age = Age((bits >> AGE_SHIFT) as u16);
         match bits & ((1 << STATE_BITS) - 1) {
             RESIDENT => Entry::Resident,
-            state @ (STORED | WRITING | SWAPPED) => {
+            state @ STORED..13 => {
                 let location = (bits >> LOC_SHIFT) & ((1 << LOC_BITS) - 1);
                 let size = ((bits >> SIZE_SHIFT) & 0xfff) as u16 + 1;
-                if state == SWAPPED {
+                let holds = match (state - STORED) % 3 {
+                    0 => Holds::Page,
+                    1 => Holds::Piece,
+                    _ => Holds::Remains,
+                };
+                if state >= SWAPPED {
                     return Entry::Swapped {
                         location,
                         size,
                         age,
+                        holds,
                     };
                 }
                 let Some(loc) = Loc::from_raw(location) else {
@@ -142,9 +195,15 @@ impl Entry {
                     loc,
                     size,
                     age,
-                    writing: state == WRITING,
+                    writing: state >= WRITING,
+                    holds,
                 }
             }
+            BLOCK => Entry::Block {
+                order: (bits >> ORDER_SHIFT & 7) as u8,
+                age,
+                dropped: bits & DROPPED != 0,
+            },
             FILLED => {
                 let value = (bits >> VALUE_SHIFT) & ((1 << VALUE_BITS) - 1);
                 let word = if bits & REPEAT != 0 {
@@ -162,10 +221,88 @@ impl Entry {
     #[inline]
     #[must_use]
     pub const fn is_evicted(self) -> bool {
+        !matches!(self, Entry::None | Entry::Resident) && !self.is_dropped()
+    }
+
+    /// Whether the page is in a block, its own contents dropped or not.
+    #[inline]
+    #[must_use]
+    pub const fn in_block(self) -> bool {
         matches!(
             self,
-            Entry::Stored { .. } | Entry::Swapped { .. } | Entry::Filled { .. }
+            Entry::Block { .. }
+                | Entry::Stored {
+                    holds: Holds::Piece | Holds::Remains,
+                    ..
+                }
+                | Entry::Swapped {
+                    holds: Holds::Piece | Holds::Remains,
+                    ..
+                }
         )
+    }
+
+    /// Whether the page has no contents any more, but the entry is still part of a block.
+    #[inline]
+    #[must_use]
+    pub const fn is_dropped(self) -> bool {
+        matches!(
+            self,
+            Entry::Block { dropped: true, .. }
+                | Entry::Stored {
+                    holds: Holds::Remains,
+                    ..
+                }
+                | Entry::Swapped {
+                    holds: Holds::Remains,
+                    ..
+                }
+        )
+    }
+
+    /// Whether the page has no contents: it reads as zero where it is mapped.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        matches!(self, Entry::None) || self.is_dropped()
+    }
+
+    /// The entry of a page of a block without its own contents.
+    #[inline]
+    #[must_use]
+    pub const fn dropped(self) -> Entry {
+        match self.kept() {
+            Entry::Block { order, age, .. } => Entry::Block {
+                order,
+                age,
+                dropped: true,
+            },
+            Entry::Stored {
+                loc,
+                size,
+                age,
+                writing,
+                ..
+            } => Entry::Stored {
+                loc,
+                size,
+                age,
+                writing,
+                holds: Holds::Remains,
+            },
+            Entry::Swapped {
+                location,
+                size,
+                age,
+                ..
+            } => Entry::Swapped {
+                location,
+                size,
+                age,
+                holds: Holds::Remains,
+            },
+            other => other,
+        }
     }
 
     /// The same without a copy on its way to the swap device.
@@ -173,11 +310,18 @@ impl Entry {
     #[must_use]
     pub const fn kept(self) -> Entry {
         match self {
-            Entry::Stored { loc, size, age, .. } => Entry::Stored {
+            Entry::Stored {
+                loc,
+                size,
+                age,
+                holds,
+                ..
+            } => Entry::Stored {
                 loc,
                 size,
                 age,
                 writing: false,
+                holds,
             },
             other => other,
         }
@@ -188,10 +332,11 @@ impl Entry {
     #[must_use]
     pub const fn age(self) -> Option<Age> {
         match self {
-            Entry::Stored { age, .. } | Entry::Swapped { age, .. } | Entry::Filled { age, .. } => {
-                Some(age)
-            }
-            _ => None,
+            Entry::Stored { age, .. }
+            | Entry::Swapped { age, .. }
+            | Entry::Filled { age, .. }
+            | Entry::Block { age, .. } => Some(age),
+            Entry::None | Entry::Resident => None,
         }
     }
 }
@@ -225,40 +370,49 @@ mod tests {
 
     #[test]
     fn every_kind_of_entry_survives_its_eight_bytes() {
-        for entry in [
-            Entry::None,
-            Entry::Resident,
-            Entry::Stored {
-                loc: loc(1),
-                size: 1,
-                age: Age(0),
-                writing: false,
-            },
-            Entry::Swapped {
-                location: 0,
-                size: 1,
-                age: Age(1),
-            },
-            Entry::Swapped {
-                location: (1 << 36) - 1,
-                size: 4096,
-                age: Age(8191),
-            },
-            Entry::Stored {
-                loc: loc((1 << 36) - 1),
-                size: 4096,
-                age: Age(8191),
-                writing: true,
-            },
-            Entry::Stored {
-                loc: loc(0x5_5555_5555),
-                size: 1234,
-                age: Age(77),
-                writing: false,
-            },
-        ] {
-            assert_eq!(Entry::decode(entry.encode()), entry);
+        let mut all = vec![Entry::None, Entry::Resident];
+        for age in [0, 1, 77, 4095].map(Age) {
+            for (raw, size) in [(1, 1), (0x5_5555_5555, 1234), ((1 << 36) - 1, 4096)] {
+                for holds in [Holds::Page, Holds::Piece, Holds::Remains] {
+                    for writing in [false, true] {
+                        all.push(Entry::Stored {
+                            loc: loc(raw),
+                            size,
+                            age,
+                            writing,
+                            holds,
+                        });
+                    }
+                    all.push(Entry::Swapped {
+                        location: raw - 1,
+                        size,
+                        age,
+                        holds,
+                    });
+                }
+            }
+            for order in [2, 4] {
+                for dropped in [false, true] {
+                    all.push(Entry::Block {
+                        order,
+                        age,
+                        dropped,
+                    });
+                }
+            }
         }
+        for entry in &all {
+            assert_eq!(Entry::decode(entry.encode()), *entry);
+            if entry.in_block() {
+                let dropped = entry.dropped();
+                assert!(dropped.in_block() && dropped.is_dropped() && dropped.is_empty());
+                assert!(!dropped.is_evicted() && dropped.age() == entry.age());
+            } else {
+                assert!(!entry.is_dropped());
+            }
+        }
+        let words: std::collections::HashSet<_> = all.iter().map(|entry| entry.encode()).collect();
+        assert_eq!(words.len(), all.len(), "no two share their eight bytes");
         assert_eq!(Entry::None.encode(), 0);
     }
 
@@ -290,7 +444,7 @@ mod tests {
 
     #[test]
     fn age_distance_wraps_with_the_clock() {
-        assert_eq!(Age(8190).distance(Age(3)), 5);
+        assert_eq!(Age(4094).distance(Age(3)), 5);
         assert_eq!(Age(3).distance(Age(3)), 0);
     }
 }

@@ -12,7 +12,7 @@ pub mod entry;
 use crate::arena::{NR_PAGES, PAGE_SIZE, Page};
 use crate::primitive::{AtomicU64, Ordering};
 use bitmap::Bitmap;
-pub use entry::{Age, Entry};
+pub use entry::{Age, Entry, Holds};
 
 /// Pages whose entries share a page of the table: 2 MiB of arena.
 pub const CHUNK_PAGES: usize = PAGE_SIZE / size_of::<u64>();
@@ -143,13 +143,14 @@ mod tests {
                 1 | 2 => Entry::Resident,
                 3 => Entry::Filled {
                     word: x & 0xff,
-                    age: Age((x >> 20) as u16 & 0x1fff),
+                    age: Age((x >> 20) as u16 & 0xfff),
                 },
                 _ => Entry::Stored {
                     loc: Loc::from_raw(x >> 30 | 1).unwrap(),
                     size: (x >> 5) as u16 % 4096 + 1,
-                    age: Age((x >> 20) as u16 & 0x1fff),
+                    age: Age((x >> 20) as u16 & 0xfff),
                     writing: x & 1 == 0,
+                    holds: Holds::Page,
                 },
             };
             table.set(page, entry);

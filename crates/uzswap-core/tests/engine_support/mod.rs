@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use uzswap_compress::Codec;
 use uzswap_core::group::{GROUP_LEN, Group};
+use uzswap_core::knobs::BLOCK_AUTO;
 use uzswap_core::{Engine, Fault, FaultMode, ForkPolicy, Masked, PAGE_SIZE, RemapTo, in_arena};
 use uzswap_sys::signal::{
     self, SA_ONSTACK, SA_SIGINFO, SIGBUS, SigAction, SigInfo, SigSet, UContext,
@@ -71,6 +72,7 @@ pub fn tell_all(group: &'static Group) {
     mremap_moves_contents();
     pins_keep_memory_in();
     compressor_changes_while_it_runs(group);
+    random_histories_agree_with_a_model(group);
     fork_child_has_its_own_copy();
 }
 
@@ -238,6 +240,133 @@ fn compressor_changes_while_it_runs(group: &'static Group) {
     Masked::block(|m| ENGINE.pageout(m, base, LEN)).unwrap();
     check(page(base, 0), 0, 1);
     Masked::block(|m| ENGINE.unmap(m, base, LEN)).unwrap();
+}
+
+/// Random operations on a few folios, against a plain array of what each page must hold. The sizes of blocks and the
+/// compressor change under way, so that pages are stored in every form.
+fn random_histories_agree_with_a_model(group: &'static Group) {
+    const NR: usize = 512;
+    const LEN: usize = NR * PAGE_SIZE;
+    let seed = std::env::var("UZSWAP_SEED").map_or_else(
+        |_| u64::from(std::process::id()),
+        |seed| seed.parse().expect("UZSWAP_SEED is a number"),
+    );
+    println!("UZSWAP_SEED={seed}");
+    let mut x = seed.wrapping_mul(2) + 1;
+    let mut random = move |below: usize| {
+        x = x
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (x >> 33) as usize % below
+    };
+    let counters = &group.processes[0].counters;
+    let out = || {
+        [
+            &counters.stored_pages,
+            &counters.same_filled_pages,
+            &counters.stored_incompressible_pages,
+            &counters.swapped_pages,
+            &counters.block_pages,
+        ]
+        .map(|cell| cell.load(Relaxed))
+    };
+    let block_before = group.knobs.block.load(Relaxed);
+    let before = out();
+    let mut base = map(LEN);
+    let mut model: Vec<Option<u64>> = vec![None; NR];
+    let expect = |base: usize, n: usize, stamp: Option<u64>| match stamp {
+        Some(stamp) => check(page(base, n), n as u64, stamp),
+        None => assert!(
+            page(base, n).iter().all(|&w| w == 0),
+            "page {n} is not zero"
+        ),
+    };
+    let mut in_blocks = 0;
+    for step in 0..6000_u64 {
+        let from = random(NR);
+        let to = (from + 1 + random(if step % 5 == 0 { 100 } else { 6 })).min(NR);
+        let (addr, len) = (base + from * PAGE_SIZE, (to - from) * PAGE_SIZE);
+        match random(12) {
+            0..=2 => {
+                for (n, stamp) in model.iter_mut().enumerate().take(to).skip(from) {
+                    fill(page(base, n), n as u64, step);
+                    *stamp = Some(step);
+                }
+            }
+            3..=4 => {
+                for (n, stamp) in model.iter().enumerate().take(to).skip(from) {
+                    expect(base, n, *stamp);
+                }
+            }
+            5..=7 => {
+                // Whole folios, or there are no blocks.
+                let (from, to) = (from & !15, to.next_multiple_of(16));
+                let (addr, len) = (base + from * PAGE_SIZE, (to - from) * PAGE_SIZE);
+                Masked::block(|m| ENGINE.pageout(m, addr, len)).unwrap();
+                in_blocks = counters.block_pages.load(Relaxed).max(in_blocks);
+            }
+            8 => {
+                Masked::block(|m| ENGINE.discard(m, addr, len)).unwrap();
+                model[from..to].fill(None);
+                let mut holds = vec![2; to - from];
+                Masked::block(|m| ENGINE.residency(m, addr, &mut holds)).unwrap();
+                assert!(
+                    holds.iter().all(|&page| page == 0),
+                    "pages {from} to {to}: {holds:?}"
+                );
+            }
+            9 => {
+                Masked::block(|m| ENGINE.unmap(m, addr, len)).unwrap();
+                Masked::block(|m| ENGINE.map_fixed(m, addr, len, 3)).unwrap();
+                model[from..to].fill(None);
+            }
+            10 => {
+                let pin = Masked::block(|m| ENGINE.pin(m, addr, len)).unwrap();
+                Masked::block(|m| ENGINE.pageout(m, base, LEN)).unwrap();
+                assert!(
+                    ENGINE.is_resident(addr, len),
+                    "pages {from} to {to} are pinned"
+                );
+                Masked::block(|m| ENGINE.unpin(m, pin));
+            }
+            _ if step % 7 == 0 => {
+                let fresh = map(LEN);
+                let to = RemapTo::Fixed(fresh);
+                base = Masked::block(|m| ENGINE.remap(m, base, LEN, LEN, to)).unwrap();
+                assert_eq!(base, fresh);
+            }
+            _ => {
+                let block = [0, 2, 4, BLOCK_AUTO][random(4)];
+                group.knobs.block.store(block, Relaxed);
+                let codec: Codec = ["lz4", "zstd:1", "deflate:1", "pz"][random(4)]
+                    .parse()
+                    .unwrap();
+                group
+                    .knobs
+                    .compressor
+                    .store(codec.to_bits().into(), Relaxed);
+            }
+        }
+        let n = random(NR);
+        let mut holds = [0];
+        Masked::block(|m| ENGINE.residency(m, base + n * PAGE_SIZE, &mut holds)).unwrap();
+        assert!(
+            holds[0] == 1 || model[n].is_none(),
+            "page {n} is not told of"
+        );
+    }
+    assert!(in_blocks >= 64, "{in_blocks} pages were in blocks at most");
+    for (n, stamp) in model.iter().enumerate() {
+        expect(base, n, *stamp);
+    }
+    Masked::block(|m| ENGINE.pageout(m, base, LEN)).unwrap();
+    Masked::block(|m| ENGINE.unmap(m, base, LEN)).unwrap();
+    assert_eq!(out(), before, "nothing is left behind");
+    group.knobs.block.store(block_before, Relaxed);
+    group
+        .knobs
+        .compressor
+        .store(Codec::Lz4.to_bits().into(), Relaxed);
 }
 
 fn pins_keep_memory_in() {

@@ -1,0 +1,313 @@
+//! *What*: blocks: pages next to each other that are compressed as one, because together they take less.
+//!
+//! A block is up to 16 pages of one folio, aligned. It is compressed to one object, which is cut into pieces of a page
+//! at most; the piece of that number is in the entry of the page of that number, an object of pool or
+//! device like any other: it is moved by compaction, written back and freed alone. The pages behind the
+//! last piece have an entry that says how large the block is, and the last page always is such, so a block is
+//! found from any of its pages.
+//!
+//! | what happens | to the block |
+//! |---|---|
+//! | its pages are evicted together | becomes one, if that takes no more than three quarters of them |
+//! | fault, pin, mremap of a page | brought in whole: every page that has contents is resident, the others are nowhere |
+//! | part of it dropped (unmapped, discarded) | stays; those pages' entries say that their contents are gone |
+//! | the last of it dropped | its pieces are freed |
+//! | a dropped page is touched | brought in; what was dropped is then a fresh page |
+//! | writeback, compaction | piece by piece: some may be in the pool and some on the device |
+//! | fork | the child has a copy |
+//!
+//! Nothing of a block is written back into it: a write is a fault. A block cannot be decoded in part: lz4 could
+//! stop at the page that is asked for, zstd cannot, and half a block left behind would hold all its pieces.
+//!
+//! *Invariants*: the entries of a block change from evicted pages to a block, and from a block to no block, under
+//! one hold of their folio. No page of a block is resident. A range that takes part of a block brings nothing
+//! of it in, so whoever brings pages in asks for [`Parts::whole_blocks`].
+//! *Locking*: the folio, held by the caller; without it what is found is a hint. *Context*: signal, worker.
+
+use super::Parts;
+use super::load::{LoadError, Undecodable, unpack};
+use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
+use crate::charge::Reserve;
+use crate::counters::{add, sub};
+use crate::folio::{FolioGuard, RUNS_OF_4, RUNS_OF_16};
+use crate::knobs::{BLOCK_AUTO, is_on};
+use crate::primitive::Ordering;
+use crate::slot::{SlotGuard, SlotInner};
+use crate::table::{Age, Entry, Holds};
+use uzswap_compress::same_filled;
+
+/// log2 of the pages of the largest block.
+pub(crate) const MOST_BLOCK_ORDER: u64 = 4;
+const MOST_BLOCK: usize = 1 << MOST_BLOCK_ORDER;
+
+/// Bytes that `nr` pages are stored as a block in, at most: else they stay apart.
+const fn most_of_block(nr: usize) -> usize {
+    // Whole pages, so that the last page never has a piece.
+    nr * 3 / 4 * PAGE_SIZE
+}
+
+impl Parts {
+    /// The block that `page` is in, or the page alone.
+    pub(crate) fn block_of(&self, page: Page) -> PageRange {
+        if !self.table.is_ready(page) {
+            return PageRange::one(page);
+        }
+        let at = page.index();
+        for index in at..(at | (MOST_BLOCK - 1)) + 1 {
+            match self.table.get(Page::from_index(index)) {
+                Entry::Block { order, .. } => {
+                    let nr = 1 << u64::from(order).min(MOST_BLOCK_ORDER);
+                    let start = at & !(nr - 1);
+                    return PageRange {
+                        start,
+                        end: start + nr,
+                    };
+                }
+                entry if entry.in_block() => {}
+                _ => break,
+            }
+        }
+        PageRange::one(page)
+    }
+
+    /// Pages of a block that have contents: so many become resident with it.
+    pub(crate) fn contents_of(&self, block: PageRange) -> u64 {
+        wide(
+            block
+                .pages()
+                .filter(|&page| self.table.get(page).is_evicted())
+                .count(),
+        )
+    }
+
+    /// `range` and the rest of the blocks at its ends.
+    pub(crate) fn whole_blocks(&self, range: PageRange) -> PageRange {
+        if range.is_empty() {
+            return range;
+        }
+        PageRange {
+            start: self.block_of(Page::from_index(range.start)).start,
+            end: self.block_of(Page::from_index(range.end - 1)).end,
+        }
+    }
+
+    /// log2 of the pages that the folio's blocks have if it is stored now; 0 for none.
+    pub(crate) fn block_order(&self, slot: &SlotGuard<'_>, folio: u32) -> u32 {
+        let folio = self.folios.at(folio);
+        let order = match self.group.knobs.block.load(Ordering::Relaxed) {
+            BLOCK_AUTO if folio.has(RUNS_OF_16) => 4,
+            BLOCK_AUTO if folio.has(RUNS_OF_4) => 2,
+            BLOCK_AUTO => 0,
+            order => u32::try_from(order).unwrap_or(0),
+        };
+        let most = (slot.compressor.max_block() / PAGE_SIZE).ilog2();
+        order.min(most).min(self.folios.order())
+    }
+
+    /// Pages of the folio came back in a run of `nr` that the program asked for one after the other.
+    pub(crate) fn note_run(&self, guard: &FolioGuard<'_>, nr: usize) {
+        let runs = match nr {
+            16.. => RUNS_OF_16,
+            4.. => RUNS_OF_4,
+            _ => 0,
+        };
+        let others = (RUNS_OF_4 | RUNS_OF_16) & !runs;
+        if guard.has(others) {
+            guard.clear(others);
+        }
+        if runs != 0 && !guard.has(runs) {
+            guard.set(runs);
+        }
+    }
+
+    /// Stores `block`, the pages of the slot's batch from `at` on. `false`: they are better stored one by one.
+    pub(crate) fn store_block(
+        &self,
+        slot: &mut SlotInner,
+        at: usize,
+        block: PageRange,
+        age: Age,
+        alone: bool,
+    ) -> bool {
+        let look = is_on(&self.group.knobs.same_filled_pages_enabled);
+        if look && block.pages().all(is_filled) {
+            return false;
+        }
+        let Some(size) = self.compress_block(slot, block, alone) else {
+            return false;
+        };
+        let SlotInner {
+            store,
+            batch,
+            reserve,
+            ..
+        } = slot;
+        let (Some(object), Some(places)) =
+            (store.get(..size), batch.pages.get_mut(at..at + block.len()))
+        else {
+            return false;
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "at most MOST_BLOCK_ORDER")]
+        let order = block.len().ilog2() as u8;
+        let mut pieces = object.chunks(PAGE_SIZE);
+        for place in places.iter_mut() {
+            let entry = match pieces.next() {
+                Some(piece) => self.store_piece(reserve, place.page, piece, age),
+                None => Some(Entry::Block {
+                    order,
+                    age,
+                    dropped: false,
+                }),
+            };
+            let Some(entry) = entry else {
+                for place in places {
+                    self.forget_unpublished(place.entry);
+                    place.entry = Entry::None;
+                }
+                return false;
+            };
+            place.entry = entry;
+        }
+        true
+    }
+
+    /// Compresses `block` into the store buffer. Returns the object's bytes.
+    fn compress_block(&self, slot: &mut SlotInner, block: PageRange, alone: bool) -> Option<usize> {
+        let (name, out) = slot
+            .store
+            .get_mut(..most_of_block(block.len()))?
+            .split_first_mut()?;
+        *name = slot.compressor.codec().id().as_u8();
+        let (source, len) = (block.addr() as *const u8, block.bytes());
+        let compressed = if alone {
+            // SAFETY: the pages are mapped and readable, their folio is isolated by this thread, and
+            // nobody writes to them while the slice lives.
+            let pages = unsafe { core::slice::from_raw_parts(source, len) };
+            slot.compressor.compress_stable(pages, out)
+        } else {
+            // SAFETY: as above; they are copied first, as they may change under the compressor.
+            unsafe { slot.compressor.compress(source, len, out) }
+        };
+        Some(1 + compressed.ok()?)
+    }
+
+    /// Stores a piece of a block, if there is room.
+    fn store_piece(
+        &self,
+        reserve: &mut Reserve<'static>,
+        page: Page,
+        piece: &[u8],
+        age: Age,
+    ) -> Option<Entry> {
+        // SAFETY: the piece is in the store buffer.
+        let loc = unsafe { self.put_object(reserve, page, piece.as_ptr(), piece.len()) }?;
+        Some(Entry::Stored {
+            loc,
+            size: u16::try_from(piece.len()).ok()?,
+            age,
+            writing: false,
+            holds: Holds::Piece,
+        })
+    }
+
+    /// Decodes a whole `block` into the slot's load buffer at byte `at`.
+    pub(crate) fn load_block(
+        &self,
+        slot: &mut SlotInner,
+        block: PageRange,
+        at: usize,
+    ) -> Result<(), LoadError> {
+        let lost = LoadError::Lost(Page::from_index(block.start));
+        let mut len = 0;
+        for page in block.pages() {
+            len += match self.table.get(page) {
+                Entry::Stored { loc, size, .. } => {
+                    let data = self.pool.data_ptr(loc);
+                    // SAFETY: the object lives and does not move while the folio is held; it has
+                    // `size` bytes.
+                    let data = unsafe { core::slice::from_raw_parts(data, usize::from(size)) };
+                    append(slot.store, len, data)
+                }
+                Entry::Swapped { .. } => {
+                    let SlotInner { swap_in, store, .. } = &mut *slot;
+                    self.swap_in(swap_in, page, block, |data, _| append(store, len, data))
+                        .unwrap_or(None)
+                }
+                _ => break,
+            }
+            .ok_or(lost)?;
+        }
+        let object = slot.store.get(..len).ok_or(lost)?;
+        let out = slot.load.get_mut(at..at + block.bytes()).ok_or(lost)?;
+        self.told(unpack(&mut slot.decompressor, object, out))
+            .map_err(|Undecodable| lost)
+    }
+
+    /// Takes `page`'s contents out of its block, of which other pages stay, and the block with them.
+    pub(crate) fn drop_from_block(&self, page: Page, entry: Entry) {
+        if entry.is_dropped() {
+            return;
+        }
+        self.table.set(page, entry.dropped());
+        self.uncount(entry);
+        self.forget_copy(page);
+        let block = self.block_of(page);
+        if block.pages().all(|page| self.table.get(page).is_dropped()) {
+            for page in block.pages() {
+                let entry = self.table.get(page);
+                self.table.set(page, Entry::None);
+                self.forget(entry);
+            }
+        }
+    }
+
+    /// An entry says that its object is on the device.
+    pub(crate) fn count_swapped(&self, holds: Holds) {
+        let counters = self.counters();
+        match holds {
+            Holds::Page => add(&counters.swapped_pages, 1),
+            Holds::Piece => {
+                add(&counters.swapped_pages, 1);
+                add(&counters.block_pages, 1);
+            }
+            Holds::Remains => {}
+        }
+    }
+
+    /// The entry's page is not out of the arena any more.
+    pub(crate) fn uncount(&self, entry: Entry) {
+        let counters = self.counters();
+        if entry.is_evicted() && entry.in_block() {
+            sub(&counters.block_pages, 1);
+        }
+        match entry {
+            entry if entry.is_empty() => {}
+            Entry::Swapped { .. } => sub(&counters.swapped_pages, 1),
+            Entry::Stored { size, holds, .. } => {
+                sub(&counters.stored_pages, 1);
+                if holds == Holds::Page && usize::from(size) == PAGE_SIZE {
+                    sub(&counters.stored_incompressible_pages, 1);
+                }
+            }
+            Entry::Filled { .. } => {
+                sub(&counters.stored_pages, 1);
+                sub(&counters.same_filled_pages, 1);
+            }
+            Entry::Block { .. } => sub(&counters.stored_pages, 1),
+            Entry::None | Entry::Resident => {}
+        }
+    }
+}
+
+/// Whether an entry can hold the page: then it takes no room at all.
+fn is_filled(page: Page) -> bool {
+    // SAFETY: the page is mapped and readable: its folio is isolated by this thread.
+    unsafe { same_filled::same_filled(page.addr() as *const u8, PAGE_SIZE) }
+        .is_some_and(Entry::can_fill)
+}
+
+/// Puts `data` behind the first `len` bytes of `buffer`; their number.
+fn append(buffer: &mut [u8], len: usize, data: &[u8]) -> Option<usize> {
+    buffer.get_mut(len..len + data.len())?.copy_from_slice(data);
+    Some(data.len())
+}
