@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 use uzswap_e2e::{Job, MIB, Scratch, User, is_root, seed, skip, users};
 
@@ -110,6 +111,69 @@ fn parent_and_child_keep_their_own() {
         .managed()
         .expect_success("a family on one device");
     assert_eq!(outcome.text(), "right\n");
+}
+
+/// A child that outlives its parent keeps its own, and what either held is free again: a device that each round
+/// took a little of would be full before the last.
+#[test]
+fn orphans_keep_their_own_and_leave_nothing_behind() {
+    let scratch = Scratch::new();
+    let outcome = swapped(&scratch, "orphan", 24, DISK)
+        .option("--swap-max", "96M")
+        .managed()
+        .expect_success("children that outlive their parents");
+    assert_eq!(outcome.text(), "right\n");
+}
+
+/// Processes that have a file open that once was in `dir`.
+fn holders(dir: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let files = processes.flat_map(|process| std::fs::read_dir(process.path().join("fd")));
+    let links = files
+        .flatten()
+        .flatten()
+        .map(|fd| std::fs::read_link(fd.path()));
+    links
+        .filter(|link| link.as_ref().is_ok_and(|link| link.starts_with(dir)))
+        .count()
+}
+
+/// Whoever is killed, and when: no file, and no space that somebody holds.
+#[test]
+fn killed_at_any_moment_it_leaves_nothing() {
+    let dir = format!("{DISK}/uzswap-killed-{}", std::process::id());
+    std::fs::create_dir(&dir).expect("a directory on a disk");
+    let scratch = Scratch::new();
+    let mut at = seed() % 50;
+    for round in 0..8 {
+        let live = noise(&scratch, 128).option("--swap", &dir).start_managed();
+        std::thread::sleep(Duration::from_millis(at));
+        // Every second time the command alone; its uzswap then ends by itself.
+        let children = format!("/proc/{0}/task/{0}/children", live.pid());
+        let child = std::fs::read_to_string(children).unwrap_or_default();
+        match child
+            .split_whitespace()
+            .next()
+            .and_then(|pid| pid.parse().ok())
+        {
+            // SAFETY: plain system call; the process is a child of one that is ours and was not waited for.
+            Some(pid) if round % 2 == 1 => drop(unsafe { libc::kill(pid, libc::SIGKILL) }),
+            _ => live.signal(libc::SIGKILL),
+        }
+        let _ = live.wait();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while holders(&dir) > 0 {
+            assert!(
+                Instant::now() < deadline,
+                "round {round}, {at} ms: somebody holds a file"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let left: Vec<_> = std::fs::read_dir(&dir).expect("the directory").collect();
+        assert!(left.is_empty(), "round {round}, {at} ms: {left:?}");
+        at = at * 3 / 2 + 20;
+    }
+    std::fs::remove_dir(&dir).expect("it is empty");
 }
 
 /// Each child takes more of the device than is left unless what the dead ones held is free again.

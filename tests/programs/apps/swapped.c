@@ -5,6 +5,8 @@
 //          it by SIGBUS;
 //   kill   lets children, one after the other, each overwrite all of it, check it and die by SIGKILL; then
 //          checks its own;
+//   orphan makes children that each make one, change their data, and end first, by _exit or SIGKILL; the grandchild
+//          checks its own when that has happened, and goes;
 //   family forks a child; both overwrite every second page with data of their own, check all, and
 //          the child exits or dies first; the parent checks once more.
 #include <signal.h>
@@ -61,6 +63,42 @@ static void expect(pid_t child, int by_signal) {
     }
 }
 
+// A child with a child, which outlives it. Both change every second page.
+static void outlived(uint64_t seed, int round) {
+    int ended[2], told[2];
+    if (pipe(ended) || pipe(told))
+        exit(1);
+    uint64_t own = seed + 1 + 2 * round;
+    pid_t child = make_child();
+    if (!child) {
+        close(told[0]);
+        fill(own, 2);
+        if (!make_child()) {
+            close(ended[1]);
+            fill(own + 1, 2);
+            char byte = 'y';
+            // Not before everybody who could write there is gone.
+            if (read(ended[0], &byte, 1) != 0)
+                exit(1);
+            check(own + 1, seed, "grandchild");
+            _exit(write(told[1], &byte, 1) != 1);
+        }
+        check(own, seed, "child");
+        if (round % 2)
+            kill(getpid(), SIGKILL);
+        _exit(0);
+    }
+    close(ended[1]), close(told[1]);
+    expect(child, round % 2);
+    char byte;
+    if (read(told[0], &byte, 1) != 1 || read(told[0], &byte, 1) != 0) {
+        puts("WRONG: the grandchild did not say that all was right");
+        exit(1);
+    }
+    close(ended[0]), close(told[0]);
+    check(seed, seed, "parent of orphans");
+}
+
 int main(int argc, char **argv) {
     if (argc < 4)
         return 2;
@@ -79,6 +117,9 @@ int main(int argc, char **argv) {
         fflush(stdout);
         int got;
         sigwait(&wake, &got);
+    } else if (!strcmp(argv[1], "orphan")) {
+        for (int round = 0; round < 4; round++)
+            outlived(seed, round);
     } else {
         for (int round = 0; round < 4; round++) {
             int dies = argv[1][0] == 'k' || round % 2;
