@@ -125,11 +125,9 @@ fn start(who: &str, step: u32, errno: u32, limit: u64) -> String {
 
 /// `name (pid)`, as far as the group knows the name.
 fn name_of(group: &Group, pid: u32) -> String {
-    let started = usize::try_from(group.nr_started.load(Ordering::Relaxed)).unwrap_or(0);
     group
-        .processes
+        .used()
         .iter()
-        .take(started)
         .find(|p| p.pid.load(Ordering::Relaxed) == pid)
         .map(|p| comm(&p.comm))
         .filter(|name| !name.is_empty())

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use uzswap_core::counters::{Counters, Histogram, Kind, NR_BUCKETS, OrderCounters};
 use uzswap_core::group::{
     FAILURE_INTERNAL, FAILURE_OVER_LIMIT, FAILURE_START, FAULT_MODE_AUTO, FAULT_MODE_SIGNAL,
-    FAULT_MODE_THREAD, FREE, Group, NR_PROCESSES, Process, Text,
+    FAULT_MODE_THREAD, FREE, Group, Process, Text,
 };
 
 const PAGE: u64 = 4096;
@@ -134,11 +134,9 @@ impl Totals {
 /// Slots that hold or held a process, from the first one on. Later ones are left alone: reading them
 /// would bring pages of the shared file into memory.
 pub fn used_slots(group: &Group) -> impl Iterator<Item = &Process> {
-    let started = usize::try_from(group.nr_started.load(Ordering::Relaxed));
     group
-        .processes
+        .used()
         .iter()
-        .take(started.unwrap_or(NR_PROCESSES))
         .filter(|p| p.state.load(Ordering::Acquire) != FREE)
 }
 

@@ -15,7 +15,7 @@ use crate::knobs::Knobs;
 use uzswap_sys::{Errno, signal};
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x0003_5041_5753_5a55;
+pub const MAGIC: u64 = 0x0004_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last slot.
 pub const NR_PROCESSES: usize = 256;
 /// Environment variable that holds the path of the group file.
@@ -27,6 +27,15 @@ pub const FREE: u32 = 0;
 pub const BUSY: u32 = 1;
 /// [`Process::state`]: its process counts into it.
 pub const LIVE: u32 = 2;
+/// [`Process::state`], lowest byte: for the child that the process whose id follows is about to make.
+const RESERVED: u32 = 3;
+/// [`Process::state`], lowest byte: for the child whose process id follows; it has not begun.
+const BORN: u32 = 4;
+
+/// A state that names a process: numbers have 22 bits.
+const fn of_process(state: u32, pid: u32) -> u32 {
+    state | pid << 8
+}
 
 /// [`Process::swap_user`]: it counts no slots of the swap device.
 pub const NO_SLOTS: u32 = 0;
@@ -160,7 +169,7 @@ pub const FAILURE_INTERNAL: u32 = 3;
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct Process {
-    /// [`FREE`], [`BUSY`] or [`LIVE`].
+    /// [`FREE`], [`BUSY`], [`LIVE`], or that of a fork child that has not begun.
     pub state: AtomicU32,
     /// Its process id, as seen in its own pid namespace.
     pub pid: AtomicU32,
@@ -192,6 +201,11 @@ impl Process {
         self.state.store(LIVE, Ordering::Release);
     }
 
+    /// Whether it is for a child that was killed before it began.
+    fn is_stillborn(state: u32, is_alive: impl Fn(u32) -> bool) -> bool {
+        state & 0xff == BORN && !is_alive(state >> 8)
+    }
+
     /// Whether the slot can be freed, once its process is dead, without the swap device's being told.
     fn folds(&self) -> bool {
         self.state.load(Ordering::Acquire) == LIVE
@@ -216,6 +230,8 @@ pub struct Group {
     pub supervisor: AtomicU32,
     /// Processes that have ever claimed a slot.
     pub nr_started: AtomicU32,
+    /// Slots, from the first one on, that were ever taken.
+    nr_used: AtomicU32,
     /// The configuration.
     pub config: Config,
     /// What may be changed at any time.
@@ -235,23 +251,20 @@ impl Group {
     /// Claims a slot for process `pid`. When all are taken by live processes (`is_alive` says so),
     /// the last slot is shared.
     pub fn claim(&self, pid: u32, ppid: u32, tsc: u64, is_alive: impl Fn(u32) -> bool) -> &Process {
-        // Slots are taken from the front, so no more of them than this were ever in use; looking
-        // further would bring pages of the shared file into memory for nothing.
-        let used = self.nr_started.fetch_add(1, Ordering::Relaxed);
-        let used = usize::try_from(used).unwrap_or(NR_PROCESSES);
+        self.nr_started.fetch_add(1, Ordering::Relaxed);
         // A process that execs keeps its pid: what it counted before has ended.
-        for p in self.processes.iter().take(used) {
+        for p in self.used() {
             if p.folds() && p.pid.load(Ordering::Relaxed) == pid {
-                self.fold(p, || {});
+                self.fold(p, LIVE, || {});
             }
         }
-        let taken = self.take_free().or_else(|| {
+        let taken = self.take_free(BUSY).or_else(|| {
             for p in &self.processes {
                 if p.folds() && !is_alive(p.pid.load(Ordering::Relaxed)) {
-                    self.fold(p, || {});
+                    self.fold(p, LIVE, || {});
                 }
             }
-            self.take_free()
+            self.take_free(BUSY)
         });
         let [.., last] = &self.processes;
         let Some(slot) = taken else { return last };
@@ -259,10 +272,20 @@ impl Group {
         slot
     }
 
-    /// Takes a slot for a fork child that is about to be made; it counts from [`Process::begin`] on.
-    pub fn reserve(&self) -> Option<&Process> {
+    /// Takes a slot for a fork child that process `parent` is about to make; it counts from [`Process::begin`] on.
+    pub fn reserve(&self, parent: u32) -> Option<&Process> {
         self.nr_started.fetch_add(1, Ordering::Relaxed);
-        self.take_free()
+        self.take_free(of_process(RESERVED, parent))
+    }
+
+    /// The child that `parent` reserved a slot for has been made, as process `child`: if it is killed before it
+    /// begins, the slot is found by that number. To be called before the parent reserves another.
+    pub fn born(&self, reserved: &Process, parent: u32, child: u32) {
+        // It may have begun, and even have ended, in which case the slot may be anybody's.
+        let (from, to) = (of_process(RESERVED, parent), of_process(BORN, child));
+        let _ = reserved
+            .state
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Gives a slot back that [`Group::reserve`] took: there is no child.
@@ -272,8 +295,8 @@ impl Group {
         reserved.state.store(FREE, Ordering::Release);
     }
 
-    /// Frees the slots of processes that counted slots of the swap device and are dead, or have become
-    /// process `pid` of slot `own` by exec. `release` puts back what the one with that number counted.
+    /// Frees the slots of processes that counted slots of the swap device and are dead, also before they began, or
+    /// have become process `pid` of slot `own` by exec. `release` puts back what the one with that number counted.
     pub fn reap(
         &self,
         own: &Process,
@@ -281,18 +304,31 @@ impl Group {
         is_alive: impl Fn(u32) -> bool,
         release: impl Fn(usize),
     ) {
-        let used = self.nr_started.load(Ordering::Relaxed);
-        let used = usize::try_from(used).unwrap_or(NR_PROCESSES);
-        for (at, p) in self.processes.iter().enumerate().take(used) {
-            let theirs = p.pid.load(Ordering::Relaxed);
-            if p.state.load(Ordering::Acquire) == LIVE
-                && p.swap_user.load(Ordering::Relaxed) == SLOTS
-                && !core::ptr::eq(p, own)
-                && (theirs == pid || !is_alive(theirs))
-            {
-                self.fold(p, || release(at));
+        for (at, p) in self.used().iter().enumerate() {
+            let (state, theirs) = (
+                p.state.load(Ordering::Acquire),
+                p.pid.load(Ordering::Relaxed),
+            );
+            let is_dead = match state {
+                LIVE => {
+                    p.swap_user.load(Ordering::Relaxed) == SLOTS
+                        && !core::ptr::eq(p, own)
+                        && (theirs == pid || !is_alive(theirs))
+                }
+                _ => Process::is_stillborn(state, &is_alive),
+            };
+            if is_dead {
+                self.fold(p, state, || release(at));
             }
         }
+    }
+
+    /// The slots that were ever taken, which is from the front. Looking further would bring pages of the
+    /// shared file into memory for nothing.
+    pub fn used(&self) -> &[Process] {
+        let nr = usize::try_from(self.nr_used.load(Ordering::Acquire));
+        let used = nr.ok().and_then(|nr| self.processes.get(..nr));
+        used.unwrap_or(&self.processes)
     }
 
     /// Number of a slot; `None` for the last one, which several processes may share.
@@ -304,22 +340,28 @@ impl Group {
             .position(|p| core::ptr::eq(p, process))
     }
 
-    fn take_free(&self) -> Option<&Process> {
-        self.processes.iter().find(|p| {
+    fn take_free(&self, state: u32) -> Option<&Process> {
+        let slots = (1_u32..).zip(&self.processes);
+        let mut taken = slots.filter(|(nr, p)| {
             // A compare-and-swap writes to the slot's page even if it fails.
-            p.state.load(Ordering::Relaxed) == FREE
-                && p.state
-                    .compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
-        })
+            if p.state.load(Ordering::Relaxed) != FREE {
+                return false;
+            }
+            // Before it is taken: a slot that somebody died with is not to be overlooked.
+            self.nr_used.fetch_max(*nr, Ordering::Release);
+            p.state
+                .compare_exchange(FREE, state, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        });
+        taken.next().map(|(_, p)| p)
     }
 
-    /// Adds an ended process's counters to [`Group::ended`] and, after `release`, frees its slot.
-    fn fold(&self, from: &Process, release: impl FnOnce()) {
+    /// Adds the counters of a slot that ended in `state` to [`Group::ended`] and, after `release`, frees it.
+    fn fold(&self, from: &Process, state: u32, release: impl FnOnce()) {
         use crate::counters::Kind;
         if from
             .state
-            .compare_exchange(LIVE, BUSY, Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(state, BUSY, Ordering::AcqRel, Ordering::Relaxed)
             .is_err()
         {
             return;

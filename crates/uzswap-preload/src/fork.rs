@@ -64,7 +64,7 @@ pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -
             if ret < 0 {
                 port::fork_failed(m, engine);
             } else {
-                port::fork_parent(m, engine);
+                port::fork_parent(m, engine, ret);
             }
             drop(actions);
             drop(heap);

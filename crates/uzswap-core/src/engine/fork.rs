@@ -77,9 +77,12 @@ impl Engine {
         }
     }
 
-    /// In the parent: goes on.
-    pub fn fork_parent(&self, _masked: &Masked, _guard: ForkGuard) {
+    /// In the parent of process `child`: goes on.
+    pub fn fork_parent(&self, _masked: &Masked, guard: ForkGuard, child: u32) {
         if let Some(parts) = self.parts() {
+            if let Some((swap, (process, _))) = parts.swap.as_ref().zip(guard.child) {
+                swap.fork_parent(parts.group, process, child);
+            }
             parts.release_slots();
         }
     }

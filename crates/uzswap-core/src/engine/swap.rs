@@ -35,7 +35,7 @@ use crate::swap_cache::{Leaf, SwapCache};
 use crate::table::{Age, Entry};
 use uzswap_io::{Device, Extent, Fingerprint, Key, Label, Location, Queue, Seal, Sequence, Window};
 use uzswap_sys::fmt::{StackBuf, write_line};
-use uzswap_sys::{file, mem};
+use uzswap_sys::{file, mem, thread};
 
 const O_DIRECT: i32 = 0o40_000;
 /// Queues of a process.
@@ -177,13 +177,21 @@ impl Swap {
     /// for it what this process counts. `None`: the group has none left.
     pub(crate) fn fork<'a>(&self, group: &'a Group) -> Option<(&'a Process, Owner)> {
         let owner = self.owner()?;
-        let child = group.reserve()?;
+        let child = group.reserve(thread::getpid().unsigned_abs())?;
         match group.number_of(child) {
             Some(user) => Some((child, self.slots.fork(owner, user))),
             None => {
                 group.give_back(child);
                 None
             }
+        }
+    }
+
+    /// In the parent: the child that has `reserved` is process `pid`.
+    pub(crate) fn fork_parent(&self, group: &Group, reserved: &Process, pid: u32) {
+        // Elsewhere the number means nothing to those who would look for it.
+        if in_namespace_of(&group.config.swap) {
+            group.born(reserved, thread::getpid().unsigned_abs(), pid);
         }
     }
 

@@ -404,7 +404,7 @@ fn fork_child_has_its_own_copy() {
             ENGINE.fork_child(&m, guard, group).unwrap();
             spawn_own_threads();
         } else {
-            ENGINE.fork_parent(&m, guard);
+            ENGINE.fork_parent(&m, guard, u32::try_from(pid).unwrap());
         }
         pid
     };

@@ -98,9 +98,9 @@ pub fn fork_prepare(m: &Masked) -> ForkGuard {
     ENGINE.fork_prepare(m)
 }
 
-/// Goes on in the parent.
-pub fn fork_parent(m: &Masked, guard: ForkGuard) {
-    ENGINE.fork_parent(m, guard);
+/// Goes on in the parent of process `child`.
+pub fn fork_parent(m: &Masked, guard: ForkGuard, child: isize) {
+    ENGINE.fork_parent(m, guard, u32::try_from(child).unwrap_or(0));
 }
 
 /// Goes on after a fork that failed.
@@ -114,7 +114,7 @@ pub fn fork_failed(m: &Masked, guard: ForkGuard) {
 /// The engine could not be carried over.
 pub fn fork_child(m: &Masked, guard: ForkGuard) -> Result<(), StartError> {
     let Some(group) = crate::init::group() else {
-        ENGINE.fork_parent(m, guard);
+        ENGINE.fork_failed(m, guard);
         return Ok(());
     };
     let process = claim(group, guard.child());
