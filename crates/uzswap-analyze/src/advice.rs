@@ -14,7 +14,7 @@ use crate::contents::{CODECS, Contents, Sample};
 use crate::cost::{Cost, Machine};
 use crate::model::{Expected, Setting, Work};
 use crate::observe::Seen;
-use crate::watch::{Life, Window};
+use crate::watch::{ALL, Life, Window};
 use crate::{MIB, PAGE};
 
 /// Most that a program may become slower by, for the advice.
@@ -108,8 +108,13 @@ impl Analysis {
             cpu_s,
             peak: largest.peak * PAGE,
             machine,
-            working_set: working_set(largest),
-            cold: cold(largest),
+            // Where marks cannot be cleared, everything seems touched.
+            working_set: if largest.marks {
+                working_set(largest)
+            } else {
+                Vec::new()
+            },
+            cold: cold(largest).filter(|_| largest.marks),
             advice,
             unsure: Vec::new(),
             contents,
@@ -141,7 +146,7 @@ impl Analysis {
         doubt(
             guessed > 0.3,
             format!(
-                "for {} of the time it touched less than would be resident: how soon it needs the rest is a guess",
+                "for {} of the time it touched less than would be resident, and more and more: how soon it needs the rest is a guess",
                 percent(guessed)
             ),
         );
@@ -220,7 +225,7 @@ fn choose(work: &Work, contents: &Contents, machine: Machine) -> Option<Advice> 
             ram_low: smallest(|e| e.low),
             ram_high: smallest(|e| e.high),
             cost,
-            others: shown.filter_map(|ram| work.under(ram, &setting)).collect(),
+            others: work.along(shown, &setting).collect(),
             expected,
         });
     }
@@ -253,11 +258,8 @@ fn working_set(life: &Life) -> Vec<(f64, u64)> {
                 let older = window.readings.iter().position(|r| r.at_s - begin >= age);
                 let Some(older) = older else {
                     // All of it was touched sooner than that, or nobody knows.
-                    return window
-                        .readings
-                        .last()
-                        .filter(|_| window.early)
-                        .map(|r| r.touched);
+                    let last = window.readings.last()?;
+                    return (last.touched as f64 >= ALL * last.anon as f64).then_some(last.touched);
                 };
                 let (a, b) = (
                     window.readings.get(older.checked_sub(1)?)?,
@@ -291,7 +293,10 @@ fn cold(life: &Life) -> Option<(f64, f64)> {
         let part = 1.0 - last.touched as f64 / last.anon.max(1) as f64;
         Some((part, last.at_s - first.at_s))
     });
-    longest.max_by(|a, b| a.1.total_cmp(&b.1))
+    // A shorter one says nothing about what is cold.
+    longest
+        .filter(|(_, seconds)| *seconds >= 1.0)
+        .max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 /// A size in MiB or GiB.

@@ -2,7 +2,7 @@
 //!
 //! *What*: what is resident is taken to be what was touched last. Where a window's curve of touched pages passes that capacity, its slope, without
 //! the pages that are new, is the rate at which pages would have to come back.
-//! *Invariants*: less memory never makes it faster.
+//! *Invariants*: of limits that are looked at together, a smaller one is never told to be faster.
 //! *Locking*: none.
 
 use serde::Serialize;
@@ -25,6 +25,8 @@ const BASE: f64 = 0.02;
 /// experience: see docs/analyze.md.
 const LOW: f64 = 0.6;
 const HIGH: f64 = 1.6;
+/// A rate of pages coming back that takes less than this part of the time does not matter.
+const MATTERS: f64 = 0.02;
 /// Limits are tried in steps of this.
 const STEP: f64 = 0.97;
 
@@ -61,7 +63,7 @@ pub struct Expected {
     pub low: f64,
     /// At worst.
     pub high: f64,
-    /// Part of the time for which the curves had to be continued beyond what was seen.
+    /// Part of the time for which curves that still rose had to be continued beyond what was seen.
     pub guessed: f64,
 }
 
@@ -75,30 +77,33 @@ impl Work<'_> {
     /// What `ram` bytes for each process mean; `None` if the data does not fit even compressed.
     #[must_use]
     pub fn under(&self, ram: u64, setting: &Setting) -> Option<Expected> {
-        let (mut refaults, mut overflow, mut guessed, mut seconds) = (0.0, 0.0, 0.0, 0.0);
+        let Cost { in_us, out_us } = setting.cost;
+        let (mut all, mut seconds) = (Over::default(), 0.0);
         for life in &self.lives {
             let limit = Limit {
                 ram: ram as f64,
                 stored: setting.stored,
+                matters: MATTERS * 1e6 / (in_us + out_us),
             };
             limit.resident(life.peak)?;
             let one = limit.over(life);
-            refaults += one.refaults;
-            overflow += one.overflow;
-            guessed += one.guessed_s;
+            all.refaults += one.refaults;
+            all.straight += one.straight;
+            all.overflow += one.overflow;
+            all.guessed_s += one.guessed_s;
             seconds += life.seconds();
         }
-        let Cost { in_us, out_us } = setting.cost;
-        let once = overflow * out_us / 1e6 / self.cpu_s;
-        let again = refaults * (in_us + out_us) / 1e6 / self.cpu_s;
+        let once = all.overflow * out_us / 1e6 / self.cpu_s;
+        let part = |pages: f64| pages * (in_us + out_us) / 1e6 / self.cpu_s;
+        let (again, straight) = (part(all.refaults), part(all.straight));
         Some(Expected {
             ram,
-            refaults,
-            overflow,
+            refaults: all.refaults,
+            overflow: all.overflow,
             slower: BASE + once + again,
             low: once * 0.8 + again * LOW,
-            high: 2.0 * BASE + once * 1.2 + again * HIGH,
-            guessed: guessed / f64::max(seconds, 1e-9),
+            high: 2.0 * BASE + once * 1.2 + f64::max(again * HIGH, straight),
+            guessed: all.guessed_s / f64::max(seconds, 1e-9),
         })
     }
 
@@ -110,16 +115,40 @@ impl Work<'_> {
         setting: &Setting,
         of: fn(&Expected) -> f64,
     ) -> Option<Expected> {
-        let mut best = None;
-        let mut ram = self.peak() as f64 * NEED + OWN;
-        while let Some(expected) = self.under(whole_mib(ram), setting) {
-            if of(&expected) > slower {
-                break;
-            }
-            best = Some(expected);
-            ram *= STEP;
+        let most = self.peak() as f64 * NEED + OWN;
+        let down = (0..).map(|step| whole_mib(most * STEP.powi(step)));
+        self.along(down, setting)
+            .take_while(|expected| of(expected) <= slower)
+            .last()
+    }
+
+    /// What limits mean, from the largest one down to the smallest that the data fits.
+    pub fn along(
+        &self,
+        limits: impl Iterator<Item = u64>,
+        setting: &Setting,
+    ) -> impl Iterator<Item = Expected> {
+        let mut larger = None;
+        limits
+            .map_while(|ram| self.under(ram, setting))
+            .map(move |expected| {
+                let expected = larger.map_or(expected, |larger| expected.after(&larger));
+                larger = Some(expected);
+                expected
+            })
+    }
+}
+
+impl Expected {
+    /// Different windows tell about different limits: where they do not agree, the worse one counts.
+    fn after(self, larger: &Expected) -> Self {
+        Self {
+            refaults: self.refaults.max(larger.refaults),
+            slower: self.slower.max(larger.slower),
+            low: self.low.max(larger.low),
+            high: self.high.max(larger.high),
+            ..self
         }
-        best
     }
 }
 
@@ -137,11 +166,15 @@ fn whole_mib(bytes: f64) -> u64 {
 struct Limit {
     ram: f64,
     stored: f64,
+    /// Pages a second that are worth a doubt.
+    matters: f64,
 }
 
 #[derive(Default)]
 struct Over {
     refaults: f64,
+    /// The same, if curves that end early went straight on.
+    straight: f64,
     overflow: f64,
     guessed_s: f64,
 }
@@ -164,7 +197,7 @@ impl Limit {
     fn over(&self, life: &Life) -> Over {
         let mut over = Over::default();
         // Of windows that were ended before they could tell anything about this capacity, the next one tells.
-        let mut untold_s = 0.0;
+        let (mut untold_s, mut known) = (0.0, 0.0);
         for (window, seconds) in life.windows.iter().zip(life.stand_for()) {
             let Some(last) = window.readings.last() else {
                 continue;
@@ -179,15 +212,27 @@ impl Limit {
                 continue;
             }
             match rate(window, capacity) {
-                Rate::Seen(rate) => over.refaults += rate * untold_s,
-                Rate::Guessed(rate) => {
+                Rate::Seen(rate) => {
                     over.refaults += rate * untold_s;
-                    over.guessed_s += untold_s;
+                    over.straight += rate * untold_s;
+                    known = rate;
+                }
+                Rate::Guessed { rate, straight } => {
+                    over.refaults += rate * untold_s;
+                    over.straight += straight * untold_s;
+                    if straight > self.matters {
+                        over.guessed_s += untold_s;
+                    }
+                    known = rate;
                 }
                 Rate::Untold => continue,
             }
             untold_s = 0.0;
         }
+        // After the last window that tells: as it was in that.
+        over.refaults += known * untold_s;
+        over.straight += known * untold_s;
+        over.guessed_s += untold_s;
         over
     }
 }
@@ -196,8 +241,11 @@ impl Limit {
 enum Rate {
     /// Pages a second.
     Seen(f64),
-    /// The same, from a curve that ends below the capacity.
-    Guessed(f64),
+    /// The same, from a curve that ends below the capacity and is continued; and if it went straight on.
+    Guessed {
+        rate: f64,
+        straight: f64,
+    },
     Untold,
 }
 
@@ -234,7 +282,11 @@ fn rate(window: &Window, capacity: f64) -> Rate {
         return Rate::Untold;
     }
     if last < 2 {
-        return Rate::Guessed(slope(0, last));
+        let rate = slope(0, last);
+        return Rate::Guessed {
+            rate,
+            straight: rate,
+        };
     }
     // A curve that bends is continued as it bends, one that does not straight on.
     let middle = last / 2;
@@ -246,7 +298,10 @@ fn rate(window: &Window, capacity: f64) -> Rate {
         f64::INFINITY
     };
     let beyond = capacity - to;
-    Rate::Guessed((late - bend * beyond).clamp(0.0, late))
+    Rate::Guessed {
+        rate: (late - bend * beyond).clamp(0.0, late),
+        straight: late,
+    }
 }
 
 #[cfg(test)]
@@ -410,9 +465,10 @@ mod tests {
     #[test]
     fn curves_are_continued_as_they_bend() {
         let straight = window(&[(0.0, 1000, 0), (1.0, 1000, 100), (2.0, 1000, 200)], false);
-        assert_eq!(rate(&straight, 500.0), Rate::Guessed(100.0));
+        let guess = |rate, straight| Rate::Guessed { rate, straight };
+        assert_eq!(rate(&straight, 500.0), guess(100.0, 100.0));
         let bent = window(&[(0.0, 1000, 0), (1.0, 1000, 200), (2.0, 1000, 220)], false);
-        assert_eq!(rate(&bent, 500.0), Rate::Guessed(0.0));
+        assert_eq!(rate(&bent, 500.0), guess(0.0, 20.0));
         // A window that was ended early says nothing about what it did not reach.
         let early = Window {
             early: true,
@@ -423,18 +479,66 @@ mod tests {
     }
 
     #[test]
-    fn less_memory_is_never_faster() {
-        for life in [sweeping(), mostly_cold()] {
+    fn what_no_window_tells_is_called_a_guess() {
+        let windows = vec![
+            window(&[(0.0, 102_400, 0), (1.0, 102_400, 20_000)], false),
+            // Ended before it came to what would be resident.
+            window(&[(1.0, 102_400, 0), (2.0, 102_400, 5000)], true),
+        ];
+        let life = life(windows);
+        let work = Work {
+            lives: vec![&life],
+            cpu_s: 2.0,
+        };
+        let expected = work.under(300 << 20, &setting()).unwrap();
+        assert!((expected.guessed - 1.0).abs() < 1e-9, "{expected:?}");
+        assert!(
+            (expected.refaults - 40_000.0).abs() < 1e-6,
+            "the first window's rate goes on: {expected:?}"
+        );
+        // What would cost next to nothing either way is no guess worth the name.
+        let calm = mostly_cold();
+        let work = Work {
+            lives: vec![&calm],
+            cpu_s: 10.0,
+        };
+        assert!(work.under(300 << 20, &setting()).unwrap().guessed < 1e-9);
+    }
+
+    #[test]
+    fn less_memory_is_never_told_to_be_faster() {
+        // A window about large capacities alone, in which pages come back faster than in the one about small ones.
+        let windows = vec![
+            window(
+                &[
+                    (0.0, 102_400, 0),
+                    (1.0, 102_400, 60_000),
+                    (2.0, 102_400, 101_000),
+                ],
+                true,
+            ),
+            window(
+                &[
+                    (2.0, 102_400, 0),
+                    (9.0, 102_400, 40_000),
+                    (40.0, 102_400, 41_000),
+                ],
+                true,
+            ),
+        ];
+        for life in [sweeping(), mostly_cold(), life(windows)] {
             let work = Work {
                 lives: vec![&life],
                 cpu_s: 10.0,
             };
-            let mut before = f64::INFINITY;
-            for mib in (110..450).step_by(5) {
-                if let Some(expected) = work.under(mib << 20, &setting()) {
-                    assert!(expected.slower <= before + 1e-9, "{expected:?}");
-                    before = expected.slower;
-                }
+            let limits = (110..450).rev().step_by(5).map(|mib| mib << 20);
+            let told: Vec<Expected> = work.along(limits, &setting()).collect();
+            assert!(told.len() > 50);
+            for two in told.windows(2) {
+                assert!(
+                    two[0].slower <= two[1].slower && two[0].refaults <= two[1].refaults,
+                    "{two:?}"
+                );
             }
         }
     }

@@ -39,7 +39,7 @@ pub struct Seen {
 /// Watches process `pid` for a while, or until it ends.
 #[must_use]
 pub fn one(pid: u32, time: Duration) -> Seen {
-    let mut eyes = Eyes::new();
+    let mut eyes = Eyes::new(Some(time));
     while eyes.begin.elapsed() < time && !interrupt::happened() {
         if !eyes.look([pid]) {
             break;
@@ -53,7 +53,7 @@ pub fn one(pid: u32, time: Duration) -> Seen {
 /// # Errors
 /// If it cannot be waited for.
 pub fn command(child: &mut Child) -> Result<(Seen, ExitStatus)> {
-    let mut eyes = Eyes::new();
+    let mut eyes = Eyes::new(None);
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
@@ -83,15 +83,18 @@ fn end(child: &mut Child) {
 
 struct Eyes {
     begin: Instant,
+    /// How long it is going to be, if that is known.
+    time: Option<Duration>,
     watches: BTreeMap<u32, Watch>,
     sample: Option<(Sample, Instant)>,
     progress: Progress,
 }
 
 impl Eyes {
-    fn new() -> Self {
+    fn new(time: Option<Duration>) -> Self {
         Self {
             begin: Instant::now(),
+            time,
             watches: BTreeMap::new(),
             sample: None,
             progress: Progress::endless(),
@@ -155,8 +158,12 @@ impl Eyes {
         let latest = watch.latest();
         let mib = |pages: u64| (pages * PAGE) as f64 / MIB;
         self.progress.at(&format!(
-            "{:.0} s  {} has {:.0} MiB; ^C ends this with what is known",
+            "{:.0} s{}  {} has {:.0} MiB; ^C ends this with what is known",
             self.begin.elapsed().as_secs_f64(),
+            self.time.map_or_else(String::new, |time| format!(
+                " of {:.0} s",
+                time.as_secs_f64()
+            )),
             watch.life().name,
             latest.map_or(0.0, |reading| mib(reading.anon)),
         ));

@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use crate::process::{self, Memory};
 
-/// All was touched, but for what a program forgets.
-const ALL: f64 = 0.98;
+/// The part of the memory that counts as all of it: some is never touched again.
+pub const ALL: f64 = 0.98;
 /// A window with its rest takes at least so many times what reading took.
 const SPARING: u32 = 8;
 /// Age of the first reading, and how much older each is than the one before.
