@@ -51,6 +51,7 @@ fn main() -> anyhow::Result<()> {
     let setting = Setting {
         stored: 1.0 / ratio,
         cost: Cost { in_us, out_us },
+        least: 8 << 20,
     };
     for percent in (20..=105).rev().step_by(5) {
         let ram = work.peak() / 100 * percent;

@@ -19,6 +19,8 @@ use crate::{MIB, PAGE};
 
 /// Most that a program may become slower by, for the advice.
 const SLOWER: f64 = 0.10;
+/// A program that uses less of a processor than this is reckoned as if it did use so much.
+const IDLE: f64 = 0.02;
 /// Limits that are shown, as parts of the peak.
 const SHOWN: [f64; 6] = [0.9, 0.75, 0.6, 0.5, 0.4, 0.3];
 /// Times that the working set is told for, seconds.
@@ -94,7 +96,7 @@ impl Analysis {
         let machine = cost(&contents, sample);
         let work = Work {
             lives: seen.lives.iter().collect(),
-            cpu_s: cpu_s.max(0.01),
+            cpu_s: cpu_s.max(seen.seconds * IDLE).max(0.01),
         };
         let advice = largest
             .marks
@@ -202,6 +204,7 @@ fn choose(work: &Work, contents: &Contents, machine: Machine) -> Option<Advice> 
         let setting = Setting {
             stored: contents.stored(codec)?,
             cost,
+            least: uzswap_core::min_ram(codec),
         };
         let Some(expected) = work.smallest(SLOWER, &setting, |e| e.slower) else {
             continue;

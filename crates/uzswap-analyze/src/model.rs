@@ -46,6 +46,8 @@ pub struct Setting {
     pub stored: f64,
     /// What a page costs.
     pub cost: Cost,
+    /// The least limit that uzswap runs with, bytes.
+    pub least: u64,
 }
 
 /// What is expected under a limit.
@@ -55,7 +57,7 @@ pub struct Expected {
     pub ram: u64,
     /// Pages that come back after they were put out.
     pub refaults: f64,
-    /// Pages that are put out because there are more than fit.
+    /// Pages that are put out because there are more than fit, after the watch began.
     pub overflow: f64,
     /// Additional processor time, as a part of the time without uzswap.
     pub slower: f64,
@@ -77,6 +79,9 @@ impl Work<'_> {
     /// What `ram` bytes for each process mean; `None` if the data does not fit even compressed.
     #[must_use]
     pub fn under(&self, ram: u64, setting: &Setting) -> Option<Expected> {
+        if ram < setting.least {
+            return None;
+        }
         let Cost { in_us, out_us } = setting.cost;
         let (mut all, mut seconds) = (Over::default(), 0.0);
         for life in &self.lives {
@@ -197,15 +202,22 @@ impl Limit {
     fn over(&self, life: &Life) -> Over {
         let mut over = Over::default();
         // Of windows that were ended before they could tell anything about this capacity, the next one tells.
-        let (mut untold_s, mut known) = (0.0, 0.0);
+        let (mut untold_s, mut known, mut before) = (0.0, 0.0, None);
         for (window, seconds) in life.windows.iter().zip(life.stand_for()) {
-            let Some(last) = window.readings.last() else {
+            let (Some(first), Some(last)) = (window.readings.first(), window.readings.last())
+            else {
                 continue;
             };
             let Some(capacity) = self.resident(last.anon) else {
                 continue;
             };
-            over.overflow = over.overflow.max(last.anon as f64 - capacity);
+            let overflow = last.anon as f64 - capacity;
+            // What did not fit before it was watched was put out before.
+            let before = *before.get_or_insert_with(|| {
+                let capacity = self.resident(first.anon);
+                capacity.map_or(0.0, |capacity| first.anon as f64 - capacity)
+            });
+            over.overflow = over.overflow.max(overflow - before);
             untold_s += seconds;
             if capacity >= last.anon as f64 {
                 untold_s = 0.0;
@@ -373,13 +385,16 @@ mod tests {
                 .collect();
             window(&points, false)
         });
-        life(windows.collect())
+        // It fills its memory first.
+        let filling = window(&[(-1.0, 0, 0), (0.0, 102_400, 102_400)], true);
+        life(std::iter::once(filling).chain(windows).collect())
     }
 
     fn setting() -> Setting {
         Setting {
             stored: 0.25,
             cost: COST,
+            least: 8 << 20,
         }
     }
 
@@ -437,9 +452,32 @@ mod tests {
         let raw = Setting {
             stored: 1.0,
             cost: COST,
+            least: 8 << 20,
         };
         let smallest = work.smallest(0.10, &raw, |e| e.slower).unwrap();
         assert!(smallest.ram >= 390 << 20, "{smallest:?}");
+    }
+
+    #[test]
+    fn what_was_there_before_was_put_out_before() {
+        let mut life = mostly_cold();
+        life.windows.remove(0);
+        let work = Work {
+            lives: vec![&life],
+            cpu_s: 0.1,
+        };
+        let smallest = work.smallest(0.10, &setting(), |e| e.slower).unwrap();
+        assert!(smallest.overflow < 1.0, "{smallest:?}");
+        assert!(smallest.ram < 170 << 20, "{smallest:?}");
+        let picky = Setting {
+            least: 180 << 20,
+            ..setting()
+        };
+        let smallest = work.smallest(0.10, &picky, |e| e.slower).unwrap();
+        assert!(
+            (180 << 20..187 << 20).contains(&smallest.ram),
+            "{smallest:?}"
+        );
     }
 
     #[test]

@@ -128,13 +128,14 @@ impl Eyes {
 
     /// Samples as memory grows, and near its peak now and then.
     fn sample_if_due(&mut self, pid: u32, anon: u64) {
+        let rests = self.watches.get(&pid).is_some_and(Watch::rests);
         let due = match &self.sample {
             None => anon > 64,
             Some((before, at)) => {
                 let pause = Duration::from_secs(1).max(self.begin.elapsed() / 3);
                 let n = anon as f64;
                 let had = before.anon as f64;
-                n >= had * GROWTH || (n >= had * 0.95 && at.elapsed() >= pause)
+                n >= had * GROWTH || (rests && n >= had * 0.95 && at.elapsed() >= pause)
             }
         };
         if !due {

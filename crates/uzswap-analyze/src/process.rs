@@ -69,6 +69,17 @@ fn sum(smaps: &str) -> Memory {
     memory
 }
 
+/// Anonymous pages of `pid` in memory, stacks and changed pages of files among them: told at once, without a walk over the pages.
+#[must_use]
+pub fn anonymous_pages(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kib: u64 = kib.trim().trim_end_matches(" kB").parse().ok()?;
+    Some(kib * 1024 / PAGE)
+}
+
 /// Forgets what was touched.
 ///
 /// # Errors

@@ -135,6 +135,12 @@ impl Watch {
         self.life
     }
 
+    /// Whether it rests between two windows, so that nothing is lost by reading the memory.
+    #[must_use]
+    pub fn rests(&self) -> bool {
+        self.over
+    }
+
     /// When the next reading is due.
     #[must_use]
     pub fn next(&self) -> Instant {
@@ -162,6 +168,9 @@ impl Watch {
     pub fn tick(&mut self) -> io::Result<()> {
         let now = Instant::now();
         if now < self.next {
+            // A peak may fall into a rest.
+            let anon = process::anonymous_pages(self.life.pid).unwrap_or(0);
+            self.life.peak = self.life.peak.max(anon);
             return Ok(());
         }
         let before = process::own_cpu_time();

@@ -107,6 +107,8 @@ fn a_live_process_is_watched_and_goes_on() {
     assert!(told["peak"].as_u64() >= Some(60 * MIB), "{told}");
     // It touches nothing: next to all is cold, and one is told that time says little of it.
     assert!(told["cold"][0].as_f64() > Some(0.9), "{told}");
+    // So it is just what uzswap is for.
+    assert!(told["advice"]["ram"].as_u64() < Some(32 * MIB), "{told}");
     let unsure = told["unsure"].to_string();
     assert!(unsure.contains("idle"), "{told}");
     live.signal(libc::SIGTERM);
