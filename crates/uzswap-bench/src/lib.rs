@@ -1,6 +1,6 @@
 //! Benchmarks beside the running kernel, and the page that shows their results.
 //!
-//! *What*: the suites ([`codecs`], [`usemem`], [`disk`]), what they need ([`corpus`], [`sides`], [`undo`], [`rounds`]), the
+//! *What*: the suites ([`codecs`], [`usemem`], [`disk`], [`store`], [`same_filled`], [`apps`]), what they need ([`corpus`], [`sides`], [`undo`], [`rounds`]), the
 //! shape that most of them fill ([`compare`]), the file of results ([`results`]), that of a run's life ([`trace`]) and the page
 //! made of either ([`report`]).
 //! *Invariants*: a suite that was interrupted gives what it had measured; what it changed on the machine is put back.
@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+pub mod apps;
 pub mod codecs;
 pub mod compare;
 pub mod corpus;
@@ -19,8 +20,10 @@ pub mod progress;
 pub mod report;
 pub mod results;
 pub mod rounds;
+pub mod same_filled;
 pub mod section;
 pub mod sides;
+pub mod store;
 pub mod trace;
 pub mod undo;
 pub mod usemem;

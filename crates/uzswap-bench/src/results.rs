@@ -48,6 +48,16 @@ pub enum Suite {
     Usemem(compare::Measured),
     /// See [`crate::disk`].
     Disk(compare::Measured),
+    /// See [`crate::store`].
+    Store(compare::Measured),
+    /// See [`crate::same_filled`].
+    SameFilled(compare::Measured),
+    /// See [`crate::apps`].
+    Apps(compare::Measured),
+    /// See [`crate::apps::build`].
+    Build(compare::Measured),
+    /// See [`crate::apps::saving`].
+    Saving(compare::Measured),
 }
 
 impl Suite {
@@ -56,7 +66,13 @@ impl Suite {
     pub fn section(&self) -> Section {
         match self {
             Suite::Codecs(measured) => measured.section(),
-            Suite::Usemem(measured) | Suite::Disk(measured) => measured.section(),
+            Suite::Usemem(measured)
+            | Suite::Disk(measured)
+            | Suite::Store(measured)
+            | Suite::SameFilled(measured)
+            | Suite::Apps(measured)
+            | Suite::Build(measured)
+            | Suite::Saving(measured) => measured.section(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The work of the suites `usemem` and `disk`: a program that fills memory, then reads, checks and writes it.
+//! The work of the suites on memory: a program that fills memory, then reads, checks and writes it, in phases or as vm-scalability's `usemem` does.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -59,6 +59,76 @@ impl Work {
     }
 }
 
+/// What the program is to do as vm-scalability's `usemem`.
+#[derive(Clone, Copy, Debug)]
+pub struct Tasks {
+    /// Memory of each process, MiB.
+    pub each_mib: u64,
+    /// Processes.
+    pub processes: u64,
+    /// How often they go over it.
+    pub repeat: u32,
+    /// At random rather than in order.
+    pub random: bool,
+    /// Pages that repeat one word rather than data that compresses fourfold.
+    pub same_filled: bool,
+}
+
+impl Tasks {
+    /// The job; `uzswap` is the program.
+    #[must_use]
+    pub fn job(&self, uzswap: &Path) -> Job {
+        let mut argv: Vec<OsString> = vec![uzswap.into()];
+        argv.extend(["bench", "work", "-O", "-w", "-y", "-x"].map(Into::into));
+        argv.extend(["-n".into(), self.processes.to_string().into()]);
+        argv.extend(["-r".into(), self.repeat.to_string().into()]);
+        argv.extend(self.random.then(|| "-R".into()));
+        argv.extend(self.same_filled.then(|| "--same-filled".into()));
+        argv.push(format!("{}m", self.each_mib).into());
+        Job {
+            argv,
+            processes: self.processes,
+            ..Job::default()
+        }
+    }
+}
+
+/// Throughput of all processes and their processor time.
+///
+/// # Errors
+/// If they printed none.
+pub fn task_values(ran: &Ran) -> Result<BTreeMap<String, f64>> {
+    let line = last_line(ran)?;
+    let mut values = BTreeMap::new();
+    for key in ["mb_per_s", "cpu_s"] {
+        if let Some(value) = line[key].as_f64() {
+            values.insert(key.to_owned(), value);
+        }
+    }
+    values.extend(ran.ram_mib.map(|mib| ("ram_mib".to_owned(), mib as f64)));
+    Ok(values)
+}
+
+/// µs for a page stored and for a page loaded, of `uzswap run --stats`.
+#[must_use]
+pub fn per_page(stats: &Value) -> BTreeMap<String, f64> {
+    let number = |key: &str| stats[key].as_f64().unwrap_or(0.0);
+    let loading = (number("fault_s") - number("reclaim_s")).max(0.0);
+    [
+        ("store_us", number("reclaim_s"), number("zswpout")),
+        ("load_us", loading, number("zswpin")),
+    ]
+    .into_iter()
+    .filter(|(_, _, pages)| *pages > 0.0)
+    .map(|(key, seconds, pages)| (key.to_owned(), seconds * 1e6 / pages))
+    .collect()
+}
+
+fn last_line(ran: &Ran) -> Result<Value> {
+    serde_json::from_str(ran.stdout.lines().last().unwrap_or(""))
+        .context("the work printed no figures")
+}
+
 /// What the program's figures are, in the order of the rows.
 #[must_use]
 pub fn figures() -> Vec<Figure> {
@@ -80,8 +150,7 @@ pub fn figures() -> Vec<Figure> {
 /// # Errors
 /// If there is none.
 pub fn values(ran: &Ran) -> Result<BTreeMap<String, f64>> {
-    let line: Value = serde_json::from_str(ran.stdout.lines().last().unwrap_or(""))
-        .context("the work printed no figures")?;
+    let line = last_line(ran)?;
     let mut values = BTreeMap::new();
     for (key, phase, figure) in [
         ("random_us", "random", "us_per_access"),

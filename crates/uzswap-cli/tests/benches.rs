@@ -1,6 +1,7 @@
 //! `uzswap bench` and `uzswap report` from outside: what they print, write and end with.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -155,8 +156,45 @@ fn usemem_runs_beside_whom_it_is_told() {
     assert!(page.contains("Waiting for a page") && page.contains("<svg"));
 }
 
-/// What the kernel's sides change.
+#[test]
+fn uzswap_is_compared_with_itself_by_folio_size_and_same_filled_pages() {
+    let scratch = Scratch::new("itself");
+    let dir = &scratch.0;
+    for (suite, parts) in [
+        (
+            "store",
+            ["| throughput, MB/s | zstd:1 |", "2M folios ÷ 4K folios"],
+        ),
+        (
+            "same-filled",
+            [
+                "| a page loaded, µs | the page alone |",
+                "recognised ÷ compressed, lz4",
+            ],
+        ),
+    ] {
+        let json = format!("{suite}.json");
+        let args = [
+            "bench", suite, "--mib", "64", "--rounds", "1", "--json", &json,
+        ];
+        let done = uzswap(dir, &args);
+        let text = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success(), "{done:?}");
+        for part in parts {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        let done = uzswap(dir, &["report", &json, "-o", "page.html"]);
+        assert!(done.status.success(), "{done:?}");
+        let page = fs::read_to_string(dir.join("page.html")).unwrap();
+        assert!(page.contains("<svg") && !page.contains("NaN"), "{page}");
+    }
+}
+
+/// What the kernel's sides change, while no tool that shares their lock changes it.
 fn machine() -> String {
+    let lock = fs::File::create("/run/kernel-zswap-run.lock").unwrap();
+    // SAFETY: no memory effects.
+    assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0);
     let mut state = fs::read_to_string("/proc/swaps").unwrap_or_default();
     let parameters = [
         "compressor",

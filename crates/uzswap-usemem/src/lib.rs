@@ -2,7 +2,7 @@
 //!
 //! *What*: fills anonymous memory with pages of a chosen compressibility, then reads, checks and
 //! writes them at random and in order, and prints what each phase took as one line of JSON. It measures inside, so that neither
-//! start-up nor exit counts.
+//! start-up nor exit counts. Given a size alone, it does what vm-scalability's `usemem` does ([`tasks`]).
 //! *Invariants*: a page's last word follows from its number and its stamp; the stamps of a thread's
 //! pages add up to the accesses it has made. Both are checked, so a lost or stale page is found.
 //! *Locking*: none; each thread has a contiguous part of the pages to itself.
@@ -12,6 +12,7 @@ mod memory;
 mod options;
 mod phase;
 mod spin;
+mod tasks;
 
 use std::ffi::OsString;
 
@@ -46,12 +47,13 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
             );
         }
         Work::Memory => work(&options),
+        Work::Tasks(bytes) => return tasks::run(&options, bytes),
     }
     0
 }
 
 fn work(options: &Options) {
-    let memory = Memory::new(options);
+    let memory = Memory::new(options, u64::from(options.mib) * 256, options.seed);
     let threads = options.threads;
     let fill = Phase::run(threads, |t| memory.fill(t));
     let mut fields = vec![

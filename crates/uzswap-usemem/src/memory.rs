@@ -2,7 +2,7 @@
 //!
 //! *What*: one anonymous private mapping; what pages hold; the three kinds of work.
 //! *Invariants*: word 0 of a page is its number, word 1 its stamp (how often it was accessed), the
-//! last word follows from both. Everything between comes from a few template pages.
+//! last word, the seal, follows from both and is never 0. Everything between comes from a few template pages. A same-filled page repeats its seal.
 //! *Locking*: none: thread `t` touches only the pages of [`Memory::part`] `t`.
 //! *Context*: worker threads.
 
@@ -23,7 +23,10 @@ pub struct Memory {
     nr_pages: u64,
     threads: u64,
     seed: u64,
+    /// None if pages are to be same-filled.
     templates: Vec<u64>,
+    /// One bit for each page that [`Memory::touch`] has filled.
+    touched: Vec<AtomicU64>,
     /// Accesses made by each thread so far.
     accessed: Vec<AtomicU64>,
 }
@@ -40,7 +43,7 @@ fn mix(x: u64) -> u64 {
 
 /// What the last word of a page must be.
 fn seal(page: u64, stamp: u64) -> u64 {
-    (page << 24) ^ stamp
+    1 << 63 | (page << 24) ^ stamp
 }
 
 /// Random bytes at the start of each record, so that lz4 comes near `compressibility`: it spends
@@ -84,8 +87,8 @@ impl Memory {
     ///
     /// # Panics
     /// If the kernel refuses.
-    pub fn new(options: &Options) -> Self {
-        let len = usize::try_from(options.mib).expect("32 bits fit") << 20;
+    pub fn new(options: &Options, nr_pages: u64, seed: u64) -> Self {
+        let len = usize::try_from(nr_pages * PAGE_WORDS * 8).expect("64-bit");
         // SAFETY: a fresh mapping anywhere, no existing memory is touched.
         let base = unsafe {
             libc::mmap(
@@ -104,10 +107,15 @@ impl Memory {
         );
         Self {
             base: base.cast(),
-            nr_pages: u64::from(options.mib) * 256,
+            nr_pages,
             threads: options.threads.into(),
-            seed: options.seed,
-            templates: templates(options),
+            seed,
+            templates: if options.same_filled {
+                Vec::new()
+            } else {
+                templates(options)
+            },
+            touched: (0..=nr_pages / 64).map(|_| AtomicU64::new(0)).collect(),
             accessed: (0..options.threads).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -132,23 +140,42 @@ impl Memory {
     /// Writes every page of thread `t` for the first time.
     pub fn fill(&self, t: u32) {
         for page in self.part(t) {
-            let from = usize::try_from(page % NR_TEMPLATES * PAGE_WORDS).expect("small");
-            let template = &self.templates[from..from + 512];
-            let to = self.page(page);
-            // SAFETY: the page is this thread's alone, PAGE_WORDS long and inside the mapping.
-            unsafe {
-                std::ptr::copy_nonoverlapping(template.as_ptr(), to, template.len());
-                to.write_volatile(page);
-                to.add(1).write_volatile(0);
-                to.add(511).write_volatile(seal(page, 0));
-            }
+            self.fill_page(page);
         }
+    }
+
+    fn fill_page(&self, page: u64) {
+        self.touched(page).fetch_or(1 << (page % 64), Relaxed);
+        if self.templates.is_empty() {
+            self.repeat(page, seal(page, 0));
+            return;
+        }
+        let from = usize::try_from(page % NR_TEMPLATES * PAGE_WORDS).expect("small");
+        let template = &self.templates[from..from + 512];
+        let to = self.page(page);
+        // SAFETY: the page is this thread's alone, PAGE_WORDS long and inside the mapping.
+        unsafe {
+            std::ptr::copy_nonoverlapping(template.as_ptr(), to, template.len());
+            to.write_volatile(page);
+            to.add(1).write_volatile(0);
+            to.add(511).write_volatile(seal(page, 0));
+        }
+    }
+
+    /// Makes a page of one word.
+    fn repeat(&self, page: u64, word: u64) {
+        // SAFETY: as in `fill_page`; no reference into the page exists.
+        unsafe { std::slice::from_raw_parts_mut(self.page(page), 512) }.fill(word);
+    }
+
+    fn touched(&self, page: u64) -> &AtomicU64 {
+        &self.touched[usize::try_from(page / 64).expect("64-bit")]
     }
 
     /// Reads, checks and writes one page; returns the stamp that it had.
     fn access(&self, page: u64) -> u64 {
         let p = self.page(page);
-        // SAFETY: as in `fill`.
+        // SAFETY: as in `fill_page`.
         let (number, stamp, last) = unsafe {
             (
                 p.read_volatile(),
@@ -156,17 +183,52 @@ impl Memory {
                 p.add(511).read_volatile(),
             )
         };
+        if self.templates.is_empty() {
+            return self.access_same_filled(page, [number, stamp, last]);
+        }
         assert!(
             number == page && last == seal(page, stamp),
             "page {page} holds number {number}, stamp {stamp}, seal {last:#x} instead of {:#x}",
             seal(page, stamp)
         );
-        // SAFETY: as in `fill`.
+        // SAFETY: as in `fill_page`.
         unsafe {
             p.add(1).write_volatile(stamp + 1);
             p.add(511).write_volatile(seal(page, stamp + 1));
         }
         stamp
+    }
+
+    fn access_same_filled(&self, page: u64, words: [u64; 3]) -> u64 {
+        let stamp = words[0] ^ seal(page, 0);
+        assert!(
+            stamp < 1 << 24 && words == [words[0]; 3],
+            "page {page} holds {words:x?} instead of one word, {:#x} or a little above",
+            seal(page, 0)
+        );
+        self.repeat(page, seal(page, stamp + 1));
+        stamp
+    }
+
+    /// Writes pages of thread `t`, those that were written before after checking them.
+    pub fn touch(&self, t: u32, accesses: u64, random: bool) {
+        let part = self.part(t);
+        let size = part.end - part.start;
+        let mut rng = mix(self.seed ^ u64::from(t) << 32);
+        for at in 0..accesses {
+            let page = part.start
+                + if random {
+                    rng = mix(rng);
+                    rng % size
+                } else {
+                    at % size
+                };
+            if self.touched(page).load(Relaxed) & 1 << (page % 64) == 0 {
+                self.fill_page(page);
+            } else {
+                self.access(page);
+            }
+        }
     }
 
     /// Accesses pages of thread `t` at random.
@@ -196,5 +258,46 @@ impl Memory {
                 "stamps of thread {t} add up to {sum} after {before} accesses"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sixteen pages that were written twice.
+    fn memory(args: &str) -> Memory {
+        let args = args.split_whitespace().map(str::to_owned);
+        let options = Options::parse(args).unwrap().unwrap();
+        let memory = Memory::new(&options, 16, 1);
+        memory.touch(0, 32, false);
+        memory
+    }
+
+    #[test]
+    #[should_panic(expected = "page 7 holds")]
+    fn a_page_that_comes_back_empty_is_lost() {
+        let memory = memory("64k");
+        memory.repeat(7, 0);
+        memory.touch(0, 16, false);
+    }
+
+    #[test]
+    #[should_panic(expected = "page 7 holds")]
+    fn a_page_with_another_pages_contents_is_found_out() {
+        let memory = memory("--same-filled 64k");
+        memory.repeat(7, seal(6, 1));
+        memory.touch(0, 16, false);
+    }
+
+    #[test]
+    #[should_panic(expected = "stamps of thread 0 add up")]
+    fn an_older_copy_of_a_page_is_found_out() {
+        let options = Options::parse(std::iter::empty()).unwrap().unwrap();
+        let memory = Memory::new(&options, 16, 1);
+        memory.fill(0);
+        memory.sequential(0, 16);
+        memory.fill_page(7);
+        memory.sequential(0, 16);
     }
 }

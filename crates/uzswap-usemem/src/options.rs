@@ -1,30 +1,53 @@
 //! The command line.
 
+use crate::tasks;
+
 /// What `--help` prints.
 pub const USAGE: &str = "\
-usage: uzswap-usemem [OPTION]...
+usage: uzswap-usemem [OPTION]...           fill memory, then read and write it in phases
+       uzswap-usemem [OPTION]... SIZE      as usemem of vm-scalability: SIZE (k, m, g) for each process
+
+  --threads N, -t N       threads of a process, each with its own part of its memory (1)
+  --compressibility R     ratio that lz4 reaches on the data, about; 1 to 10 (4)
+  --same-filled           instead: pages that repeat one word
+  --seed N                seed of data and order (1)
+  --random, -R            access at random; in phases: the random phase only
+
+Phases:
   --mib N                 memory to fill, MiB (1024)
-  --threads N, -t N       threads, each with its own part of the memory (1)
   --passes N              accesses of each phase, in multiples of the pages (1)
   --accesses N            accesses of each phase and thread, instead of passes
-  --random                the random phase only
   --sequential            the sequential phase only
-  --compressibility R     ratio that lz4 reaches on the data, about; 1 to 10 (4)
-  --seed N                seed of data and order (1)
   --spin                  instead: measure whether two processors are really there
+
+With SIZE:
+  -n N, --task N          processes (1)
+  -r N, --repeat N        go over the memory so many times (1); what was written is checked from the second time on
+  -s N, --sleep N         keep the memory for N seconds when done (0)
+  --touch-alloc           write all memory first; is not part of the throughput
+  --init-time             tell how long that took
+  -y, --sync-rw           processes begin together
+  -x, --sync-free         processes free their memory together
+  -O, -w                  anonymous and written: as it always is
 ";
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Fill and access memory.
+    /// Fill and access memory in phases.
     Memory,
+    /// Processes with so many bytes each.
+    Tasks(u64),
     /// Calibrate by spinning.
     Spin,
 }
 
 /// The command line, understood.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "as many switches as usemem has"
+)]
 pub struct Options {
     /// What to do.
     pub work: Work,
@@ -42,8 +65,22 @@ pub struct Options {
     pub sequential: bool,
     /// Ratio that lz4 reaches on the data, about.
     pub compressibility: f64,
+    /// Whether pages repeat one word instead.
+    pub same_filled: bool,
     /// Seed of data and order.
     pub seed: u64,
+    /// Processes.
+    pub processes: u32,
+    /// Seconds to keep the memory.
+    pub sleep: u32,
+    /// Whether all memory is written before it counts.
+    pub touch_alloc: bool,
+    /// Whether to tell how long that took.
+    pub init_time: bool,
+    /// Whether processes begin together.
+    pub sync_rw: bool,
+    /// Whether they free their memory together.
+    pub sync_free: bool,
 }
 
 impl Options {
@@ -61,7 +98,14 @@ impl Options {
             random: false,
             sequential: false,
             compressibility: 4.0,
+            same_filled: false,
             seed: 1,
+            processes: 1,
+            sleep: 0,
+            touch_alloc: false,
+            init_time: false,
+            sync_rw: false,
+            sync_free: false,
         };
         while let Some(arg) = args.next() {
             let mut number = |least: u32, most: u32| -> Result<u32, String> {
@@ -76,20 +120,36 @@ impl Options {
             match arg.as_str() {
                 "--mib" => options.mib = number(1, 1 << 20)?,
                 "--threads" | "-t" => options.threads = number(1, 256)?,
-                "--passes" => options.passes = number(1, 1000)?,
+                "--passes" | "--repeat" | "-r" => options.passes = number(1, 1000)?,
                 "--accesses" => options.accesses = Some(number(1, u32::MAX)?),
                 "--seed" => options.seed = number(0, u32::MAX)?.into(),
                 "--compressibility" => options.compressibility = number(1, 10)?.into(),
-                "--random" => options.random = true,
+                "--same-filled" => options.same_filled = true,
+                "--random" | "-R" => options.random = true,
                 "--sequential" => options.sequential = true,
                 "--spin" => options.work = Work::Spin,
+                "--task" | "-n" => options.processes = number(1, tasks::MOST)?,
+                "--sleep" | "-s" => options.sleep = number(0, 3600)?,
+                "--touch-alloc" => options.touch_alloc = true,
+                "--init-time" => options.init_time = true,
+                "--sync-rw" | "-y" => options.sync_rw = true,
+                "--sync-free" | "-x" => options.sync_free = true,
+                "--anonymous" | "-O" | "--open-rw" | "-w" => {}
                 "--help" | "-h" => return Ok(None),
-                other => return Err(format!("unknown option {other}")),
+                other if other.starts_with('-') => return Err(format!("unknown option {other}")),
+                size => options.work = Work::Tasks(bytes(size)?),
             }
         }
-        if !options.random && !options.sequential {
+        if !options.random && !options.sequential && options.work == Work::Memory {
             options.random = true;
             options.sequential = true;
+        }
+        if let Work::Tasks(bytes) = options.work
+            && bytes / 4096 < options.threads.into()
+        {
+            return Err(format!(
+                "{bytes} bytes are less than a page for each thread"
+            ));
         }
         Ok(Some(options))
     }
@@ -97,5 +157,62 @@ impl Options {
     /// Memory to fill, MiB.
     pub fn mib_f64(&self) -> f64 {
         f64::from(self.mib)
+    }
+}
+
+/// A size with a unit of base 1024, as usemem takes it.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err(format!("{text}: not a size such as 512m or 10g")),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(1 << shift))
+        .filter(|&bytes| bytes > 0)
+        .ok_or_else(|| format!("{text}: not a size such as 512m or 10g"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, String> {
+        let args = line.split_whitespace().map(str::to_owned);
+        Options::parse(args).map(|options| options.expect("no help was asked for"))
+    }
+
+    #[test]
+    fn usemem_command_lines_are_understood() {
+        let options = parse("--init-time -w -O -s 10 -n 30 10g").unwrap();
+        assert_eq!(options.work, Work::Tasks(10 << 30));
+        assert_eq!((options.processes, options.sleep), (30, 10));
+        assert!(options.init_time && !options.random);
+        let options = parse("-O -y -x -R -r 3 -t 4 512m").unwrap();
+        assert_eq!(options.work, Work::Tasks(512 << 20));
+        assert_eq!((options.passes, options.threads), (3, 4));
+        assert!(options.sync_rw && options.sync_free && options.random);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said_in_one_line() {
+        for (line, part) in [
+            ("10x", "not a size"),
+            ("0", "not a size"),
+            ("g", "not a size"),
+            ("-t 2 4k", "less than a page"),
+            ("-n 0 1m", "not a number from 1"),
+            ("-n", "needs a number"),
+            ("--what", "unknown option --what"),
+        ] {
+            let why = parse(line).unwrap_err();
+            assert!(why.contains(part) && !why.contains('\n'), "{line}: {why}");
+        }
     }
 }

@@ -27,13 +27,13 @@ impl Phase {
                 })
                 .collect();
             ready.wait();
-            let (start, cpu) = (Instant::now(), cpu_seconds());
+            let (start, cpu) = (Instant::now(), cpu_seconds(libc::RUSAGE_SELF));
             for handle in handles {
                 handle.join().expect("a worker found wrong data");
             }
             Self {
                 wall: start.elapsed().as_secs_f64(),
-                cpu: cpu_seconds() - cpu,
+                cpu: cpu_seconds(libc::RUSAGE_SELF) - cpu,
             }
         })
     }
@@ -47,11 +47,12 @@ impl Phase {
     }
 }
 
-fn cpu_seconds() -> f64 {
+/// User and system seconds of `who`, as getrusage has it.
+pub fn cpu_seconds(who: libc::c_int) -> f64 {
     // SAFETY: all zeroes is a valid rusage, and getrusage writes to nothing else.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        libc::getrusage(who, &raw mut usage);
         usage
     };
     #[expect(

@@ -41,6 +41,22 @@ impl Pages {
         }
     }
 
+    /// So many pages that each repeat one word: every second zero, the others their number.
+    pub fn same_filled(nr: usize) -> Self {
+        let page = |number: usize| {
+            let mut page = Page([0; PAGE]);
+            for word in page.0.chunks_exact_mut(8) {
+                word.copy_from_slice(&(number % 2 * number).to_ne_bytes());
+            }
+            page
+        };
+        Self {
+            name: "same-filled".into(),
+            same_filled: nr,
+            pages: (0..nr).map(page).collect(),
+        }
+    }
+
     /// Number of pages.
     pub fn len(&self) -> usize {
         self.pages.len()

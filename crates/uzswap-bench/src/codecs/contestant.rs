@@ -292,7 +292,7 @@ impl Contestant {
 }
 
 /// Seconds of processor time of this thread.
-fn processor_time() -> f64 {
+pub fn processor_time() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -18,8 +18,8 @@ use crate::corpus::Dump;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::rounds::{Calibration, Round};
-use blocks::Pages;
-use contestant::{Contestant, Objects, Which};
+pub(crate) use blocks::Pages;
+pub(crate) use contestant::{Contestant, Objects, Which, processor_time};
 
 /// What is measured unless something else is asked for.
 pub const CODECS: [&str; 11] = [

@@ -1,7 +1,8 @@
 //! What a suite measures that has two or more sides do the same jobs.
 //!
 //! *What*: the shape of its results, which says by itself what the figures are and what they are compared with, and the rounds that fill it.
-//! *Invariants*: only rounds in which every run came to its end, or was left out for good, are kept.
+//! *Invariants*: only rounds in which every run came to its end, or was left out for good, are kept; of the first also the part before ^C.
+//! Every run that is kept came to its end.
 //! *Locking*: none.
 //! *Context*: the suites; [`crate::report`] shows it.
 
@@ -114,15 +115,19 @@ impl Measured {
         let mut calibration = Calibration::start();
         for number in 0..rounds {
             let runs = round(number, &progress)?;
-            if interrupt::happened() {
+            // Of the first round what there is of it is better than nothing.
+            if interrupt::happened() && (number > 0 || runs.is_empty()) {
                 break;
             }
             self.rounds.push(calibration.round());
             self.runs.extend(runs);
+            if interrupt::happened() {
+                break;
+            }
         }
         ensure!(
             !self.rounds.is_empty(),
-            "interrupted before a round was complete"
+            "interrupted before anything was measured"
         );
         // Who never came to a run has no column.
         let Self { sides, runs, .. } = self;

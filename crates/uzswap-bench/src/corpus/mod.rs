@@ -9,7 +9,7 @@
 mod program;
 mod sample;
 mod scratch;
-mod source;
+pub(crate) mod source;
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -19,6 +19,7 @@ use anyhow::{Context, Result};
 
 use crate::progress::Progress;
 use crate::refused;
+pub(crate) use program::{find, write};
 pub use sample::{EXTENT, anonymous, sample};
 pub use scratch::Scratch;
 

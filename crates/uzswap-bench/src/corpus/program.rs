@@ -109,7 +109,7 @@ pub fn all() -> Vec<Program> {
             "the C compiler in a large source",
             Ready::Holding(90),
             |dir| {
-                let code = write(dir, "big.c", &source::c())?;
+                let code = write(dir, "big.c", &source::c(1, 1500))?;
                 compiler(dir, "gcc", "cc1", &code)
             },
         ),
@@ -138,7 +138,7 @@ pub fn all() -> Vec<Program> {
             },
         ),
         program("sort", "lines of text", Ready::Holding(90), |dir| {
-            let lines = write(dir, "lines", &source::lines())?;
+            let lines = write(dir, "lines", &source::lines(100))?;
             let mut sort = Command::new(find("sort")?);
             sort.args(["--parallel=1", "-S", "400M", "-k", "3", "-o"]);
             sort.arg(dir.join("sorted")).arg(lines);
@@ -149,7 +149,7 @@ pub fn all() -> Vec<Program> {
             "a compressor's window and tables",
             Ready::Holding(80),
             |dir| {
-                let lines = write(dir, "lines", &source::lines())?;
+                let lines = write(dir, "lines", &source::lines(100))?;
                 let mut xz = Command::new(find("xz")?);
                 xz.args(["-T1", "-6", "-k", "-c"]).arg(lines);
                 Ok(xz)
@@ -164,14 +164,15 @@ fn command<A: AsRef<OsStr>>(program: PathBuf, args: impl IntoIterator<Item = A>)
     command
 }
 
-fn write(dir: &Path, name: &str, text: &str) -> Result<PathBuf> {
+/// Writes a file into `dir`.
+pub fn write(dir: &Path, name: &str, text: &str) -> Result<PathBuf> {
     let path = dir.join(name);
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
 }
 
 /// The distribution's own program rather than a version switcher's script.
-fn find(name: &str) -> Result<PathBuf> {
+pub fn find(name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     [PathBuf::from("/usr/bin"), PathBuf::from("/bin")]
         .into_iter()

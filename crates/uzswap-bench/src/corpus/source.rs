@@ -27,10 +27,10 @@ impl Sequence {
 }
 
 /// C functions with loops, switches and tables.
-pub fn c() -> String {
-    let mut numbers = Sequence(1);
+pub fn c(seed: u64, functions: u32) -> String {
+    let mut numbers = Sequence(seed);
     let mut code = String::from("typedef unsigned long size_t;\n");
-    for f in 0..1500 {
+    for f in 0..functions {
         let _ = writeln!(
             code,
             "static const short table{f}[] = {{{},{},{},{}}};\nint fn{f}_{}(const int *p, size_t n, int x) {{\n  int s = {f};\n  for (size_t i = 0; i < n; i++) switch ((p[i] + x) % 7) {{",
@@ -96,12 +96,12 @@ pub fn rust() -> String {
     code
 }
 
-/// About 100 MiB of lines as a log has them.
-pub fn lines() -> String {
+/// About so many MiB of lines as a log has them.
+pub fn lines(mib: usize) -> String {
     let mut numbers = Sequence(4);
-    let mut text = String::with_capacity(104 << 20);
+    let mut text = String::with_capacity((mib << 20) + 4096);
     let mut second = 1_700_000_000_u64;
-    while text.len() < 100 << 20 {
+    while text.len() < mib << 20 {
         second += numbers.below(3);
         let _ = write!(
             text,

@@ -85,6 +85,8 @@ pub struct Job {
     pub dir: Option<PathBuf>,
     /// Options of `uzswap run`, on our side.
     pub options: Vec<OsString>,
+    /// Processes that need the memory at once, 0 as 1: `--ram` holds for each, so each gets its share.
+    pub processes: u64,
 }
 
 /// What a run took.
@@ -96,8 +98,8 @@ pub struct Ran {
     pub wall_s: f64,
     /// Processor seconds, of its descendants too.
     pub cpu_s: f64,
-    /// Largest resident set of one of its processes, MiB.
-    pub resident_mib: f64,
+    /// Most anonymous memory that all of it had in RAM, looked at often, MiB.
+    pub anon_mib: u64,
     /// What all of it was allowed or took in RAM, MiB; natively there is no limit.
     pub ram_mib: Option<u64>,
     /// Written to and read from disk for want of memory, MiB.
@@ -233,7 +235,7 @@ impl Sides {
         }
         let scratch = Scratch::new()?;
         let ran = match side {
-            Side::Native => process::run(&mut job.command(None)?, &scratch, || {}),
+            Side::Native => return self.natively(job, progress),
             Side::Uzswap => self.ours(room, job, &scratch),
             Side::KernelSwap | Side::KernelZswap | Side::Zram => {
                 match Kernel::set_up(side, &self.kernel_compressor, room) {
@@ -249,11 +251,24 @@ impl Sides {
         ran
     }
 
+    /// Runs `job` without any limit, whether that takes part or not.
+    ///
+    /// # Errors
+    /// If the job fails.
+    pub fn natively(&self, job: &Job, progress: &Progress) -> Result<Option<Ran>> {
+        let ran = process::run(&mut job.command(None)?, &Scratch::new()?, || {});
+        progress.step();
+        ran
+    }
+
     fn ours(&self, room: Room, job: &Job, scratch: &Scratch) -> Result<Option<Ran>> {
         let stats = scratch.path().join("stats");
         let mut run: Vec<OsString> =
             vec![self.uzswap.clone().into(), "run".into(), "--quiet".into()];
-        run.extend(["--ram".into(), format!("{}M", room.limit_mib).into()]);
+        run.extend([
+            "--ram".into(),
+            format!("{}M", room.limit_mib / job.processes.max(1)).into(),
+        ]);
         run.extend(["--swap-max".into(), format!("{}M", room.swap_mib).into()]);
         run.extend(["--compressor".into(), self.compressor.clone().into()]);
         run.extend(["--stats".into(), stats.clone().into()]);

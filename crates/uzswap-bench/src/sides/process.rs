@@ -30,11 +30,13 @@ pub fn run(
         .with_context(|| format!("cannot start {}", command.get_program().display()))?;
     let pid = child.id().cast_signed();
     let mut asked = false;
+    let mut most_kib = 0;
     let (status, usage) = loop {
         if let Some(ended) = wait(pid)? {
             break ended;
         }
         look();
+        most_kib = anon_kib(child.id()).max(most_kib);
         if interrupt::happened() && !asked {
             asked = true;
             // SAFETY: no memory effects; the child is not reaped yet.
@@ -59,11 +61,31 @@ pub fn run(
         stdout: String::from_utf8_lossy(&fs::read(&out)?).into_owned(),
         wall_s,
         cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
-        resident_mib: usage.ru_maxrss as f64 / 1024.0,
+        anon_mib: most_kib.div_ceil(1024),
         ram_mib: None,
         disk: None,
         stats: serde_json::Value::Null,
     }))
+}
+
+/// Anonymous memory that `pid` and its descendants have in RAM now, KiB; those that have just ended have none.
+fn anon_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let own = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap_or(0);
+    let mut all: u64 = own;
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    for thread in threads.into_iter().flatten().flatten() {
+        let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        let pids = children
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok());
+        all += pids.map(anon_kib).sum::<u64>();
+    }
+    all
 }
 
 /// The status and the usage of a child that has ended.

@@ -7,7 +7,9 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use uzswap_bench::results::{Results, Suite};
 use uzswap_bench::sides::{Side, Sides};
-use uzswap_bench::{Refused, codecs, corpus, disk, interrupt, usemem, work};
+use uzswap_bench::{
+    Refused, apps, codecs, corpus, disk, interrupt, same_filled, store, usemem, work,
+};
 use uzswap_compress::Codec;
 
 use crate::command_line;
@@ -55,7 +57,42 @@ enum What {
         #[command(flatten)]
         common: Common,
     },
-    /// Everything
+    /// Memory reclaimed in folios of 4K, 64K and 2M: throughput, and the time for a page
+    Store {
+        #[command(flatten)]
+        sides: SidesOptions,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Pages that repeat one word, recognised or compressed
+    SameFilled {
+        #[command(flatten)]
+        sides: SidesOptions,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Real programs natively, under the kernel's zswap (needs root) and under uzswap
+    Apps {
+        #[command(flatten)]
+        sides: SidesOptions,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Compiling a C project with two compilers at once, likewise
+    Build {
+        #[command(flatten)]
+        sides: SidesOptions,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// The least memory at which real programs keep 95 % of their speed; takes long
+    Saving {
+        #[command(flatten)]
+        sides: SidesOptions,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Everything but 'saving'
     All {
         #[command(flatten)]
         codecs: CodecsOptions,
@@ -64,7 +101,7 @@ enum What {
         #[command(flatten)]
         common: Common,
     },
-    /// The program that 'usemem' and 'disk' run
+    /// The program that the suites on memory run
     #[command(hide = true, disable_help_flag = true)]
     Work {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -78,13 +115,20 @@ struct Common {
     #[arg(long)]
     quick: bool,
 
-    /// Rounds that medians are taken over
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: u16,
+    /// Rounds that medians are taken over [default: 3, with --quick 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
 
     /// Write every figure to FILE, for 'uzswap report'
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+impl Common {
+    fn rounds(&self) -> usize {
+        self.rounds
+            .map_or(if self.quick { 1 } else { 3 }, usize::from)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -112,7 +156,7 @@ struct SidesOptions {
     #[arg(long, value_name = "CODEC", default_value = "auto")]
     compressor: Compressor,
 
-    /// MiB of data [default: 2048, for 'disk' about 1536; with --quick half]
+    /// MiB of data, where the suite has data of its own [default: 1024 to 2048, with --quick less]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
     mib: Option<u64>,
 }
@@ -149,25 +193,54 @@ pub fn bench(options: &Bench) -> Result<u8> {
         What::Work { .. } => unreachable!("done above"),
         What::Corpus { dir, each } => make_corpus(dir, each.0),
         What::Codecs { codecs, common } => suites(common, &[Run::Codecs(codecs)]),
-        What::Usemem { sides, common } => suites(common, &[Run::Usemem(sides)]),
-        What::Disk { sides, common } => suites(common, &[Run::Disk(sides)]),
+        What::Usemem { sides, common } => suites(common, &[Run::Beside(Name::Usemem, sides)]),
+        What::Disk { sides, common } => suites(common, &[Run::Beside(Name::Disk, sides)]),
+        What::Store { sides, common } => suites(common, &[Run::Beside(Name::Store, sides)]),
+        What::SameFilled { sides, common } => {
+            suites(common, &[Run::Beside(Name::SameFilled, sides)])
+        }
+        What::Apps { sides, common } => suites(common, &[Run::Beside(Name::Apps, sides)]),
+        What::Build { sides, common } => suites(common, &[Run::Beside(Name::Build, sides)]),
+        What::Saving { sides, common } => suites(common, &[Run::Beside(Name::Saving, sides)]),
         What::All {
             codecs,
             sides,
             common,
-        } => suites(
-            common,
-            &[Run::Codecs(codecs), Run::Usemem(sides), Run::Disk(sides)],
-        ),
+        } => {
+            let mut runs = vec![Run::Codecs(codecs)];
+            runs.extend(ALL.map(|name| Run::Beside(name, sides)));
+            suites(common, &runs)
+        }
     })
 }
 
 /// A suite to run.
 enum Run<'a> {
     Codecs(&'a CodecsOptions),
-    Usemem(&'a SidesOptions),
-    Disk(&'a SidesOptions),
+    Beside(Name, &'a SidesOptions),
 }
+
+/// A suite that compares sides.
+#[derive(Clone, Copy)]
+enum Name {
+    Usemem,
+    Disk,
+    Store,
+    SameFilled,
+    Apps,
+    Build,
+    Saving,
+}
+
+/// Those of 'all'.
+const ALL: [Name; 6] = [
+    Name::Usemem,
+    Name::Disk,
+    Name::Store,
+    Name::SameFilled,
+    Name::Apps,
+    Name::Build,
+];
 
 fn make_corpus(dir: &Path, each: u64) -> Result<u8> {
     let made = corpus::make(dir, usize::try_from(each)?)?;
@@ -186,8 +259,7 @@ fn suites(common: &Common, runs: &[Run<'_>]) -> Result<u8> {
         if outcome.is_ok() && !interrupt::happened() {
             outcome = match run {
                 Run::Codecs(options) => run_codecs(options, common, &mut results),
-                Run::Usemem(options) => run_usemem(options, common, &mut results),
-                Run::Disk(options) => run_disk(options, common, &mut results),
+                Run::Beside(name, options) => run_beside(*name, options, common, &mut results),
             };
         }
     }
@@ -223,33 +295,80 @@ fn run_codecs(options: &CodecsOptions, common: &Common, results: &mut Results) -
     } else {
         options.codecs.clone()
     };
-    let measured = codecs::measure(&wanted, dumps, common.rounds.into())?;
+    let measured = codecs::measure(&wanted, dumps, common.rounds())?;
     results.suites.push(Suite::Codecs(measured));
     Ok(())
 }
 
-fn run_usemem(options: &SidesOptions, common: &Common, results: &mut Results) -> Result<()> {
-    let mut sides = options.sides(&usemem::USUAL)?;
-    let mib = options
-        .mib
-        .unwrap_or(if common.quick { 1024 } else { 2048 });
-    let measured = usemem::measure(&mut sides, mib, common.rounds.into());
-    results.skipped.extend(sides.skipped);
-    results.suites.push(Suite::Usemem(measured?));
+fn run_beside(
+    name: Name,
+    options: &SidesOptions,
+    common: &Common,
+    results: &mut Results,
+) -> Result<()> {
+    let usual: &[Side] = match name {
+        Name::Usemem => &usemem::USUAL,
+        Name::Disk => &disk::USUAL,
+        Name::Apps | Name::Build | Name::Saving => &apps::USUAL,
+        Name::Store | Name::SameFilled => &[],
+    };
+    let mut sides = options.sides(usual)?;
+    let suite = measure(name, &mut sides, options, common);
+    for line in sides.skipped {
+        // The suites of 'all' leave out the same for the same reason.
+        if !results.skipped.contains(&line) {
+            results.skipped.push(line);
+        }
+    }
+    results.suites.push(suite?);
     Ok(())
 }
 
-fn run_disk(options: &SidesOptions, common: &Common, results: &mut Results) -> Result<()> {
-    let mut sides = options.sides(&disk::USUAL)?;
-    let options = disk::Options {
-        mib: options.mib,
-        rounds: common.rounds.into(),
-        quick: common.quick,
+fn measure(
+    name: Name,
+    sides: &mut Sides,
+    options: &SidesOptions,
+    common: &Common,
+) -> Result<Suite> {
+    let rounds = common.rounds();
+    let mib = |full: u64| {
+        options
+            .mib
+            .unwrap_or(if common.quick { full / 4 } else { full })
     };
-    let measured = disk::measure(&mut sides, options);
-    results.skipped.extend(sides.skipped);
-    results.suites.push(Suite::Disk(measured?));
-    Ok(())
+    let size = if common.quick {
+        apps::Size::Quick
+    } else {
+        apps::Size::Full
+    };
+    Ok(match name {
+        Name::Usemem => Suite::Usemem(usemem::measure(sides, mib(2048), rounds)?),
+        Name::Disk => {
+            let options = disk::Options {
+                mib: options.mib,
+                rounds,
+                quick: common.quick,
+            };
+            Suite::Disk(disk::measure(sides, options)?)
+        }
+        Name::Store => Suite::Store(store::measure(sides, mib(2048), rounds)?),
+        Name::SameFilled => Suite::SameFilled(same_filled::measure(sides, mib(1024), rounds)?),
+        Name::Apps => {
+            let title = "Real programs with less memory";
+            Suite::Apps(apps::measure(
+                title,
+                sides,
+                &apps::programs(),
+                size,
+                rounds,
+            )?)
+        }
+        Name::Build => {
+            let title = "Compiling a C project with less memory";
+            Suite::Build(apps::measure(title, sides, &[apps::build()], size, rounds)?)
+        }
+        Name::Saving => Suite::Saving(apps::saving(sides, &apps::programs(), size, rounds)?),
+    })
 }
 
 impl SidesOptions {

@@ -1,0 +1,168 @@
+//! The real programs, and what they do.
+//!
+//! *What*: for each the command and the files it works on, which are made anew: nothing is fetched.
+//! *Invariants*: what a program works on, and what it prints, is the same every time.
+//! *Locking*: none.
+//! *Context*: the bench command.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::corpus::{find, source, write};
+use crate::sides::Job;
+
+/// How much they are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// A second or two natively.
+    Quick,
+    /// Several seconds.
+    Full,
+}
+
+/// A program.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Its name.
+    pub name: &'static str,
+    make: fn(&Path, Size) -> Result<Job>,
+}
+
+impl Program {
+    /// Its job, in `dir`.
+    ///
+    /// # Errors
+    /// If it is not installed.
+    pub fn job(&self, dir: &Path, size: Size) -> Result<Job> {
+        let job = (self.make)(dir, size)?;
+        Ok(Job {
+            dir: Some(dir.to_owned()),
+            ..job
+        })
+    }
+}
+
+/// All but the build.
+#[must_use]
+pub fn programs() -> Vec<Program> {
+    let program = |name, make| Program { name, make };
+    vec![
+        program("python", |dir, size| {
+            write(
+                dir,
+                "group_by.py",
+                include_str!("../../../../examples/group_by.py"),
+            )?;
+            let scale = if size == Size::Quick { "0.2" } else { "0.5" };
+            job("python3", &["group_by.py", "--scale", scale])
+        }),
+        program("sqlite", |dir, size| {
+            let rows = if size == Size::Quick {
+                250_000
+            } else {
+                1_500_000
+            };
+            let sql = include_str!("../../../../examples/orders.sql");
+            write(
+                dir,
+                "orders.sql",
+                &sql.replace("1500000", &rows.to_string()),
+            )?;
+            job("sqlite3", &[":memory:", ".read orders.sql"])
+        }),
+        program("sort", |dir, size| {
+            let mib = if size == Size::Quick { 60 } else { 100 };
+            write(dir, "lines", &source::lines(mib))?;
+            job(
+                "sort",
+                &[
+                    "--parallel=2",
+                    "-S",
+                    "600M",
+                    "-k",
+                    "3",
+                    "lines",
+                    "-o",
+                    "sorted",
+                ],
+            )
+        }),
+        program("gcc", |dir, size| {
+            let functions = if size == Size::Quick { 200 } else { 1500 };
+            write(dir, "big.c", &source::c(1, functions))?;
+            job("gcc", &["-O2", "-w", "-c", "big.c", "-o", "big.o"])
+        }),
+        program("node", |dir, size| {
+            write(
+                dir,
+                "records.js",
+                include_str!("../../../../examples/records.js"),
+            )?;
+            let records = if size == Size::Quick {
+                "150000"
+            } else {
+                "500000"
+            };
+            job(
+                "node",
+                &["--max-old-space-size=4096", "records.js", records],
+            )
+        }),
+        program("redis", |dir, size| {
+            for tool in ["redis-benchmark", "redis-cli"] {
+                find(tool)?;
+            }
+            find("redis-server")?;
+            write(dir, "redis.sh", include_str!("redis.sh"))?;
+            let requests = if size == Size::Quick {
+                "200000"
+            } else {
+                "1000000"
+            };
+            job("sh", &["redis.sh", requests])
+        }),
+    ]
+}
+
+/// Compiling a C project of many files with two compilers at once.
+#[must_use]
+pub fn build() -> Program {
+    Program {
+        name: "make -j2",
+        make: |dir, size| {
+            find("gcc")?;
+            let (files, functions) = if size == Size::Quick {
+                (4, 80)
+            } else {
+                (16, 400)
+            };
+            let mut makefile = String::from("CFLAGS = -O2 -w\nproject.a:");
+            for file in 0..files {
+                write(
+                    dir,
+                    &format!("part{file}.c"),
+                    &source::c(file + 1, functions),
+                )?;
+                makefile += &format!(" part{file}.o");
+            }
+            makefile += "\n\t@ar rcD $@ $^\n\t@rm -f $^\n\t@cksum < $@\n\t@rm $@\n\
+                         %.o: %.c\n\t@gcc $(CFLAGS) -c $< -o $@\n";
+            write(dir, "Makefile", &makefile)?;
+            Ok(Job {
+                processes: 2,
+                ..job("make", &["-s", "-j2"])?
+            })
+        },
+    }
+}
+
+fn job(program: &str, args: &[&str]) -> Result<Job> {
+    let path = find(program).with_context(|| format!("{program} cannot be run"))?;
+    let mut argv = vec![path.into_os_string()];
+    argv.extend(args.iter().map(Into::into));
+    Ok(Job {
+        argv,
+        ..Job::default()
+    })
+}
