@@ -26,6 +26,7 @@
 
 use super::Parts;
 use super::load::{LoadError, Undecodable, unpack};
+use super::store::make_object;
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::charge::Reserve;
 use crate::counters::{add, sub};
@@ -133,9 +134,9 @@ impl Parts {
         if look && block.pages().all(is_filled) {
             return false;
         }
-        let Some(size) = self.compress_block(slot, block, alone) else {
-            return false;
-        };
+        // SAFETY: its pages are mapped and readable: their folio is isolated by this thread.
+        let size = unsafe { make_object(slot, block, most_of_block(block.len()), alone) };
+        let Ok(size) = size else { return false };
         let SlotInner {
             store,
             batch,
@@ -169,26 +170,6 @@ impl Parts {
             place.entry = entry;
         }
         true
-    }
-
-    /// Compresses `block` into the store buffer. Returns the object's bytes.
-    fn compress_block(&self, slot: &mut SlotInner, block: PageRange, alone: bool) -> Option<usize> {
-        let (name, out) = slot
-            .store
-            .get_mut(..most_of_block(block.len()))?
-            .split_first_mut()?;
-        *name = slot.compressor.codec().id().as_u8();
-        let (source, len) = (block.addr() as *const u8, block.bytes());
-        let compressed = if alone {
-            // SAFETY: the pages are mapped and readable, their folio is isolated by this thread, and
-            // nobody writes to them while the slice lives.
-            let pages = unsafe { core::slice::from_raw_parts(source, len) };
-            slot.compressor.compress_stable(pages, out)
-        } else {
-            // SAFETY: as above; they are copied first, as they may change under the compressor.
-            unsafe { slot.compressor.compress(source, len, out) }
-        };
-        Some(1 + compressed.ok()?)
     }
 
     /// Stores a piece of a block, if there is room.

@@ -9,7 +9,7 @@
 //! *Locking*: pool class only. *Context*: signal, worker.
 
 use super::Parts;
-use crate::arena::{PAGE_SIZE, Page, wide};
+use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::charge::Reserve;
 use crate::counters::add;
 use crate::knobs::is_on;
@@ -39,18 +39,10 @@ impl Parts {
                 return Some(Entry::Filled { word, age });
             }
         }
-        let (name, out) = slot.store.get_mut(..MOST_COMPRESSED)?.split_first_mut()?;
-        *name = slot.compressor.codec().id().as_u8();
-        let compressed = if alone {
-            // SAFETY: as above, and nobody writes to the page while the slice lives.
-            let page = unsafe { core::slice::from_raw_parts(source, PAGE_SIZE) };
-            slot.compressor.compress_stable(page, out)
-        } else {
-            // SAFETY: as above; the page is copied first, as it may change under the compressor.
-            unsafe { slot.compressor.compress(source, PAGE_SIZE, out) }
-        };
-        let (size, data) = match compressed {
-            Ok(size) => (1 + size, slot.store.as_ptr()),
+        // SAFETY: as above.
+        let made = unsafe { make_object(slot, PageRange::one(page), MOST_COMPRESSED, alone) };
+        let (size, data) = match made {
+            Ok(size) => (size, slot.store.as_ptr()),
             Err(CompressError::Poor) => {
                 add(&self.counters().reject_compress_poor, 1);
                 (PAGE_SIZE, source)
@@ -114,6 +106,34 @@ impl Parts {
             add(&counters.stored_incompressible_pages, wide(stored.raw));
         }
     }
+}
+
+/// Compresses `pages` into one object in the store buffer. Returns its bytes, `most` or less. `alone`: nobody can
+/// write to them meanwhile.
+///
+/// # Safety
+/// The pages are mapped and readable, and stay so: their folio is isolated by this thread.
+pub(super) unsafe fn make_object(
+    slot: &mut SlotInner,
+    pages: PageRange,
+    most: usize,
+    alone: bool,
+) -> Result<usize, CompressError> {
+    let room = slot.store.get_mut(..most).and_then(<[u8]>::split_first_mut);
+    let Some((name, out)) = room else {
+        return Err(CompressError::Failed);
+    };
+    *name = slot.compressor.codec().id().as_u8();
+    let (source, len) = (pages.addr() as *const u8, pages.bytes());
+    let size = if alone {
+        // SAFETY: by the caller's promise, and nobody writes to them while the slice lives.
+        let source = unsafe { core::slice::from_raw_parts(source, len) };
+        slot.compressor.compress_stable(source, out)
+    } else {
+        // SAFETY: as above; they are copied first, as they may change under the compressor.
+        unsafe { slot.compressor.compress(source, len, out) }
+    }?;
+    Ok(1 + size)
 }
 
 /// What was stored of a folio, in pages.
