@@ -72,6 +72,16 @@ Examples:
   uzswap analyze --verify -- sort -S 1G big.txt -o /dev/null
 ";
 
+const RECLAIM_EXAMPLES: &str = "\
+The coldest goes first. Of a 'uzswap run' its processes are asked one after the other, the largest
+first, until it is enough.
+Exit status: 0; 1 if less than SIZE could be had, or nothing; 2 for wrong arguments.
+
+Examples:
+  uzswap reclaim 4711 256M                       compress 256 MiB of resident memory
+  uzswap reclaim 4711 64M --writeback-only       move 64 MiB of compressed memory to swap
+";
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a command with its memory limited and compressed
@@ -85,6 +95,9 @@ pub enum Command {
     /// Tell what uzswap would do for a program that runs without it
     #[command(override_usage = ANALYZE_USAGE, after_help = ANALYZE_EXAMPLES)]
     Analyze(analyze::Analyze),
+    /// Have a process evict memory now, or write compressed memory to swap
+    #[command(after_help = RECLAIM_EXAMPLES)]
+    Reclaim(Reclaim),
     /// Measure on this machine, beside its kernel
     Bench(bench::Bench),
     /// Make a page to look at of what 'bench' measured or 'run --trace' wrote
@@ -245,6 +258,24 @@ pub struct Set {
     pub changes: Vec<Assignment>,
 
     /// Show the knobs, after the change, as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Reclaim {
+    /// Process id of 'uzswap run' or of any process under it
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    pub pid: u32,
+
+    /// How much: 64M, 1.5GiB, 1048576
+    pub size: Size,
+
+    /// Write compressed memory to swap, and evict nothing
+    #[arg(long)]
+    pub writeback_only: bool,
+
+    /// One JSON object, sizes in bytes
     #[arg(long)]
     pub json: bool,
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use uzswap_core::StartStep;
 use uzswap_core::group::{FAILURE_OVER_LIMIT, FAILURE_START, Group};
+use uzswap_core::knobs::is_on;
 
 use crate::report::{Totals, swap_device};
 use crate::size::Size;
@@ -33,7 +34,7 @@ impl Failure {
                 failure.needed.load(Ordering::Relaxed),
                 failure.limit.load(Ordering::Relaxed),
                 totals.compression_ratio(),
-                &no_help(group, totals),
+                &swap(group, totals),
             ),
             FAILURE_START => start(
                 &name_of(group, pid),
@@ -51,23 +52,29 @@ impl Failure {
     }
 }
 
-/// Why the swap device did not take what was too much, if there is one.
-fn no_help(group: &Group, totals: &Totals) -> String {
+/// What kept memory from going to swap, and what to do about it.
+fn swap(group: &Group, totals: &Totals) -> String {
     let Some(device) = swap_device(group) else {
-        return String::new();
+        return "there was no swap device (give one by --swap)".to_owned();
     };
+    if !is_on(&group.knobs.writeback) {
+        return "writing to swap was off (--writeback on)".to_owned();
+    }
+    let total = Size(group.config.swap.nr_slots.load(Ordering::Relaxed) * 4096);
     match (totals.get("swap_write_fail"), totals.get("swap_full")) {
-        (0, 0) => String::new(),
-        (0, _) => format!("; the swap device {device} had no room left"),
-        (nr, _) => format!("; {nr} writes to the swap device {device} failed"),
+        (0, 0) => format!("nothing more could go to swap on {device}"),
+        (0, _) => {
+            format!("the swap device {device} of {total} had no room left (see --swap-max, --swap)")
+        }
+        (nr, _) => format!("{nr} writes to the swap device {device} failed (see --swap)"),
     }
 }
 
-fn over_limit(who: &str, needed: u64, limit: u64, ratio: f64, no_help: &str) -> String {
+fn over_limit(who: &str, needed: u64, limit: u64, ratio: f64, swap: &str) -> String {
     format!(
-        "{who} was ended: it needs at least {} even with its cold memory compressed {ratio:.1}:1, and \
-         --ram allows {}; run it with --ram {} or more, or with --over-limit=allow to let it use what \
-         it needs{no_help}",
+        "{who} was ended: it needs at least {} even with its cold memory compressed {ratio:.1}:1, \
+         --ram allows {}, and {swap}; run it with --ram {} or more, or with --over-limit=allow to let \
+         it use what it needs",
         Size(needed),
         Size(limit),
         suggestion(needed.max(limit)),
@@ -155,18 +162,12 @@ mod tests {
 
     #[test]
     fn the_message_says_how_much_and_what_to_do() {
-        let line = over_limit(
-            "job (7)",
-            300 << 20,
-            256 << 20,
-            2.06,
-            "; the swap device /var/tmp had no room left",
-        );
+        let line = over_limit("job (7)", 300 << 20, 256 << 20, 2.06, "swap was full");
         assert_eq!(
             line,
             "job (7) was ended: it needs at least 300 MiB even with its cold memory compressed 2.1:1, \
-             and --ram allows 256 MiB; run it with --ram 384M or more, or with --over-limit=allow to \
-             let it use what it needs; the swap device /var/tmp had no room left"
+             --ram allows 256 MiB, and swap was full; run it with --ram 384M or more, or with \
+             --over-limit=allow to let it use what it needs"
         );
     }
 }

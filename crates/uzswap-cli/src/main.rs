@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         args::Command::Stat(stat) => command::stat::stat(stat),
         args::Command::Set(set) => command::set::set(set),
         args::Command::Analyze(analyze) => command::analyze::analyze(analyze),
+        args::Command::Reclaim(reclaim) => command::reclaim::reclaim(reclaim),
         args::Command::Bench(bench) => command::bench::bench(bench),
         args::Command::Report(report) => command::bench::report(report),
     };

@@ -79,6 +79,12 @@ counters! {
     swap_write_fail: Counter,
     /// Writebacks that found the swap device full.
     swap_full: Counter,
+    /// Writebacks that were due and found writing back switched off.
+    reject_writeback_off: Counter,
+    /// Of `written_back_pages`, those that the proactive shrinker wrote.
+    shrinker_written_back: Counter,
+    /// Cold pages that it left in the pool because as many had just come back from the device.
+    shrinker_protected: Counter,
     /// Page faults served.
     faults: Counter,
     /// Faults on pages that had been evicted.

@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::counters::{Counters, Histogram, NR_ORDERS, OrderCounters};
 use crate::knobs::Knobs;
+use crate::request::Request;
 use uzswap_sys::{Errno, signal};
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
@@ -189,6 +190,8 @@ pub struct Process {
     pub orders: [OrderCounters; NR_ORDERS],
     /// How long its faults took.
     pub fault_ticks: Histogram,
+    /// What it is asked to do.
+    pub request: Request,
 }
 
 impl Process {
@@ -197,6 +200,7 @@ impl Process {
         self.pid.store(pid, Ordering::Relaxed);
         self.ppid.store(ppid, Ordering::Relaxed);
         self.start_tsc.store(tsc, Ordering::Relaxed);
+        self.request.refuse();
         // Pairs with the acquire loads of readers: they see whose slot it is.
         self.state.store(LIVE, Ordering::Release);
     }

@@ -74,6 +74,10 @@ knobs! {
     max_pool_percent: Percent = 75,
     /// Down to which part of that it goes to swap then, in percent
     accept_threshold_percent: Percent = 90,
+    /// Whether compressed memory may go to swap at all
+    writeback: Switch = ON,
+    /// Whether what has been cold for long goes to swap before there is need
+    shrinker_enabled: Switch = OFF,
     /// Whether pages of one repeated word are looked for before anything is compressed
     same_filled_pages_enabled: Switch = ON,
 }

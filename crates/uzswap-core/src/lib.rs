@@ -27,6 +27,7 @@ pub mod pool;
 pub mod primitive;
 pub mod readahead;
 pub mod region;
+pub mod request;
 #[cfg(not(loom))]
 pub mod slot;
 pub mod swap;

@@ -72,6 +72,24 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
                 .expect_success("noise on a swap device"),
         ),
         (
+            "with nothing written though it is due",
+            Job::new(scratch.compile("apps/noise.c"))
+                .args(["96", "7"])
+                .ram_mib(32)
+                .option("--writeback", "off")
+                .managed(),
+        ),
+        // Reused after many turnovers of what is in RAM, but reused.
+        (
+            "written before there is need",
+            pattern(["160", "2", "random", "150000", "1"])
+                .ram_mib(32)
+                .option("--swap", "/var/tmp")
+                .option("--shrinker-enabled", "on")
+                .managed()
+                .expect_success("shrinker"),
+        ),
+        (
             "over the limit by page tables",
             Job::new(scratch.compile("apps/sparse.c"))
                 .arg("20000")

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use uzswap_e2e::{Job, MIB, Scratch, User, is_root, seed, skip, users};
+use uzswap_e2e::{Job, MIB, Scratch, User, find, is_root, seed, skip, users};
 
 const SIGUSR1: i32 = 10;
 /// A directory for swap files on a disk; scratch directories may lie in memory.
@@ -215,7 +215,70 @@ fn a_full_device_is_the_limit() {
     );
     assert!(outcome.stat("swap_full") > 0, "{}", outcome.stats);
     assert_eq!(outcome.stats["failure"]["reason"], "over_limit");
+    for word in ["64 MiB had no room left", "--swap-max", "--ram"] {
+        assert!(outcome.stderr.contains(word), "{}", outcome.stderr);
+    }
 }
+
+/// Data that must not get to a disk stay away from it, at the price of the limit.
+#[test]
+fn nothing_is_written_while_writeback_is_off() {
+    let scratch = Scratch::new();
+    let outcome = noise(&scratch, 96)
+        .option("--writeback", "off")
+        .flag("--quiet")
+        .managed();
+    assert_eq!(outcome.status, 125, "{}", outcome.stderr);
+    for counter in ["written_back_pages", "pswpout", "swap_peak"] {
+        assert_eq!(outcome.stat(counter), 0, "{}", outcome.stats);
+    }
+    assert!(
+        outcome.stat("reject_writeback_off") > 0,
+        "{}",
+        outcome.stats
+    );
+    for word in ["swap was off", "--writeback on"] {
+        assert!(outcome.stderr.contains(word), "{}", outcome.stderr);
+    }
+}
+
+/// What is not used goes to swap before the pool is anywhere near its limit; what comes back stays.
+#[test]
+fn the_shrinker_writes_what_has_been_cold_for_long() {
+    let run = |shrinker: &str| {
+        let job = Job::new(find("python3").expect("python3 is installed"));
+        job.args(["-c", COLD_AND_WARM])
+            .ram_mib(32)
+            .option("--swap", DISK)
+            .option("--shrinker-enabled", shrinker)
+            .managed()
+            .expect_success(shrinker)
+    };
+    let off = run("off");
+    assert_eq!(off.stat("written_back_pages"), 0, "{}", off.stats);
+    let on = run("on");
+    assert_eq!(on.text(), "right\n");
+    // A quarter of the cold half at least, and of the warm half what is unlucky.
+    assert!(on.stat("shrinker_written_back") > 2500, "{}", on.stats);
+    assert!(
+        on.stat("pswpin") < on.stat("shrinker_written_back"),
+        "{}",
+        on.stats
+    );
+}
+
+/// 40 MB that are filled and checked at the end, 40 MB that are used all the time; a page takes a tenth
+/// of one in the pool.
+const COLD_AND_WARM: &str = "
+import os, zlib
+page = lambda: os.urandom(300) + bytes(3700)
+cold = [page() for _ in range(10000)]
+sums = [zlib.crc32(page) for page in cold]
+warm = [page() for _ in range(10000)]
+for _ in range(12):
+    for page in warm: zlib.crc32(page)
+print('right' if sums == [zlib.crc32(page) for page in cold] else 'WRONG')
+";
 
 /// What was damaged on the device is never taken for the program's data: SIGBUS, one message.
 #[test]

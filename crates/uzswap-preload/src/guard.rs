@@ -157,6 +157,8 @@ unsafe fn exit(call: &Call) -> isize {
 
 /// Starts the engine's threads: at start and in a forked child.
 pub fn start_workers(m: &Masked) {
+    threads::forget_asked();
+    port::open_door();
     let server = MODE.load(Ordering::Relaxed) == FaultMode::Thread as u32;
     if let Err(errno) = threads::start_workers(m, server, port::wants_reclaimer()) {
         refuse(failed(errno));
@@ -184,6 +186,15 @@ pub unsafe extern "C" fn on_sigsys(
         let r = threads::at(scratch as usize);
         let tag = (*info).si_errno.unsigned_abs();
         if (*info).si_code != SYS_SECCOMP || (tag != TAG_A && tag != TAG_B) {
+            if let Some(wanted) = port::is_asked(&*info) {
+                if wanted {
+                    threads::start_asked(&m);
+                }
+                if let Some(r) = r {
+                    signals::resume::resume(&m, r, uc);
+                }
+                return uc;
+            }
             let raised = (*info).si_code == SYS_SECCOMP;
             let mask = deliver::collapse(&m, uc);
             if raised && believes_blocked(r, SIGSYS) {

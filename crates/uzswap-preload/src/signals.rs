@@ -25,6 +25,7 @@
 pub mod deliver;
 pub mod entry;
 pub mod fault;
+pub mod resume;
 
 use uzswap_core::lock::{Lock, LockGuard};
 use uzswap_sys::signal::{
@@ -117,7 +118,7 @@ pub fn install(_: &Masked) -> Result<(), Errno> {
         }
         let new = match signal {
             SIGBUS => SigAction::new(entry::sigbus, SA_ONSTACK, SigSet::FULL),
-            SIGSYS => SigAction::new(entry::sigsys, SA_ONSTACK, SigSet::FULL),
+            SIGSYS => SigAction::new(entry::sigsys, SA_ONSTACK | SA_RESTART, SigSet::FULL),
             _ if is_handler(&found) => kernels(&found),
             _ => continue,
         };

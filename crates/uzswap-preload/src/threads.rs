@@ -543,6 +543,7 @@ impl Worker {
 
 static SERVER: Worker = Worker::new();
 static RECLAIMER: Worker = Worker::new();
+static ASKED: Worker = Worker::new();
 
 extern "C" fn serve(_: *mut c_void) {
     // SAFETY: started with all signals blocked.
@@ -554,6 +555,27 @@ extern "C" fn reclaim(_: *mut c_void) {
     // SAFETY: started with all signals blocked.
     let m = unsafe { Masked::assume() };
     crate::guard::port::reclaim_in_background(&m);
+}
+
+extern "C" fn serve_request(_: *mut c_void) {
+    // SAFETY: started with all signals blocked.
+    let m = unsafe { Masked::assume() };
+    crate::guard::port::serve_request(&m);
+}
+
+/// Does what `uzswap reclaim` asks, by a thread that ends with it; the program's goes on.
+pub fn start_asked(m: &Masked) {
+    // The one before has answered, and is about to go.
+    thread::wait_exit(&ASKED.alive);
+    if ASKED.start(serve_request).is_err() {
+        // No more threads allowed here: the program's own has to.
+        crate::guard::port::serve_request(m);
+    }
+}
+
+/// In a fork child: the thread that worked in the parent is not here.
+pub fn forget_asked() {
+    ASKED.alive.store(0, Ordering::Relaxed);
 }
 
 /// Starts the engine's threads, as its mode and the group's configuration ask for: at start and in

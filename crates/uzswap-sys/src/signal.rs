@@ -65,6 +65,7 @@ mod consts {
     pub const BUS_MCEERR_AR: i32 = 4;
     pub const BUS_MCEERR_AO: i32 = 5;
     pub const SYS_SECCOMP: i32 = 1;
+    pub const SI_QUEUE: i32 = -1;
 }
 pub use consts::*;
 

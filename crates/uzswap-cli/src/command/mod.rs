@@ -2,6 +2,7 @@
 
 pub mod analyze;
 pub mod bench;
+pub mod reclaim;
 pub mod run;
 pub mod set;
 pub mod stat;

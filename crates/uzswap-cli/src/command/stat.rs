@@ -45,7 +45,8 @@ fn is_alive(pid: u32) -> bool {
             || std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM))
 }
 
-fn live_processes(group: &Group) -> impl Iterator<Item = &Process> {
+/// Those processes of the group that are there.
+pub fn live_processes(group: &Group) -> impl Iterator<Item = &Process> {
     used_slots(group).filter(|p| is_alive(p.pid.load(Ordering::Relaxed)))
 }
 

@@ -5,7 +5,8 @@
 //! room (isolate → protect → store → drop); `writeback` moves the coldest of
 //! what is stored to the `swap` device, of which `copies` remembers what is still right there; `space` is the address space
 //! (map, unmap, discard, protect) and `remap` mremap; `pin` keeps memory in for system calls; `fork`
-//! carries the engine into a child; `threads` are the loops of its own threads.
+//! carries the engine into a child; `asked` does what
+//! `uzswap reclaim` wants; `threads` are the loops of its own threads.
 //!
 //! *Invariants*
 //! - `charge` counts every page of resident + pool + metadata + what slots have set aside, before
@@ -16,6 +17,7 @@
 //!
 //! *Locking*: see [`crate::folio`]. *Context*: `Engine::start` at init; the rest signal or worker.
 
+mod asked;
 mod block;
 mod compressor;
 mod copies;
@@ -25,6 +27,7 @@ mod load;
 mod pin;
 mod reclaim;
 mod remap;
+mod shrinker;
 mod space;
 mod start;
 mod store;

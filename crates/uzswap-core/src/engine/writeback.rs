@@ -1,5 +1,5 @@
 //! *What*: writeback: the coldest objects of the pool go to the swap device, as they are, many with one
-//! sequential write: choose → pack → write → publish.
+//! sequential write: choose → pack → write → publish. When and how much: `shrinker`.
 //!
 //! There is no list of stored pages. Every entry carries the age at which its page was evicted, which
 //! gives the order exactly, and a page that was used since has a new age: that is its second round. A
@@ -17,13 +17,10 @@
 //! *Locking*: slot → writeback → one folio at a time. *Context*: signal, worker.
 
 use super::Parts;
-use super::reclaim::MAX_RECLAIM_RETRIES;
+use super::shrinker::Shrinker;
 use super::swap::{Swap, label};
 use crate::arena::{Page, wide};
 use crate::counters::add;
-use crate::knobs::percent;
-use crate::primitive::Ordering::Relaxed;
-use crate::slot::SlotGuard;
 use crate::swap::{Owner, Run as SlotRun};
 use crate::table::entry::AGE_BITS;
 use crate::table::{Age, CHUNK_PAGES, Entry, Holds};
@@ -43,8 +40,6 @@ const NR_BUCKETS: usize = 1 << 9;
 const BUCKET_SHIFT: u32 = AGE_BITS - 9;
 /// The part of what is stored that one sweep takes.
 const SWEEP_FRACTION: u64 = 8;
-/// Runs that are written for one batch of evictions, at most: bounds the time of a single fault.
-const MOST_RUNS: u32 = 4;
 /// Where a sweep stands that has ended.
 const AT_END: usize = usize::MAX;
 
@@ -69,6 +64,7 @@ pub(crate) struct Writeback {
     /// It takes what was evicted so many ticks ago or longer.
     cold: u16,
     ages: [u32; NR_BUCKETS],
+    pub shrinker: Shrinker,
 }
 
 impl Writeback {
@@ -85,7 +81,15 @@ impl Writeback {
             hand: AT_END,
             cold: 0,
             ages: [0; NR_BUCKETS],
+            shrinker: Shrinker::new(),
         }
+    }
+
+    /// Of the pages whose ages were counted, those that are `age` ticks old or older, in whole buckets.
+    pub(crate) fn nr_older(&self, age: u16) -> u64 {
+        let first = usize::from(age).div_ceil(1 << BUCKET_SHIFT);
+        let older = self.ages.iter().skip(first);
+        older.map(|&nr| u64::from(nr)).sum()
     }
 }
 
@@ -105,15 +109,32 @@ struct Packed {
     /// In the run.
     objects: usize,
     /// Gone from the pool without being written.
-    unchanged: usize,
+    unchanged: Moved,
+    /// In use, or not what was chosen any more.
+    raced: u64,
     /// Bytes to write.
     len: usize,
+}
+
+/// What left the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub pages: u64,
+    /// What they took in the pool.
+    pub bytes: u64,
+}
+
+impl Moved {
+    fn add(&mut self, size: u16) {
+        self.pages += 1;
+        self.bytes += u64::from(size);
+    }
 }
 
 /// Why nothing was written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stuck {
-    /// The pool holds nothing that could go.
+    /// The pool holds nothing that could go, or nothing may.
     Nothing,
     /// Everything that was chosen was in use when it was its turn.
     Raced,
@@ -124,64 +145,16 @@ pub(crate) enum Stuck {
 }
 
 impl Parts {
-    /// While the pool is above its limit, and until it is down to what it accepts, writes back: as much
-    /// as goes with one batch of evictions.
-    pub(crate) fn shrink(&self, slot: &mut SlotGuard<'_>) {
-        let Some(swap) = &self.swap else { return };
-        let knobs = &self.group.knobs;
-        let max_pool = percent(self.charge.limit(), &knobs.max_pool_percent);
-        let accept = percent(max_pool, &knobs.accept_threshold_percent);
-        if self.pool.total_pages() > max_pool {
-            swap.shrinking.store(true, Relaxed);
-        } else if !swap.shrinking.load(Relaxed) {
-            return;
-        }
-        let mut failures = 0;
-        let mut runs = 0;
-        while runs < MOST_RUNS && failures < MAX_RECLAIM_RETRIES {
-            if self.pool.total_pages() <= accept {
-                swap.shrinking.store(false, Relaxed);
-                return;
-            }
-            match self.write_back(slot) {
-                Ok(_) => {
-                    runs += 1;
-                    failures = 0;
-                }
-                // Another entry may be had.
-                Err(Stuck::Raced) => failures += 1,
-                Err(_) => return,
-            }
-        }
-    }
-
-    /// Writes one run back. Returns its objects.
-    pub(crate) fn write_back(&self, slot: &mut SlotGuard<'_>) -> Result<usize, Stuck> {
-        let swap = self.swap.as_ref().ok_or(Stuck::Nothing)?;
-        let mut writeback = swap.writeback.lock();
-        let done = self.write_run(swap, &mut writeback);
-        drop(writeback);
-        match done {
-            Ok(nr) => {
-                let counters = self.counters();
-                add(&counters.written_back_pages, wide(nr));
-                add(&counters.zswpwb, wide(nr));
-                self.compact_if_worth(slot, 0);
-            }
-            Err(stuck) => {
-                add(&self.counters().reject_reclaim_fail, 1);
-                if stuck == Stuck::Full {
-                    add(&self.counters().swap_full, 1);
-                }
-            }
-        }
-        done
-    }
-
-    fn write_run(&self, swap: &Swap, writeback: &mut Writeback) -> Result<usize, Stuck> {
+    /// Writes one run, of what was evicted `least_age` ticks ago or longer.
+    pub(crate) fn write_run(
+        &self,
+        swap: &Swap,
+        writeback: &mut Writeback,
+        least_age: u16,
+    ) -> Result<Moved, Stuck> {
         let owner = swap.owner().ok_or(Stuck::Nothing)?;
         swap.discard(owner);
-        let (nr, nr_slots) = self.choose(swap, writeback);
+        let (nr, nr_slots) = self.choose(swap, writeback, least_age);
         if nr == 0 {
             return Err(Stuck::Nothing);
         }
@@ -199,13 +172,15 @@ impl Parts {
         let Packed {
             objects,
             unchanged,
+            raced,
             len,
         } = packed;
+        add(&self.counters().reject_reclaim_fail, raced);
         let written = match writeback.run.get(..len) {
             Some(bytes) if objects > 0 => swap.device.write_at(first, bytes),
             _ => {
                 swap.slots.put(owner, taken);
-                return if unchanged > 0 {
+                return if unchanged.pages > 0 {
                     Ok(unchanged)
                 } else {
                     Err(Stuck::Raced)
@@ -226,13 +201,16 @@ impl Parts {
             return Err(Stuck::Broken);
         }
         add(&self.counters().swap_bytes_out, wide(len));
-        let published = self.publish_swapped(swap, objects, first);
+        let Moved { pages, bytes } = self.publish_swapped(swap, objects, first);
         swap.slots.put(owner, taken);
-        Ok(published + unchanged)
+        Ok(Moved {
+            pages: pages + unchanged.pages,
+            bytes: bytes + unchanged.bytes,
+        })
     }
 
-    /// Lists what goes next. Returns how many objects that are and how many slots they take.
-    fn choose(&self, swap: &Swap, writeback: &mut Writeback) -> (usize, usize) {
+    /// Lists what goes next, of that age at least. Returns how many objects that are and how many slots they take.
+    fn choose(&self, swap: &Swap, writeback: &mut Writeback, least_age: u16) -> (usize, usize) {
         let overhead = swap.seal().overhead();
         // The rest of one sweep, else the next one.
         for _ in 0..2 {
@@ -249,7 +227,7 @@ impl Parts {
                     let Entry::Stored { size, age, .. } = self.table.get(page) else {
                         continue;
                     };
-                    if age.distance(now) < writeback.cold {
+                    if age.distance(now) < writeback.cold.max(least_age) {
                         continue;
                     }
                     let mut more = layout;
@@ -283,9 +261,8 @@ impl Parts {
         (0, 0)
     }
 
-    /// Counts the ages of what is stored and decides which of it the sweep takes. `false`: there is
-    /// nothing.
-    fn begin_sweep(&self, writeback: &mut Writeback) -> bool {
+    /// Counts the ages of what is stored. Returns how many pages that is.
+    pub(crate) fn count_ages(&self, writeback: &mut Writeback) -> u64 {
         let now = self.now();
         writeback.ages.fill(0);
         let mut total = 0_u64;
@@ -302,6 +279,12 @@ impl Parts {
                 }
             }
         }
+        total
+    }
+
+    /// Decides what the next sweep takes. `false`: there is nothing.
+    fn begin_sweep(&self, writeback: &mut Writeback) -> bool {
+        let total = self.count_ages(writeback);
         let wanted = total.div_ceil(SWEEP_FRACTION);
         let mut older = 0;
         for (bucket, nr) in writeback.ages.iter().enumerate().rev() {
@@ -366,9 +349,9 @@ impl Parts {
         let mut run = Run::new(buffer, swap.seal());
         for object in objects {
             match self.pack_one(swap, &mut run, object) {
-                Ok(Went::Nowhere) => {}
+                Ok(Went::Nowhere) => packed.raced += 1,
                 Ok(Went::IntoRun) => packed.objects += 1,
-                Ok(Went::ToItsCopy) => packed.unchanged += 1,
+                Ok(Went::ToItsCopy) => packed.unchanged.add(object.size),
                 Err(PackError::Full) => {
                     *hand = object.page.index();
                     break;
@@ -437,9 +420,9 @@ impl Parts {
     }
 
     /// The copies are on the device, in the run that begins at slot `first`: entries that nobody
-    /// touched meanwhile name them. Returns how many those are.
-    fn publish_swapped(&self, swap: &Swap, objects: &[Object], first: u64) -> usize {
-        let mut published = 0;
+    /// touched meanwhile name them. Returns what those were.
+    fn publish_swapped(&self, swap: &Swap, objects: &[Object], first: u64) -> Moved {
+        let mut published = Moved::default();
         for object in objects {
             let Some(place) = object.place else { continue };
             let _guard = self.folios.of(object.page).lock();
@@ -470,9 +453,9 @@ impl Parts {
             );
             self.forget(old);
             self.count_swapped(holds);
-            published += 1;
+            published.add(size);
         }
-        add(&self.counters().pswpout, wide(published));
+        add(&self.counters().pswpout, published.pages);
         published
     }
 

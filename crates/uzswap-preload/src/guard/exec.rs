@@ -8,7 +8,7 @@ use uzswap_sys::mem::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap};
 use uzswap_sys::{Errno, PAGE_SIZE, nr};
 
 use super::frame::{Frame, fail, in_arena};
-use super::port::Masked;
+use super::port::{self, Masked};
 use super::stub::Call;
 use super::{ranges, user};
 use crate::threads::{self, Record};
@@ -50,7 +50,11 @@ pub unsafe fn exec(m: &Masked, r: *mut Record, call: &Call) -> isize {
             }
         }
         // The mask is inherited: the program's own, not that of a handler.
+        let shut = port::shut_door(m);
         let ret = Frame::issue(r, &call);
+        if shut {
+            port::open_door();
+        }
         threads::drop_exec(r);
         ret
     }

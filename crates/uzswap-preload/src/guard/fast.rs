@@ -64,6 +64,8 @@ unsafe extern "C" fn issue(
     f: usize,
 ) -> isize {
     naked_asm!(
+        // For `returned_from`.
+        "mov [rsp - 8], rdi",
         "mov rax, rdi",
         "mov rdi, rsi",
         "mov rsi, rdx",
@@ -152,6 +154,23 @@ pub fn redirect(uc: &mut UContext) {
         uc.uc_mcontext.rip = CALL_RETURN as u64;
         uc.set_syscall_return(NOT_ISSUED);
     }
+}
+
+/// The number of the call of [`issue`] that has just returned to `uc`.
+///
+/// # Safety
+/// In a handler; `uc` is its context, outside the window.
+pub unsafe fn returned_from(uc: &UContext) -> Option<usize> {
+    if uzswap_core::arena::narrow(uc.uc_mcontext.rip) != CALL_RETURN {
+        return None;
+    }
+    let at = uzswap_core::arena::narrow(uc.uc_mcontext.rsp).checked_sub(8)?;
+    // A stack in managed memory may be gone.
+    if in_arena(at, 8).is_some() {
+        return None;
+    }
+    // SAFETY: `issue` put it there, below its stack pointer, which is the same now.
+    Some(unsafe { *(at as *const usize) })
 }
 
 /// Whether the buffer is worth trying: within a page, the call itself finds out; over several, all

@@ -30,6 +30,8 @@ pub struct Frame {
     uc: *mut UContext,
     /// Pins held.
     pub nr_pins: usize,
+    /// The number of the call that is issued, by which a signal of ours knows how it goes on.
+    pub nr: usize,
     /// Bytes that earlier pieces of this call moved.
     pub done: usize,
     /// The mask that the call itself puts in force while it waits (`ppoll`), if `has_mask`.
@@ -62,6 +64,7 @@ impl Frame {
         let f = unsafe { &mut (*r).frame };
         f.uc = uc;
         f.nr_pins = 0;
+        f.nr = usize::MAX;
         f.done = 0;
         f.has_mask = false;
         f.finish = None;
@@ -186,6 +189,7 @@ impl Frame {
     pub unsafe fn issue(r: *mut Record, call: &Call) -> isize {
         // SAFETY: the context outlives the frame.
         unsafe {
+            (*r).frame.nr = call.nr;
             let mask = unblockable((*(*r).frame.uc).uc_sigmask);
             stub::window(call, &mask)
         }

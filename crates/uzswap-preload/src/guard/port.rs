@@ -5,9 +5,14 @@
 use core::sync::atomic::Ordering;
 
 use uzswap_core::counters::add;
+use uzswap_core::group::is_alive;
 use uzswap_core::hazard::Hazard;
+use uzswap_core::request::{Request, VALUE};
 pub use uzswap_core::{Fault, Masked, Pin};
 use uzswap_core::{ForkGuard, StartError};
+
+use uzswap_sys::signal::{self, SI_QUEUE, SIGSYS, SigInfo, SigSet};
+use uzswap_sys::thread;
 
 use crate::init::{ENGINE, claim};
 
@@ -73,6 +78,54 @@ pub fn serve_faults(m: &Masked) {
 /// The background thread's loop.
 pub fn reclaim_in_background(m: &Masked) {
     ENGINE.reclaim_in_background(m);
+}
+
+/// Does what `uzswap reclaim` asks.
+pub fn serve_request(m: &Masked) {
+    ENGINE.serve_request(m);
+}
+
+/// This process's requests; none in a vfork child, which is not the process that they are for.
+fn request() -> Option<&'static Request> {
+    let process = ENGINE.process()?;
+    let own = process.pid.load(Ordering::Relaxed) == thread::getpid().unsigned_abs();
+    own.then_some(&process.request)
+}
+
+/// The process handles SIGSYS: it may be asked.
+pub fn open_door() {
+    if let Some(request) = request() {
+        request.open();
+    }
+}
+
+/// Whether a SIGSYS, just come, says that this process is asked something, and if so, whether anybody
+/// still waits for it.
+pub fn is_asked(info: &SigInfo) -> Option<bool> {
+    // A signal's value lies where SIGSYS of the kernel's has the number of the call.
+    if info.si_code != SI_QUEUE || info.si_syscall() != VALUE {
+        return None;
+    }
+    request()?.take()
+}
+
+/// Before another program is executed, to which a SIGSYS would be fatal: waits for one that is on its
+/// way. Whether the door is to be opened again if there is to be no other program.
+pub fn shut_door(_: &Masked) -> bool {
+    let Some(request) = request() else {
+        return false;
+    };
+    while !request.try_shut() {
+        // Blocked here, and waited for, it comes to no handler.
+        let came = signal::take_pending(SigSet::EMPTY.with(SIGSYS)).is_some();
+        let gone = request.ringer().is_some_and(|pid| !is_alive(pid));
+        if came || gone {
+            request.refuse();
+        } else {
+            thread::sched_yield();
+        }
+    }
+    true
 }
 
 /// The engine's descriptors, the smaller one first; -1 for what there is not.
