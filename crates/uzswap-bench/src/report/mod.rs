@@ -50,7 +50,7 @@ fn is_trace(text: &[u8]) -> bool {
 pub fn page(results: &Results) -> String {
     let mut warnings = Vec::new();
     if !results.complete {
-        warnings.push("Interrupted: these are the rounds that were complete.".to_owned());
+        warnings.push("Interrupted: this is what had come to its end.".to_owned());
     }
     let left_out = results.skipped.iter();
     warnings.extend(left_out.map(|skipped| format!("Left out: {skipped}")));
