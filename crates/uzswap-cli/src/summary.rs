@@ -48,7 +48,7 @@ pub fn lines(group: &Group, totals: &Totals, hz: u64, elapsed_s: f64) -> Vec<Str
 /// What went to the swap device, if anything did, and how often it failed.
 fn swap(group: &Group, totals: &Totals) -> Vec<String> {
     let device = swap_device(group).unwrap_or_default();
-    let written = totals.get("zswpwb") * 4096;
+    let written = totals.get("pswpout") * 4096;
     let peak = group.config.swap.peak.load(Ordering::Relaxed) * 4096;
     let moved = (written > 0).then(|| {
         format!(
