@@ -124,6 +124,28 @@ pub enum Switch {
     Off,
 }
 
+/// `--swap-rotational`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Rotational {
+    /// As the kernel says of the disk
+    Auto,
+    /// It is: all CPUs write in one place after the other
+    On,
+    /// It is not: each CPU writes in a place of its own
+    Off,
+}
+
+impl Rotational {
+    /// Whether to take a disk for one that turns, of which the kernel says `found`.
+    pub fn decide(self, found: bool) -> bool {
+        match self {
+            Rotational::Auto => found,
+            Rotational::On => true,
+            Rotational::Off => false,
+        }
+    }
+}
+
 /// `--fault-mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FaultMode {
@@ -167,6 +189,16 @@ pub struct Run {
     /// Most swap to use
     #[arg(long, value_name = "SIZE", env = "UZSWAP_SWAP_MAX", hide_env = true)]
     pub swap_max: Option<Size>,
+
+    /// Whether the swap device is a disk that turns
+    #[arg(
+        long,
+        value_name = "auto|on|off",
+        env = "UZSWAP_SWAP_ROTATIONAL",
+        hide_env = true,
+        default_value = "auto"
+    )]
+    pub swap_rotational: Rotational,
 
     /// Whether what goes to swap is encrypted, by a key that dies with the command
     #[arg(

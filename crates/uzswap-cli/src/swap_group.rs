@@ -3,7 +3,7 @@
 //! *What*: holds the device and the memory of its slot allocator open, and says in the group's
 //! configuration under which numbers, so that every process opens them anew by `/proc`.
 //! *Invariants*: both stay open as long as the group lives. The memory is a memfd: nothing of it is
-//! left behind, whatever kills us.
+//! left behind, whatever kills us. A file that the user named stays, but takes no space once the run is over.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -13,8 +13,10 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
-use uzswap_core::group::SwapConfig;
+use uzswap_core::group::{FREE, Group, LIVE, Process, SLOTS_KEPT, SwapConfig, is_alive};
 use uzswap_core::swap::Slots;
+use uzswap_io::Device;
+use uzswap_io::device::Fd;
 
 use crate::swap::SwapArea;
 
@@ -23,7 +25,7 @@ const NAME: &CStr = c"uzswap-slots";
 /// The device and its table of slots, open.
 #[derive(Debug)]
 pub struct SwapGroup {
-    _area: SwapArea,
+    area: SwapArea,
     _table: File,
 }
 
@@ -43,9 +45,37 @@ impl SwapGroup {
         config.name.set(&area.path.to_string_lossy());
         config.nr_slots.store(nr_slots.into(), Ordering::Relaxed);
         Ok(SwapGroup {
-            _area: area,
+            area,
             _table: table,
         })
+    }
+
+    /// The run is over. What is in a file that has a name is given back to the disk, unless a process of the group
+    /// goes on that may need it.
+    pub fn end(self, group: &Group) {
+        let file = &self.area.file;
+        let has_name = file
+            .metadata()
+            .is_ok_and(|meta| meta.is_file() && meta.nlink() > 0);
+        if !has_name || !group.used().iter().all(has_ended) {
+            return;
+        }
+        if let Ok(device) = Device::<Fd>::new(file.as_raw_fd(), self.area.nr_slots) {
+            // A file system that cannot keeps the space, as it would for any file.
+            let _ = device.discard(0, self.area.nr_slots);
+        }
+    }
+}
+
+/// Whether a slot's process has surely ended: not if its number may be another pid namespace's, or is not known.
+fn has_ended(process: &Process) -> bool {
+    match process.state.load(Ordering::Acquire) {
+        FREE => true,
+        LIVE => {
+            process.swap_user.load(Ordering::Relaxed) != SLOTS_KEPT
+                && !is_alive(process.pid.load(Ordering::Relaxed))
+        }
+        _ => false,
     }
 }
 

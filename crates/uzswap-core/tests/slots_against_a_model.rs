@@ -264,6 +264,19 @@ fn whatever_is_done_the_counts_are_the_models() {
 }
 
 #[test]
+fn on_a_disk_that_turns_all_cpus_write_in_one_place() {
+    let firsts = |rotational| {
+        let ground = Ground::new(4 * CLUSTER_SLOTS);
+        let slots = ground.slots(&all_alive);
+        slots.set_kind(rotational, false);
+        let owner = slots.join(0);
+        [0, 1, 2].map(|cpu| slots.alloc(owner, cpu, 0, &[1]).unwrap().first)
+    };
+    assert_eq!(firsts(true), [0, 1, 2]);
+    assert_eq!(firsts(false), [0, CLUSTER_SLOTS, 2 * CLUSTER_SLOTS]);
+}
+
+#[test]
 fn a_closed_device_hands_out_nothing_and_takes_back() {
     let ground = Ground::new(CLUSTER_SLOTS);
     let slots = ground.slots(&all_alive);

@@ -44,7 +44,7 @@ pub fn run(options: &Run) -> Result<u8> {
     let group = GroupFile::create()?;
     configure(&group.config, options, ram);
     options.knobs.store(&group.knobs);
-    let _swap = open_swap(options, &group.config)?;
+    let swap = open_swap(options, &group.config)?;
     group.publish();
 
     let begin = Moment::now();
@@ -65,6 +65,9 @@ pub fn run(options: &Run) -> Result<u8> {
     };
     if let Some(tracer) = tracer {
         tracer.end(status);
+    }
+    if let Some(swap) = swap {
+        swap.end(&group);
     }
     if let Some(failure) = &failure {
         eprintln!("uzswap: {}", failure.line);
@@ -182,7 +185,10 @@ fn open_swap(options: &Run, config: &Config) -> Result<Option<SwapGroup>> {
     let encrypt = options.swap_encrypt == Switch::On;
     choice
         .area
-        .map(|area| SwapGroup::new(area, encrypt, config))
+        .map(|mut area| {
+            area.rotational = options.swap_rotational.decide(area.rotational);
+            SwapGroup::new(area, encrypt, config)
+        })
         .transpose()
 }
 

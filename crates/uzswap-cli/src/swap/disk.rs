@@ -12,6 +12,9 @@ const IN_MEMORY: [(i64, &str); 3] = [
     (0x9584_58f6, "hugetlbfs"),
 ];
 
+/// The magic number of overlayfs, whose files are in another file system.
+const OVERLAY: i64 = 0x794c_7630;
+
 /// The file system that an open file is on.
 #[derive(Clone, Copy, Debug)]
 pub struct FileSystem {
@@ -23,15 +26,10 @@ pub struct FileSystem {
 impl FileSystem {
     /// Of `file`, which may have been opened for its path only.
     pub fn of(file: &File) -> io::Result<FileSystem> {
-        // SAFETY: an all-zero statfs is valid; the call fills it.
-        let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
-        // SAFETY: the descriptor is open, and fs writable for the call.
-        if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut fs) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let fs = statfs(file)?;
         let block = u64::try_from(fs.f_bsize).unwrap_or(0);
         Ok(FileSystem {
-            magic: fs.f_type,
+            magic: upper_magic(file, &fs).unwrap_or(fs.f_type),
             free: fs.f_bavail.saturating_mul(block),
         })
     }
@@ -42,6 +40,43 @@ impl FileSystem {
             .iter()
             .find_map(|&(magic, name)| (magic == self.magic).then_some(name))
     }
+}
+
+fn statfs(file: &File) -> io::Result<libc::statfs> {
+    // SAFETY: an all-zero statfs is valid; the call fills it.
+    let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and fs writable for the call.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut fs) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(fs)
+}
+
+/// The magic number of the file system that new files of an overlay are in, if its directory can be seen from here:
+/// in a container it often cannot.
+fn upper_magic(file: &File, overlay: &libc::statfs) -> Option<i64> {
+    if overlay.f_type != OVERLAY {
+        return None;
+    }
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let upper = File::open(upper_directory(&mounts, mount.trim())?).ok()?;
+    let fs = statfs(&upper).ok()?;
+    // An overlay reports its upper directory's size. If it is another's, so is the directory.
+    (fs.f_blocks == overlay.f_blocks && fs.f_bsize == overlay.f_bsize).then_some(fs.f_type)
+}
+
+/// The upper directory of the overlay that is mount number `mount` in `mounts`, of mountinfo's form.
+pub fn upper_directory<'a>(mounts: &'a str, mount: &str) -> Option<&'a str> {
+    let line = mounts
+        .lines()
+        .find(|line| line.split(' ').next() == Some(mount))?;
+    let (_, file_system) = line.split_once(" - ")?;
+    let options = file_system.split(' ').nth(2)?;
+    options
+        .split(',')
+        .find_map(|option| option.strip_prefix("upperdir="))
 }
 
 /// The directory of block device `dev` in sysfs, which is mounted at `sys`.

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
+use uzswap_core::group::is_alive;
 
 use super::area::{self, Limits, SwapArea};
 use super::{disk, plain};
@@ -57,11 +58,15 @@ fn has_no_unnamed(error: &io::Error) -> bool {
     )
 }
 
+/// How the names of files begin that are removed at once; the process id follows, and a number.
+const PREFIX: &str = ".uzswap-";
+
 /// A file whose name is removed as soon as it is there.
 pub fn removed(dir: &Path) -> io::Result<File> {
+    remove_leftovers(dir);
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
     for attempt in 0..16 {
-        let path = dir.join(format!(".uzswap-{}-{attempt}", std::process::id()));
+        let path = dir.join(format!("{PREFIX}{}-{attempt}", std::process::id()));
         let created = OpenOptions::new()
             .read(true)
             .write(true)
@@ -70,7 +75,11 @@ pub fn removed(dir: &Path) -> io::Result<File> {
             .open(&path);
         match created {
             Ok(file) => {
-                fs::remove_file(&path)?;
+                match fs::remove_file(&path) {
+                    // To a process of another pid namespace it was a leftover.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    removed => removed?,
+                }
                 return Ok(file);
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
@@ -78,6 +87,23 @@ pub fn removed(dir: &Path) -> io::Result<File> {
         }
     }
     Err(last)
+}
+
+/// Removes the files of processes that were killed before they could do so themselves: these are empty.
+fn remove_leftovers(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let owner = owner.and_then(|rest| rest.split_once('-')?.0.parse().ok());
+        let is_empty = || {
+            let meta = entry.metadata();
+            meta.is_ok_and(|meta| meta.is_file() && meta.len() == 0)
+        };
+        if owner.is_some_and(|pid| !is_alive(pid)) && is_empty() {
+            // Another user's, in a directory for all: it is for that one to remove.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// The file `path`, if it is empty or bears a swap area.

@@ -12,6 +12,8 @@ use uzswap_io::{Device, HEADER_SLOTS, SLOT};
 
 use super::area::{HEADER, LEAST};
 use super::*;
+use crate::group_file::GroupFile;
+use crate::swap_group::SwapGroup;
 
 const MIB: u64 = 1 << 20;
 
@@ -114,10 +116,17 @@ fn a_directory_gets_a_private_file_without_a_name() {
         area.rotational,
         disk::is_rotational(Path::new("/sys"), meta.dev())
     );
-    // The way for file systems without O_TMPFILE.
+    // The way for file systems without O_TMPFILE, when another run was killed on it.
+    let mut ended = Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    dir.file(&format!(".uzswap-{}-0", ended.id()), b"");
     let removed = file::removed(&dir.0).unwrap();
     assert_eq!(removed.metadata().unwrap().nlink(), 0);
     assert!(dir.is_empty());
+    let other = dir.file(&format!(".uzswap-{}-0", ended.id()), b"somebody's");
+    let living = dir.file(&format!(".uzswap-{}-0", std::process::id()), b"");
+    file::removed(&dir.0).unwrap();
+    assert!(other.exists() && living.exists());
 }
 
 #[test]
@@ -201,6 +210,40 @@ fn an_empty_file_becomes_a_swap_area_and_stays_one() {
     let half = area(&path(&link), 4 * MIB);
     assert_eq!(half.nr_slots, 4 * MIB / SLOT as u64);
     use_it(&half);
+}
+
+#[test]
+fn a_named_file_gives_its_space_back_when_the_last_process_has_ended() {
+    #[repr(align(4096))]
+    struct Mib([u8; 1 << 20]);
+    let Some(dir) = Dir::new("end") else { return };
+    let file = dir.file("swap", b"");
+    let used = || {
+        let area = area(&path(&file), 8 * MIB);
+        let device = Device::<Fd>::new(area.file.as_raw_fd(), area.nr_slots).expect("a device");
+        device.write_at(0, &Mib([1; 1 << 20]).0).expect("written");
+        let group = GroupFile::create().unwrap();
+        let swap = SwapGroup::new(area, true, &group.config.swap).unwrap();
+        (group, swap)
+    };
+    let taken = || fs::metadata(&file).unwrap().blocks() * 512;
+    let (group, swap) = used();
+    group.claim(std::process::id(), 1, 0, |_| true);
+    swap.end(&group);
+    assert!(taken() >= MIB, "somebody still needs it");
+    let (group, swap) = used();
+    swap.end(&group);
+    assert!(taken() < MIB, "{} bytes are still taken", taken());
+}
+
+#[test]
+fn an_overlay_tells_where_its_files_are() {
+    let mounts = "21 1 0:19 / /proc rw - proc proc rw\n\
+                  33 1 0:28 / / rw,relatime shared:1 - overlay overlay \
+                  rw,lowerdir=/low,upperdir=/run/rw/upper,workdir=/run/rw/work\n";
+    let upper = |mount| disk::upper_directory(mounts, mount);
+    assert_eq!(upper("33"), Some("/run/rw/upper"));
+    assert_eq!((upper("21"), upper("3")), (None, None));
 }
 
 #[test]
