@@ -50,6 +50,8 @@ pub enum Suite {
     Disk(compare::Measured),
     /// See [`crate::store`].
     Store(compare::Measured),
+    /// See [`crate::shrink`].
+    Shrink(compare::Measured),
     /// See [`crate::same_filled`].
     SameFilled(compare::Measured),
     /// See [`crate::apps`].
@@ -69,6 +71,7 @@ impl Suite {
             Suite::Usemem(measured)
             | Suite::Disk(measured)
             | Suite::Store(measured)
+            | Suite::Shrink(measured)
             | Suite::SameFilled(measured)
             | Suite::Apps(measured)
             | Suite::Build(measured)

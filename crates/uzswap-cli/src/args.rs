@@ -210,6 +210,10 @@ pub struct Run {
     )]
     pub swap_encrypt: Switch,
 
+    /// Write back a page at a time: for 'bench shrink', to show what that does
+    #[arg(long, hide = true)]
+    pub shrink_by_page: bool,
+
     /// The live knobs, as they are at the beginning.
     #[command(flatten)]
     pub knobs: Settings,

@@ -31,7 +31,7 @@ pub struct SwapGroup {
 
 impl SwapGroup {
     /// Shares `area` through `config`.
-    pub fn new(area: SwapArea, encrypt: bool, config: &SwapConfig) -> Result<Self> {
+    pub fn new(area: SwapArea, encrypt: bool, by_page: bool, config: &SwapConfig) -> Result<Self> {
         let nr_slots = u32::try_from(area.nr_slots).unwrap_or(u32::MAX);
         let table =
             table(nr_slots, area.rotational).context("cannot make the table of swap slots")?;
@@ -40,6 +40,7 @@ impl SwapGroup {
         set(&config.table_fd, table.as_raw_fd().unsigned_abs());
         set(&config.direct, area.direct.into());
         set(&config.encrypt, encrypt.into());
+        set(&config.by_page, by_page.into());
         let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
         config.pid_namespace.store(namespace, Ordering::Relaxed);
         config.name.set(&area.path.to_string_lossy());

@@ -87,6 +87,8 @@ pub struct SwapConfig {
     pub direct: AtomicU32,
     /// 1: what is written is encrypted.
     pub encrypt: AtomicU32,
+    /// 1: a pool over its limit is written back a page at a time, to measure what that does.
+    pub by_page: AtomicU32,
     /// Inode number of the supervisor's pid namespace: elsewhere its numbers mean nothing.
     pub pid_namespace: AtomicU64,
     /// Slots in use and the most that ever were, as whoever reclaimed last saw them.

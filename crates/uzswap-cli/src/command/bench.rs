@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use uzswap_bench::results::{Results, Suite};
 use uzswap_bench::sides::{Side, Sides};
 use uzswap_bench::{
-    Refused, apps, codecs, corpus, disk, interrupt, same_filled, store, usemem, work,
+    Refused, apps, codecs, corpus, disk, interrupt, same_filled, shrink, store, usemem, work,
 };
 use uzswap_compress::Codec;
 
@@ -59,6 +59,13 @@ enum What {
     },
     /// Memory reclaimed in folios of 4K, 64K and 2M: throughput, and the time for a page
     Store {
+        #[command(flatten)]
+        sides: SidesOptions,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// A pool over its limit, written back until it can accept, or a page at a time as kernels once did
+    Shrink {
         #[command(flatten)]
         sides: SidesOptions,
         #[command(flatten)]
@@ -196,6 +203,7 @@ pub fn bench(options: &Bench) -> Result<u8> {
         What::Usemem { sides, common } => suites(common, &[Run::Beside(Name::Usemem, sides)]),
         What::Disk { sides, common } => suites(common, &[Run::Beside(Name::Disk, sides)]),
         What::Store { sides, common } => suites(common, &[Run::Beside(Name::Store, sides)]),
+        What::Shrink { sides, common } => suites(common, &[Run::Beside(Name::Shrink, sides)]),
         What::SameFilled { sides, common } => {
             suites(common, &[Run::Beside(Name::SameFilled, sides)])
         }
@@ -226,6 +234,7 @@ enum Name {
     Usemem,
     Disk,
     Store,
+    Shrink,
     SameFilled,
     Apps,
     Build,
@@ -233,10 +242,11 @@ enum Name {
 }
 
 /// Those of 'all'.
-const ALL: [Name; 6] = [
+const ALL: [Name; 7] = [
     Name::Usemem,
     Name::Disk,
     Name::Store,
+    Name::Shrink,
     Name::SameFilled,
     Name::Apps,
     Name::Build,
@@ -310,7 +320,7 @@ fn run_beside(
         Name::Usemem => &usemem::USUAL,
         Name::Disk => &disk::USUAL,
         Name::Apps | Name::Build | Name::Saving => &apps::USUAL,
-        Name::Store | Name::SameFilled => &[],
+        Name::Store | Name::Shrink | Name::SameFilled => &[],
     };
     let mut sides = options.sides(usual)?;
     let suite = measure(name, &mut sides, options, common);
@@ -352,6 +362,7 @@ fn measure(
             Suite::Disk(disk::measure(sides, options)?)
         }
         Name::Store => Suite::Store(store::measure(sides, mib(2048), rounds)?),
+        Name::Shrink => Suite::Shrink(shrink::measure(sides, mib(768), rounds)?),
         Name::SameFilled => Suite::SameFilled(same_filled::measure(sides, mib(1024), rounds)?),
         Name::Apps => {
             let title = "Real programs with less memory";

@@ -187,7 +187,7 @@ fn open_swap(options: &Run, config: &Config) -> Result<Option<SwapGroup>> {
         .area
         .map(|mut area| {
             area.rotational = options.swap_rotational.decide(area.rotational);
-            SwapGroup::new(area, encrypt, config)
+            SwapGroup::new(area, encrypt, options.shrink_by_page, config)
         })
         .transpose()
 }

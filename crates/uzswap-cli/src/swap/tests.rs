@@ -223,7 +223,7 @@ fn a_named_file_gives_its_space_back_when_the_last_process_has_ended() {
         let device = Device::<Fd>::new(area.file.as_raw_fd(), area.nr_slots).expect("a device");
         device.write_at(0, &Mib([1; 1 << 20]).0).expect("written");
         let group = GroupFile::create().unwrap();
-        let swap = SwapGroup::new(area, true, &group.config.swap).unwrap();
+        let swap = SwapGroup::new(area, true, false, &group.config.swap).unwrap();
         (group, swap)
     };
     let taken = || fs::metadata(&file).unwrap().blocks() * 512;
