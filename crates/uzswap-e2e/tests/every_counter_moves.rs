@@ -32,9 +32,10 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
                 .expect_success("random"),
         ),
         (
-            "in order",
+            "in order, folios compressed as one",
             pattern(["256", "1", "sequential", "100000", "1"])
                 .ram_mib(32)
+                .option("--block", "64K")
                 .managed()
                 .expect_success("sequential"),
         ),
