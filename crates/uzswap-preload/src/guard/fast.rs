@@ -93,6 +93,8 @@ unsafe extern "C" fn issue_announced(
     f: usize,
 ) -> isize {
     naked_asm!(
+        // For `returned_from`.
+        "mov [rsp - 8], rdx",
         "mov r11, rdi",
         "mov rdi, rcx",
         "mov rcx, rsi",
@@ -156,7 +158,7 @@ pub fn redirect(uc: &mut UContext) {
     }
 }
 
-/// The number of the call of [`issue`] that has just returned to `uc`.
+/// The number of the call of [`issue`] or [`issue_announced`] that has just returned to `uc`.
 ///
 /// # Safety
 /// In a handler; `uc` is its context, outside the window.
@@ -169,7 +171,7 @@ pub unsafe fn returned_from(uc: &UContext) -> Option<usize> {
     if in_arena(at, 8).is_some() {
         return None;
     }
-    // SAFETY: `issue` put it there, below its stack pointer, which is the same now.
+    // SAFETY: they put it there, below their stack pointer, which is the same now.
     Some(unsafe { *(at as *const usize) })
 }
 
