@@ -1,9 +1,5 @@
 //! Processes that fork made share a key and go on sealing, reading and failing by themselves.
 #![cfg(not(miri))]
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "tests own every mapping they touch; a child touches nothing else and calls nothing that locks"
-)]
 
 use std::collections::HashSet;
 use std::mem::MaybeUninit;
@@ -30,12 +26,14 @@ const NR_OBJECTS: usize = NR_SLOTS * SLOT / STEP;
 fn shared(len: usize) -> *mut u8 {
     let rw = mem::PROT_READ | mem::PROT_WRITE;
     let flags = mem::MAP_SHARED | mem::MAP_ANONYMOUS;
+    // SAFETY: new memory, in nobody's place.
     let addr = unsafe { mem::mmap(0, len, rw, flags, -1, 0) }.expect("mmap");
     std::ptr::with_exposed_provenance_mut(addr)
 }
 
 /// Runs `child` in a fork child; its exit status.
 fn in_child(child: impl FnOnce() -> i32, meanwhile: impl FnOnce()) -> i32 {
+    // SAFETY: the child makes system calls and exits; it takes no lock that another thread may hold.
     let pid = unsafe { syscall::call0(nr::FORK) }.expect("fork");
     if pid == 0 {
         thread::exit_group(child());
@@ -43,6 +41,7 @@ fn in_child(child: impl FnOnce() -> i32, meanwhile: impl FnOnce()) -> i32 {
     meanwhile();
     let mut status = 0_i32;
     let out = std::ptr::from_mut(&mut status) as usize;
+    // SAFETY: the status is an `int` of ours.
     unsafe { syscall::call4(nr::WAIT4, pid, out, 0, 0) }.expect("wait");
     status
 }
@@ -54,8 +53,10 @@ fn fill(run: &mut Run<'_>, byte: u8) -> bool {
 #[test]
 fn parent_and_child_never_use_a_nonce_twice_and_read_each_other() {
     let len = NR_SLOTS * SLOT;
+    // SAFETY: zeroed memory of a page, mapped for good: a sequence at its beginning.
     let sequence: &Sequence = unsafe { &*shared(SLOT).cast() };
     let memory = shared(2 * len);
+    // SAFETY: two halves of what is mapped for good, used by nobody else.
     let (ours, theirs) = unsafe {
         (
             std::slice::from_raw_parts_mut(memory, len),
@@ -80,6 +81,7 @@ fn parent_and_child_never_use_a_nonce_twice_and_read_each_other() {
     let status = in_child(child, || assert!(fill(&mut Run::new(ours, seal), 7)));
     assert_eq!(status, 0);
 
+    // SAFETY: the same memory; the halves are not used any more, and the child has ended.
     let all = unsafe { std::slice::from_raw_parts_mut(memory, 2 * len) };
     let nonces: HashSet<_> = all
         .chunks(STEP)
@@ -112,6 +114,7 @@ fn a_limit_on_file_sizes_fills_the_device_and_does_not_signal_the_program() {
             // As all of the engine runs.
             let masked = signal::sigprocmask(signal::SIG_SETMASK, Some(SigSet::FULL));
             let limit = [HEADER_SLOTS * SLOT as u64; 2];
+            // SAFETY: two numbers of 64 bits, as the call reads them.
             let limited = unsafe {
                 syscall::call4(nr::PRLIMIT64, 0, RLIMIT_FSIZE, limit.as_ptr() as usize, 0)
             };

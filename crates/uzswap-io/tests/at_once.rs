@@ -1,6 +1,5 @@
 //! Reads of several places at once bring what single reads would, and fail where they would.
 #![cfg(not(miri))]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "tests fork and wait")]
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -136,6 +135,7 @@ fn a_fork_child_reads_on() {
         done.is_ok() && is_right(&extents, &buffer)
     };
     assert!(read());
+    // SAFETY: the child reads into its own memory and exits; it takes no lock that another thread may hold.
     let pid = unsafe { syscall::call0(nr::FORK) }.expect("fork");
     if pid == 0 {
         thread::exit_group(i32::from(!(read() && read() && read())));
@@ -143,6 +143,7 @@ fn a_fork_child_reads_on() {
     assert!(read(), "the parent, beside its child");
     let mut status = 0_i32;
     let out = std::ptr::from_mut(&mut status) as usize;
+    // SAFETY: the status is an `int` of ours.
     unsafe { syscall::call4(nr::WAIT4, pid, out, 0, 0) }.expect("wait");
     assert_eq!(status, 0, "the child");
     assert!(read(), "the parent, after its child");
