@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 use uzswap_core::counters::{Counters, Kind};
-use uzswap_core::group::{Group, Process};
+use uzswap_core::group::{self, Group, Process};
 
 use crate::args::Stat;
 use crate::clock::{self, Moment};
@@ -35,14 +35,9 @@ pub fn stat(options: &Stat) -> Result<u8> {
     print(&text)
 }
 
+/// Whether there is a process of that number; a slot whose process is not known yet says 0.
 fn is_alive(pid: u32) -> bool {
-    let Ok(pid) = libc::pid_t::try_from(pid) else {
-        return false;
-    };
-    // SAFETY: signal 0 only asks whether the process is there.
-    pid > 0
-        && (unsafe { libc::kill(pid, 0) } == 0
-            || std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM))
+    pid != 0 && group::is_alive(pid)
 }
 
 /// Those processes of the group that are there.
