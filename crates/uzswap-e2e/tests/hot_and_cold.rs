@@ -8,7 +8,7 @@ use serde_json::Value;
 use uzswap_e2e::{Job, Scratch, seed, uzswap};
 
 const SIGUSR1: i32 = 10;
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 30;
 /// Rounds after which it is known what is hot.
 const WARM: usize = 3;
 /// Cold pages that each round uses.

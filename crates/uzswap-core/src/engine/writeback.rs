@@ -35,9 +35,8 @@ pub(crate) const RUN_LEN: usize = MAX_RUN * SLOT;
 const MOST_ORDER: u32 = MAX_RUN.ilog2();
 /// Every slot of a run counted once.
 const ONCE: [u8; MAX_RUN] = [1; MAX_RUN];
-/// Buckets that the ages are counted in.
-const NR_BUCKETS: usize = 1 << 9;
-const BUCKET_SHIFT: u32 = AGE_BITS - 9;
+/// How many ages there are.
+const NR_AGES: usize = 1 << AGE_BITS;
 /// The part of what is stored that one sweep takes.
 const SWEEP_FRACTION: u64 = 8;
 /// Where a sweep stands that has ended.
@@ -61,9 +60,11 @@ pub(crate) struct Writeback {
     objects: [Object; MOST_OBJECTS],
     /// The page that the sweep has come to.
     hand: usize,
-    /// It takes what was evicted so many ticks ago or longer.
+    /// It takes what had been evicted so many ticks or longer when it began.
     cold: u16,
-    ages: [u32; NR_BUCKETS],
+    /// When that was: what has been evicted since then grows old too, and is not meant.
+    begun: Age,
+    ages: [u32; NR_AGES],
     pub shrinker: Shrinker,
 }
 
@@ -80,15 +81,15 @@ impl Writeback {
             }; MOST_OBJECTS],
             hand: AT_END,
             cold: 0,
-            ages: [0; NR_BUCKETS],
+            begun: Age(0),
+            ages: [0; NR_AGES],
             shrinker: Shrinker::new(),
         }
     }
 
-    /// Of the pages whose ages were counted, those that are `age` ticks old or older, in whole buckets.
+    /// Of the pages whose ages were counted, those that are `age` ticks old or older.
     pub(crate) fn nr_older(&self, age: u16) -> u64 {
-        let first = usize::from(age).div_ceil(1 << BUCKET_SHIFT);
-        let older = self.ages.iter().skip(first);
+        let older = self.ages.iter().skip(usize::from(age));
         older.map(|&nr| u64::from(nr)).sum()
     }
 }
@@ -219,6 +220,7 @@ impl Parts {
                 break;
             }
             let now = self.now();
+            let cold = writeback.begun.distance(now).saturating_add(writeback.cold);
             let mut layout = Layout::new();
             let mut nr = 0;
             'sweep: while let Some(first) = self.table.next_ready(writeback.hand) {
@@ -228,7 +230,7 @@ impl Parts {
                     let Entry::Stored { size, age, .. } = self.table.get(page) else {
                         continue;
                     };
-                    if age.distance(now) < writeback.cold.max(least_age) {
+                    if age.distance(now) < cold.max(least_age) {
                         continue;
                     }
                     let mut more = layout;
@@ -272,9 +274,9 @@ impl Parts {
             at = (first / CHUNK_PAGES + 1) * CHUNK_PAGES;
             for index in first..at {
                 if let Entry::Stored { age, .. } = self.table.get(Page::from_index(index)) {
-                    let bucket = usize::from(age.distance(now) >> BUCKET_SHIFT);
-                    if let Some(bucket) = writeback.ages.get_mut(bucket) {
-                        *bucket += 1;
+                    let age = usize::from(age.distance(now));
+                    if let Some(nr) = writeback.ages.get_mut(age) {
+                        *nr += 1;
                         total += 1;
                     }
                 }
@@ -288,15 +290,16 @@ impl Parts {
         let total = self.count_ages(writeback);
         let wanted = total.div_ceil(SWEEP_FRACTION);
         let mut older = 0;
-        for (bucket, nr) in writeback.ages.iter().enumerate().rev() {
+        for (age, nr) in writeback.ages.iter().enumerate().rev() {
             older += u64::from(*nr);
             if older >= wanted {
                 #[expect(clippy::cast_possible_truncation, reason = "below 2^AGE_BITS")]
-                let cold = (bucket << BUCKET_SHIFT) as u16;
+                let cold = age as u16;
                 writeback.cold = cold;
                 break;
             }
         }
+        writeback.begun = self.now();
         writeback.hand = 0;
         total > 0
     }
