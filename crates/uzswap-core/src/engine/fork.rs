@@ -8,7 +8,7 @@
 //! *Invariants*: between `fork_prepare` and `fork_child` the child touches no arena memory.
 //! *Locking*: all slots, then the region map. *Context*: the SIGSYS handler that re-issues clone.
 
-use super::start::{self, StartError, StartStep};
+use super::start::StartError;
 use super::{Engine, Parts};
 use crate::arena::{ARENA_BASE, ARENA_LEN, PageRange};
 use crate::counters::{Counters, Kind};
@@ -17,7 +17,6 @@ use crate::masked::Masked;
 use crate::primitive::Ordering::Relaxed;
 use crate::region::{Flags, Held};
 use crate::swap::Owner;
-use uzswap_sys::file;
 use uzswap_sys::thread;
 
 /// All slots and the region map, taken.
@@ -128,7 +127,7 @@ impl Engine {
         }
         copy_gauges(&gauges, &process.counters);
         parts.pid.store(thread::getpid(), Relaxed);
-        parts.renew_uffd()?;
+        parts.renew_mapping()?;
         parts.for_each_folio(whole_arena(), |index, _| {
             parts.folios.at(index).lock().clear_pins();
         });
@@ -170,32 +169,5 @@ impl Parts {
             // guard forgotten.
             drop(unsafe { slot.held() });
         }
-    }
-
-    /// Opens a userfaultfd for this process under the old one's number and registers the arena.
-    fn renew_uffd(&self) -> Result<(), StartError> {
-        let fresh = start::open_uffd(self.mode)?;
-        let at = |step| move |errno| StartError { step, errno };
-        file::dup3(fresh.0, self.uffd.0, file::O_CLOEXEC).map_err(at(StartStep::UffdOpen))?;
-        let _ = file::close(fresh.0);
-        // Parts with mappings of the program's own are registered around.
-        let end = ARENA_BASE + ARENA_LEN;
-        let mut from = ARENA_BASE;
-        while from < end {
-            let mut to = end;
-            let mut next = end;
-            self.regions.for_each_in(from, end - from, |region| {
-                if to == end && region.flags.contains(Flags::FOREIGN) {
-                    to = region.start;
-                    next = region.end;
-                }
-            });
-            if to > from {
-                self.adopt(from, to - from)
-                    .map_err(at(StartStep::UffdRegister))?;
-            }
-            from = next;
-        }
-        Ok(())
     }
 }

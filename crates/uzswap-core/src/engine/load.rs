@@ -1,19 +1,18 @@
 //! *What*: load: bringing pages into the arena, by decompressing (or zero-filling) into the slot's
-//! buffer and copying whole runs in with one `UFFDIO_COPY`.
+//! buffer and copying whole runs in with one call.
 //!
 //! *Invariants*: a page's entry becomes resident only after its copy succeeded, and its pool object
 //! is freed only after that, so a failed load loses nothing. What was decoded stays in the load buffer until it is
 //! copied in.
 //! *Locking*: the folio is held by the caller. *Context*: signal, worker.
 
-use super::{FaultMode, Parts};
+use super::Parts;
 use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
 use crate::counters::add;
 use crate::folio::FolioGuard;
 use crate::slot::{LOAD_LEN, SlotGuard, SlotInner};
 use crate::table::Entry;
 use uzswap_compress::{CodecId, Decompressor, same_filled};
-use uzswap_sys::uffd::MODE_DONTWAKE;
 use uzswap_sys::{Errno, arch};
 
 /// Why pages could not be brought in.
@@ -259,11 +258,6 @@ impl Parts {
             Source::Zeroes => self.zeroes,
             Source::Loaded => slot.load.get(run.at..).unwrap_or_default().as_ptr(),
         };
-        // In signal mode nobody sleeps in the kernel for this page.
-        let mode = match self.mode {
-            FaultMode::Signal => MODE_DONTWAKE,
-            FaultMode::Thread => 0,
-        };
         let mut done = 0;
         let mut most = run.nr;
         while done < run.nr {
@@ -271,7 +265,7 @@ impl Parts {
             let len = (run.nr - done).min(most) * PAGE_SIZE;
             // SAFETY: the destination is arena memory that no entry calls resident, so nothing is
             // overwritten; the source is readable for `len` bytes: a run is at most LOAD_LEN.
-            let result = unsafe { self.uffd.copy(dst, source.add(done * PAGE_SIZE), len, mode) };
+            let result = unsafe { self.mapping.install(dst, source.add(done * PAGE_SIZE), len) };
             let copied = match result {
                 Ok(copied) => copied,
                 Err(error) if error.copied > 0 => error.copied,

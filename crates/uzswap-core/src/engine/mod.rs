@@ -1,7 +1,7 @@
 //! *What*: the engine: everything above put together, one in a process.
 //!
 //! Where to look: [`start`](self) maps and registers; `fault` serves a page fault; `load` brings
-//! pages in; `compressor` says what pages are stored with, and `block` how several are as one; `reclaim` makes
+//! pages in, and `mapping` tells the kernel; `compressor` says what pages are stored with, and `block` how several are as one; `reclaim` makes
 //! room (isolate → protect → store → drop); `writeback` moves the coldest of
 //! what is stored to the `swap` device, of which `copies` remembers what is still right there; `space` is the address space
 //! (map, unmap, discard, protect) and `remap` mremap; `pin` keeps memory in for system calls; `fork`
@@ -24,6 +24,7 @@ mod copies;
 mod fault;
 mod fork;
 mod load;
+mod mapping;
 mod pin;
 mod reclaim;
 mod remap;
@@ -53,7 +54,6 @@ use crate::region::RegionMap;
 use crate::slot::{SlotGuard, SlotTable};
 use crate::table::{Age, PageTable, entry::AGE_BITS};
 use uzswap_sys::mem::SelfMadvise;
-use uzswap_sys::uffd::Uffd;
 
 pub use fault::Fault;
 pub use fork::ForkGuard;
@@ -82,7 +82,7 @@ pub(crate) struct Parts {
     pub lru: Lru,
     pub pool: Pool,
     pub slots: SlotTable,
-    pub uffd: Uffd,
+    pub mapping: mapping::Mapping,
     pub mode: FaultMode,
     /// What of the slots' memory is charged beyond what every slot uses: a bit for each part.
     pub charged_parts: AtomicU32,
@@ -152,10 +152,10 @@ impl Engine {
         self.started.load(Ordering::Acquire)
     }
 
-    /// The userfaultfd's number, -1 before start.
+    /// The descriptor by which pages come and go, -1 before start.
     #[must_use]
-    pub fn uffd(&self) -> i32 {
-        self.parts().map_or(-1, |parts| parts.uffd.0)
+    pub fn mapping_fd(&self) -> i32 {
+        self.parts().map_or(-1, |parts| parts.mapping.fd())
     }
 
     /// The swap device's number in this process, -1 without one.

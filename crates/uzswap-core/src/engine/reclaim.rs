@@ -244,27 +244,6 @@ impl Parts {
         }
     }
 
-    fn protect(&self, range: PageRange) {
-        let done = self
-            .uffd
-            .write_protect(range.addr(), range.bytes(), true, false);
-        if done.is_ok() {
-            return;
-        }
-        // Part of it is no mapping of ours any more, or a mapping of the program's own lies within: page by page
-        // then, and nobody may be told that a page is protected which is not.
-        for page in range.pages() {
-            let protected = self.table.get(page) != Entry::Resident
-                || self
-                    .uffd
-                    .write_protect(page.addr(), PAGE_SIZE, true, false)
-                    .is_ok();
-            if !protected {
-                self.folios.of(page).lock().cancel_reclaim();
-            }
-        }
-    }
-
     /// Compresses the batch's pages.
     fn store_batch(&self, slot: &mut SlotGuard<'_>, alone: bool) {
         let age = self.now();
@@ -434,12 +413,6 @@ impl Parts {
     /// Puts a folio that was isolated back where the next scan finds it late.
     fn put_back(&self, guard: &FolioGuard<'_>, index: u32) {
         self.lru.add(&self.folios, guard, index);
-    }
-
-    /// Makes pages writable again. A range that is no mapping of ours any more needs it no more.
-    pub(crate) fn unprotect(&self, addr: usize, len: usize) {
-        let wake = self.mode == FaultMode::Thread;
-        let _ = self.uffd.write_protect(addr, len, false, !wake);
     }
 
     /// Drops the first `nr` ranges of the batch.

@@ -246,7 +246,7 @@ impl Parts {
         let source = page.addr() as *const u8;
         loop {
             // SAFETY: the target is fresh arena memory, the source stays present while it is pinned.
-            match unsafe { self.uffd.copy(target.addr(), source, PAGE_SIZE, 0) } {
+            match unsafe { self.mapping.install(target.addr(), source, PAGE_SIZE) } {
                 Ok(_) => break,
                 Err(error) if error.errno == Errno::EAGAIN => {}
                 Err(error) => return Err(MapError::Kernel(error.errno)),

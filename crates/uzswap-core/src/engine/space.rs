@@ -23,7 +23,6 @@ use crate::slot::SlotGuard;
 use crate::table::Entry;
 use uzswap_sys::Errno;
 use uzswap_sys::mem::{self, MADV_DONTNEED};
-use uzswap_sys::uffd::{REGISTER_MODE_MISSING, REGISTER_MODE_WP};
 
 /// Folios whose pages are dropped with one call.
 const HELD_FOLIOS: usize = 32;
@@ -356,22 +355,7 @@ impl Parts {
                 0,
             )
         }?;
-        self.adopt(addr, len)
-    }
-
-    /// Makes a fresh private anonymous mapping in the arena's range ours.
-    pub(crate) fn adopt(&self, addr: usize, len: usize) -> Result<(), Errno> {
-        // SAFETY: anonymous memory of the arena; the advice changes no contents. Kernels without
-        // huge pages answer EINVAL.
-        let _ = unsafe { mem::madvise(addr, len, mem::MADV_NOHUGEPAGE) };
-        // A core dump looks at every page of the range: minutes for terabytes, most of them empty.
-        // SAFETY: as above.
-        let _ = unsafe { mem::madvise(addr, len, mem::MADV_DONTDUMP) };
-        // SAFETY: as above; missing pages there are served by `fault` from now on.
-        unsafe {
-            self.uffd
-                .register(addr, len, REGISTER_MODE_MISSING | REGISTER_MODE_WP)
-        }
+        self.mapping.adopt(addr, len)
     }
 
     /// Calls `f` with each folio of `range` whose entries may be touched, and its part of `range`.

@@ -1,4 +1,4 @@
-//! *What*: start: maps the arena and the engine's own memory, opens and registers userfaultfd.
+//! *What*: start: maps the arena and the engine's own memory.
 //!
 //! *Invariants*: every byte of the engine's own memory is outside the arena. What is touched from the
 //! beginning is charged here; what grows is charged where it grows.
@@ -8,6 +8,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 
 use super::compressor::{compressor_len, decoder_bit, new_compressor};
+use super::mapping::Mapping;
 use super::swap::{SWAP_PAGES, Swap};
 use super::{Engine, FaultMode, Parts};
 use crate::arena::{ARENA_BASE, ARENA_LEN, PAGE_SHIFT, PAGE_SIZE, Page, narrow, wide};
@@ -29,7 +30,6 @@ use crate::table::entry::AGE_BITS;
 use crate::table::{Entry, PageTable, TABLE_LEN};
 use uzswap_compress::{Codec, Decompressor};
 use uzswap_sys::mem::{self, IoVec};
-use uzswap_sys::uffd::{self, Uffd, feature};
 use uzswap_sys::{Errno, file, thread};
 
 /// The least limit that the engine can work with, bytes.
@@ -106,26 +106,6 @@ pub(super) const fn failed(step: StartStep, errno: Errno) -> StartError {
     StartError { step, errno }
 }
 
-/// Opens a userfaultfd for `mode`, with the features it needs.
-pub(crate) fn open_uffd(mode: FaultMode) -> Result<Uffd, StartError> {
-    let nonblock = file::O_CLOEXEC | file::O_NONBLOCK;
-    let (flags, wanted) = match mode {
-        FaultMode::Signal => (
-            nonblock | uffd::UFFD_USER_MODE_ONLY,
-            feature::PAGEFAULT_FLAG_WP | feature::SIGBUS,
-        ),
-        FaultMode::Thread => (nonblock, feature::PAGEFAULT_FLAG_WP),
-    };
-    let fd = Uffd::open(flags).map_err(|errno| failed(StartStep::UffdOpen, errno))?;
-    match fd.api(wanted) {
-        Ok(_) => Ok(fd),
-        Err(errno) => {
-            let _ = fd.close();
-            Err(failed(StartStep::UffdApi, errno))
-        }
-    }
-}
-
 impl Engine {
     /// Starts the engine of this process as `group` configures it, counting into `process`.
     ///
@@ -151,7 +131,7 @@ impl Engine {
         };
 
         reserve_arena()?;
-        let uffd = Uffd(high(open_uffd(mode)?.0));
+        let mapping = Mapping::open(mode)?;
         let table = reserve(TABLE_LEN)?;
         let table_map = reserve(PageTable::BITMAP_LEN)?;
         let folios = reserve(FolioTable::len_for(order))?;
@@ -180,7 +160,7 @@ impl Engine {
                 lru: Lru::new(),
                 pool: Pool::new(),
                 slots: SlotTable::new(&[]),
-                uffd,
+                mapping,
                 mode,
                 charged_parts: AtomicU32::new(decoder_bit(codec.id())),
                 over_limit_allow: config.over_limit_allow.load(Ordering::Relaxed) != 0,
@@ -225,6 +205,7 @@ impl Engine {
             }
         }
         parts
+            .mapping
             .adopt(ARENA_BASE, ARENA_LEN)
             .map_err(|errno| failed(StartStep::UffdRegister, errno))?;
         process.fault_mode.store(mode as u32, Ordering::Relaxed);

@@ -27,12 +27,12 @@ impl Engine {
         let mut msgs = [UffdMsg::default(); NR_MSGS];
         loop {
             let mut fds = [PollFd {
-                fd: parts.uffd.0,
+                fd: parts.mapping.fd(),
                 events: file::POLLIN,
                 revents: 0,
             }];
             let _ = file::poll(&mut fds, None);
-            let Ok(nr) = parts.uffd.read_events(&mut msgs) else {
+            let Ok(nr) = parts.mapping.uffd().read_events(&mut msgs) else {
                 continue;
             };
             for msg in msgs.iter().take(nr) {
@@ -59,7 +59,7 @@ impl Engine {
                 parts.die(FAILURE_OVER_LIMIT, 0, needed_bytes);
             }
         }
-        let _ = parts.uffd.wake(page, PAGE_SIZE);
+        let _ = parts.mapping.uffd().wake(page, PAGE_SIZE);
     }
 
     /// A page whose contents are lost: from now on every access to it ends in SIGBUS.

@@ -130,7 +130,7 @@ pub fn shut_door(_: &Masked) -> bool {
 
 /// The engine's descriptors, the smaller one first; -1 for what there is not.
 pub fn descriptors() -> [i32; 2] {
-    let (a, b) = (ENGINE.uffd(), ENGINE.swap_fd());
+    let (a, b) = (ENGINE.mapping_fd(), ENGINE.swap_fd());
     [a.min(b), a.max(b)]
 }
 
