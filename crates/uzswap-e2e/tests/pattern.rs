@@ -18,7 +18,7 @@ struct Run<'a> {
 
 fn run(run: &Run) {
     let (mib, accesses) = if long_form() {
-        (2048, 20_000_000)
+        (2048, 2_000_000)
     } else {
         (128, 40_000)
     };

@@ -13,8 +13,13 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// Runs `work` with the thread's number on each of `threads` threads.
+    /// Runs `work` with the thread's number on each of `threads` threads. One is the program's own, as with most programs.
     pub fn run(threads: u32, work: impl Fn(u32) + Sync) -> Self {
+        if threads == 1 {
+            let (start, cpu) = (Instant::now(), cpu_seconds(libc::RUSAGE_SELF));
+            work(0);
+            return Self::since(start, cpu);
+        }
         let ready = Barrier::new(threads as usize + 1);
         std::thread::scope(|scope| {
             let handles: Vec<_> = (0..threads)
@@ -31,11 +36,15 @@ impl Phase {
             for handle in handles {
                 handle.join().expect("a worker found wrong data");
             }
-            Self {
-                wall: start.elapsed().as_secs_f64(),
-                cpu: cpu_seconds(libc::RUSAGE_SELF) - cpu,
-            }
+            Self::since(start, cpu)
         })
+    }
+
+    fn since(start: Instant, cpu: f64) -> Self {
+        Self {
+            wall: start.elapsed().as_secs_f64(),
+            cpu: cpu_seconds(libc::RUSAGE_SELF) - cpu,
+        }
     }
 
     /// The phase as a member of a JSON object, with one figure derived from it.
