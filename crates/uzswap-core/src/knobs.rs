@@ -80,6 +80,8 @@ knobs! {
     shrinker_enabled: Switch = OFF,
     /// Whether pages of one repeated word are looked for before anything is compressed
     same_filled_pages_enabled: Switch = ON,
+    /// Whether what is stored from now on has a checksum, so that a page damaged in RAM ends in SIGBUS and never in wrong bytes
+    checksum: Switch = OFF,
 }
 
 impl Knobs {

@@ -1,4 +1,5 @@
-//! A swap device that fails at any of its calls: what the program reads is right, or it is told that it cannot be had.
+//! A swap device that fails at any of its calls, and a pool whose objects are damaged: what the program reads is right, or it is
+//! told that it cannot be had.
 //!
 //! The `uzswap` of these stories is built with the feature `fault-injection`; see `uzswap_io::fault` for plans.
 
@@ -191,4 +192,61 @@ fn a_family_on_a_bad_device_keeps_its_own() {
     assert_eq!(outcome.text(), "right\n");
     assert!(outcome.stat("swap_write_fail") > 0, "{}", outcome.stats);
     assert!(outcome.stat("swap_full") > 0, "{}", outcome.stats);
+}
+
+/// The one line that tells of a damaged page.
+fn told_as_damaged(outcome: &Outcome) {
+    let lines: Vec<_> = outcome
+        .stderr
+        .lines()
+        .filter(|line| line.contains("SIGBUS"))
+        .collect();
+    assert_eq!(lines.len(), 1, "{}", outcome.stderr);
+    for word in ["uzswap: ", "0x1000", "damaged"] {
+        assert!(lines[0].contains(word), "no {word:?} in {lines:?}");
+    }
+}
+
+/// Objects damaged in RAM, compressed and raw, some of them written to the device before anybody looks: no access sees
+/// wrong bytes, each that would is told.
+#[test]
+fn a_bit_that_flips_in_the_pool_is_found_out() {
+    for (compressor, swap, ram) in [("lz4", "none", 32), ("zstd:1", DISK, 16), ("pz", DISK, 16)] {
+        let scratch = Scratch::new();
+        let seed = seed();
+        let outcome = Job::new(scratch.compile("pattern/pattern.c"))
+            .args(["64", "4", "mixed", "1500", &seed.to_string()])
+            .args(["mmap", "lossy"])
+            .ram_mib(ram)
+            .option("--swap", swap)
+            .option("--checksum", "on")
+            .option("--compressor", compressor)
+            .faults(&format!("pool=flip@1%,seed={seed}"))
+            .managed()
+            .expect_success(compressor);
+        let what = format!("{compressor}, swap {swap}: {}", outcome.stats);
+        assert!(outcome.text().contains(": right"), "{what}");
+        assert!(lost(&outcome) > 0, "{what}");
+        assert!(outcome.stat("decompress_fail") > 0, "{what}");
+        assert_eq!(outcome.stat("swap_read_fail"), 0, "{what}");
+        told_as_damaged(&outcome);
+    }
+}
+
+/// The same in blocks, to a program that does not expect it.
+#[test]
+fn a_damaged_block_ends_the_program_before_it_sees_wrong_bytes() {
+    let scratch = Scratch::new();
+    let seed = seed();
+    let outcome = Job::new(scratch.compile("pattern/pattern.c"))
+        .args(["64", "4", "mixed", "1500", &seed.to_string()])
+        .ram_mib(32)
+        .option("--swap", "none")
+        .option("--checksum", "on")
+        .option("--block", "64K")
+        .faults(&format!("pool=flip@5%,seed={seed}"))
+        .managed();
+    assert_eq!(outcome.status, 128 + 7, "SIGBUS: {}", outcome.stderr);
+    assert!(!outcome.stderr.contains("WRONG"), "{}", outcome.stderr);
+    told_as_damaged(&outcome);
 }

@@ -1,4 +1,4 @@
-//! *What*: CRC-32C (Castagnoli), the checksum of swapped pages when encryption is off.
+//! *What*: CRC-32C (Castagnoli), the checksum of swapped pages when encryption is off, and of what the pool holds where that is asked for.
 //! *Invariants*: both ways of computing it agree (tested). Detects every error of up to 32 bits in a
 //! row, of up to 3 bits anywhere in an object, and of every odd number of bits.
 //! *Locking*: none. *Context*: any.
@@ -36,8 +36,15 @@ const fn table() -> [u32; 256] {
 #[derive(Clone, Copy, Debug)]
 pub struct Crc32c(u32);
 
+impl Default for Crc32c {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Crc32c {
     /// Of nothing yet.
+    #[must_use]
     pub const fn new() -> Self {
         Crc32c(!0)
     }
@@ -54,6 +61,7 @@ impl Crc32c {
     }
 
     /// The checksum.
+    #[must_use]
     pub const fn value(self) -> u32 {
         !self.0
     }

@@ -2,7 +2,8 @@
 //!
 //! A plan is a list of rules separated by commas, each `OPERATION=FAULT@WHEN`, and possibly `seed=N`:
 //!
-//! - operation: `read`, `write` or `discard`
+//! - operation: `read`, `write` or `discard`; `pool`: an object is put into the compressed pool, of which one bit
+//!   is wrong from then on (`flip` is all that can happen to it)
 //! - fault: an error (`enospc`, `edquot`, `eio`, `eintr`, `eagain`), `short` (only part is transferred),
 //!   `flip` (one bit of what is read, or of what lies on the device after a write, is wrong) or `delay:US`
 //! - when: `N` (the Nth call of this operation, from 1), `N+` (that and all after), or `P%` (by chance)
@@ -11,7 +12,7 @@
 //!
 //! It wraps any medium, so tests of this crate use it as a type. Tests of the whole binary build with the feature
 //! `fault-injection`, which makes it the engine's medium; without the feature nothing of this is in the
-//! binary, and no check is made on the way to the device.
+//! binary, and no check is made on the way to the device or the pool.
 //!
 //! *Invariants*: which calls fail depends on the plan and the order of calls alone: a failure by chance is a function
 //! of seed, rule and call number.
@@ -29,7 +30,7 @@ use crate::device::{Kind, Medium};
 pub const FAULTS_ENV: &str = "UZSWAP_SWAP_FAULTS";
 
 const MAX_RULES: usize = 8;
-const NR_OPERATIONS: usize = 3;
+const NR_OPERATIONS: usize = 4;
 /// `100%` in the unit that chances are kept in.
 const CERTAIN: u64 = 1_000_000;
 
@@ -38,6 +39,7 @@ enum Operation {
     Read,
     Write,
     Discard,
+    Pool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +107,7 @@ fn rule(operation: &str, value: &str) -> Option<Rule> {
             "read" => Operation::Read,
             "write" => Operation::Write,
             "discard" => Operation::Discard,
+            "pool" if fault == Fault::Flip => Operation::Pool,
             _ => return None,
         },
         fault,
@@ -167,19 +170,28 @@ impl Call {
     }
 }
 
-/// A medium that fails by a plan.
-#[derive(Debug)]
-pub struct Faulty<M> {
-    medium: M,
+/// A plan, and how often each operation was called.
+#[derive(Debug, Default)]
+pub struct Course {
     plan: Plan,
     nr_calls: [AtomicU32; NR_OPERATIONS],
 }
 
-impl<M> Faulty<M> {
-    /// Makes it fail by `plan` from now on, calls counted from 1.
-    pub fn inject(&mut self, plan: Plan) {
-        self.plan = plan;
-        self.nr_calls = Default::default();
+impl Course {
+    /// At the beginning of `plan`: calls are counted from 1.
+    #[must_use]
+    pub fn new(plan: Plan) -> Self {
+        Course {
+            plan,
+            nr_calls: Default::default(),
+        }
+    }
+
+    /// `object` was put into the pool: if it is its turn, one bit of it changes.
+    pub fn spoil_stored(&self, object: &mut [u8]) {
+        if let Some(which) = self.call(Operation::Pool).flip {
+            flip(object, which);
+        }
     }
 
     fn call(&self, operation: Operation) -> Call {
@@ -210,6 +222,20 @@ impl<M> Faulty<M> {
     }
 }
 
+/// A medium that fails by a plan.
+#[derive(Debug)]
+pub struct Faulty<M> {
+    medium: M,
+    course: Course,
+}
+
+impl<M> Faulty<M> {
+    /// Makes it fail by `plan` from now on.
+    pub fn inject(&mut self, plan: Plan) {
+        self.course = Course::new(plan);
+    }
+}
+
 /// A slot's bytes where `O_DIRECT` wants them.
 #[repr(align(4096))]
 struct Aligned([u8; SLOT]);
@@ -237,8 +263,7 @@ impl<M: Medium> Medium for Faulty<M> {
     fn new(fd: i32) -> Self {
         Faulty {
             medium: M::new(fd),
-            plan: Plan::default(),
-            nr_calls: Default::default(),
+            course: Course::default(),
         }
     }
 
@@ -252,7 +277,7 @@ impl<M: Medium> Medium for Faulty<M> {
     }
 
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        let call = self.call(Operation::Read);
+        let call = self.course.call(Operation::Read);
         if let Some(errno) = call.error {
             return Err(errno);
         }
@@ -266,7 +291,7 @@ impl<M: Medium> Medium for Faulty<M> {
     }
 
     fn pwrite(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
-        let call = self.call(Operation::Write);
+        let call = self.course.call(Operation::Write);
         if let Some(errno) = call.error {
             return Err(errno);
         }
@@ -281,7 +306,7 @@ impl<M: Medium> Medium for Faulty<M> {
     }
 
     fn discard(&self, kind: Kind, offset: u64, len: u64) -> Result<(), Errno> {
-        match self.call(Operation::Discard).error {
+        match self.course.call(Operation::Discard).error {
             Some(errno) => Err(errno),
             None => self.medium.discard(kind, offset, len),
         }

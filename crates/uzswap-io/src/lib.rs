@@ -14,7 +14,7 @@
 //! *Context*: any, signal handlers included: no allocation, no panic, no `errno`. Device calls wait.
 #![cfg_attr(not(test), no_std)]
 
-mod crc;
+pub mod crc;
 pub mod device;
 pub mod fault;
 pub mod format;

@@ -246,6 +246,7 @@ fn plans_are_read_or_refused() {
         "seed=9",
         "read=eio@1",
         "write=enospc@100+,read=flip@0.5%,discard=eio@3,read=delay:500@10%,seed=7",
+        "pool=flip@2%",
     ] {
         assert!(Plan::parse(plan).is_some(), "{plan}");
     }
@@ -257,6 +258,7 @@ fn plans_are_read_or_refused() {
         "read=eio@101%",
         "read=eio@1.x%",
         "look=eio@1",
+        "pool=eio@1",
         "read=oops@1",
         "read=delay:@1",
         "seed=x",

@@ -25,8 +25,8 @@
 //! *Locking*: the folio, held by the caller; without it what is found is a hint. *Context*: signal, worker.
 
 use super::Parts;
-use super::load::{LoadError, Undecodable, unpack};
-use super::store::make_object;
+use super::load::LoadError;
+use super::object::{Undecodable, unpack};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::charge::Reserve;
 use crate::counters::{add, sub};
@@ -135,7 +135,7 @@ impl Parts {
             return false;
         }
         // SAFETY: its pages are mapped and readable: their folio is isolated by this thread.
-        let size = unsafe { make_object(slot, block, most_of_block(block.len()), alone) };
+        let size = unsafe { self.make_object(slot, block, most_of_block(block.len()), alone) };
         let Ok(size) = size else { return false };
         let SlotInner {
             store,
@@ -198,7 +198,8 @@ impl Parts {
         block: PageRange,
         at: usize,
     ) -> Result<(), LoadError> {
-        let lost = LoadError::Lost(Page::from_index(block.start));
+        let page = Page::from_index(block.start);
+        let (unreadable, damaged) = (LoadError::Unreadable(page), LoadError::Damaged(page));
         let mut len = 0;
         for page in block.pages() {
             len += match self.table.get(page) {
@@ -216,12 +217,12 @@ impl Parts {
                 }
                 _ => break,
             }
-            .ok_or(lost)?;
+            .ok_or(unreadable)?;
         }
-        let object = slot.store.get(..len).ok_or(lost)?;
-        let out = slot.load.get_mut(at..at + block.bytes()).ok_or(lost)?;
+        let object = slot.store.get(..len).ok_or(damaged)?;
+        let out = slot.load.get_mut(at..at + block.bytes()).ok_or(damaged)?;
         self.told(unpack(&mut slot.decompressor, object, out))
-            .map_err(|Undecodable| lost)
+            .map_err(|Undecodable| damaged)
     }
 
     /// Takes `page`'s contents out of its block, of which other pages stay, and the block with them.

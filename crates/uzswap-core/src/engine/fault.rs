@@ -118,14 +118,13 @@ impl Parts {
                     (self.table.get(page) == Entry::Resident).then_some(Fault::Resolved)
                 }
                 // Nobody asked for that page: without it then.
-                Err(LoadError::Lost(neighbour)) if !one.pages().any(|one| one == neighbour) => {
+                Err(LoadError::Unreadable(neighbour) | LoadError::Damaged(neighbour))
+                    if !one.pages().any(|one| one == neighbour) =>
+                {
                     alone = true;
                     None
                 }
-                Err(LoadError::Lost(page)) => Some(self.lost(page)),
-                Err(LoadError::Kernel(errno)) => {
-                    self.die(FAILURE_INTERNAL, errno.0.unsigned_abs(), 0)
-                }
+                Err(error) => Some(self.lost(error)),
             };
             drop(guard);
             self.unreserve_pages(slot, credit);

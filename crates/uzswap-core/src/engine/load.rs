@@ -7,26 +7,30 @@
 //! *Locking*: the folio is held by the caller. *Context*: signal, worker.
 
 use super::Parts;
+use super::fault::Fault;
+use super::object::{Undecodable, unpack_page};
 use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
 use crate::counters::add;
 use crate::folio::FolioGuard;
+use crate::group::FAILURE_INTERNAL;
+use crate::pool::Loc;
+use crate::primitive::Ordering::Relaxed;
 use crate::slot::{LOAD_LEN, SlotGuard, SlotInner};
 use crate::table::Entry;
-use uzswap_compress::{CodecId, Decompressor, same_filled};
+use uzswap_compress::same_filled;
+use uzswap_sys::fmt::write_line;
 use uzswap_sys::{Errno, arch};
 
 /// Why pages could not be brought in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadError {
-    /// The stored data of this page cannot be read or decoded.
-    Lost(Page),
+    /// The stored data of this page, or of the block that begins here, cannot be read from the device.
+    Unreadable(Page),
+    /// They do not decode, or are not what was stored.
+    Damaged(Page),
     /// The kernel refused the copy.
     Kernel(Errno),
 }
-
-/// What was stored makes no page, or no block.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Undecodable;
 
 /// What a call brought in, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -204,14 +208,14 @@ impl Parts {
         range: PageRange,
         at: usize,
     ) -> Result<(), LoadError> {
-        let lost = LoadError::Lost(page);
+        let (unreadable, damaged) = (LoadError::Unreadable(page), LoadError::Damaged(page));
         let SlotInner {
             decompressor,
             load,
             swap_in,
             ..
         } = &mut **slot;
-        let out = load.get_mut(at..at + PAGE_SIZE).ok_or(lost)?;
+        let out = load.get_mut(at..at + PAGE_SIZE).ok_or(damaged)?;
         match entry {
             Entry::Filled { word, .. } => {
                 same_filled::fill(out, word);
@@ -222,20 +226,60 @@ impl Parts {
                 // SAFETY: the object lives and does not move while the folio is held, and has at
                 // least `size` bytes: that is what it was allocated for.
                 let data = unsafe { core::slice::from_raw_parts(data, usize::from(size)) };
-                self.told(unpack_page(decompressor, data, out))
+                // SAFETY: as above.
+                let note = unsafe { self.note(loc, size) };
+                self.told(unpack_page(decompressor, data, note, out))
             }
             Entry::Swapped { .. } => {
                 let read = self.swap_in(swap_in, page, range, |data, fingerprint| {
-                    let unpacked = self.told(unpack_page(decompressor, data, out));
+                    // A page stored as it is was checked when it was written, and its seal just now.
+                    let unpacked = self.told(unpack_page(decompressor, data, 0, out));
                     (unpacked, fingerprint)
                 });
-                let (unpacked, fingerprint) = read.ok_or(lost)?;
+                let (unpacked, fingerprint) = read.ok_or(unreadable)?;
                 swap_in.note(at / PAGE_SIZE, fingerprint);
                 unpacked
             }
             Entry::None | Entry::Resident | Entry::Block { .. } => Ok(()),
         }
-        .map_err(|Undecodable| lost)
+        .map_err(|Undecodable| damaged)
+    }
+
+    /// What was noted of an object beside it; 0 if nothing was.
+    ///
+    /// # Safety
+    /// It lives, and has that size.
+    pub(super) unsafe fn note(&self, loc: Loc, size: u16) -> u32 {
+        if usize::from(size) == PAGE_SIZE {
+            // SAFETY: the caller's promise.
+            unsafe { self.pool.note(loc) }
+        } else {
+            0
+        }
+    }
+
+    /// A page's contents cannot be had back: the program gets SIGBUS for the access. The first time
+    /// is told, of what the device lost and of what the pool did.
+    pub(crate) fn lost(&self, error: LoadError) -> Fault {
+        match error {
+            LoadError::Unreadable(page) => self.tell_unreadable(page),
+            LoadError::Damaged(page) => self.tell_damaged(page),
+            LoadError::Kernel(errno) => self.die(FAILURE_INTERNAL, errno.0.unsigned_abs(), 0),
+        }
+        Fault::Corrupt
+    }
+
+    fn tell_damaged(&self, page: Page) {
+        if !self.told_damaged.swap(true, Relaxed) {
+            let _ = write_line(
+                2,
+                format_args!(
+                    "uzswap: memory at {:#x} is lost, because what the compressed pool held of it was \
+                     damaged: the program gets SIGBUS where it uses it",
+                    page.addr(),
+                ),
+            );
+        }
     }
 
     /// Counts what could not be decoded.
@@ -342,7 +386,7 @@ impl Parts {
     pub(crate) fn is_workingset(&self, entry: Entry) -> bool {
         let Some(age) = entry.age() else { return false };
         let distance = u64::from(age.distance(self.now())) << self.tick_shift;
-        distance <= self.resident.load(crate::primitive::Ordering::Relaxed)
+        distance <= self.resident.load(Relaxed)
     }
 
     /// The limit in bytes.
@@ -354,30 +398,4 @@ impl Parts {
     pub(crate) fn window_limit(&self) -> usize {
         narrow(self.charge.limit() / 32).max(1)
     }
-}
-
-/// Makes a page of what was stored of it.
-fn unpack_page(
-    decompressor: &mut Decompressor,
-    data: &[u8],
-    out: &mut [u8],
-) -> Result<(), Undecodable> {
-    if data.len() == PAGE_SIZE {
-        out.copy_from_slice(data);
-        return Ok(());
-    }
-    unpack(decompressor, data, out)
-}
-
-/// Decodes an object.
-pub(super) fn unpack(
-    decompressor: &mut Decompressor,
-    object: &[u8],
-    out: &mut [u8],
-) -> Result<(), Undecodable> {
-    let (&name, body) = object.split_first().ok_or(Undecodable)?;
-    let id = CodecId::from_u8(name).ok_or(Undecodable)?;
-    decompressor
-        .decompress(id, body, out)
-        .map_err(|_| Undecodable)
 }

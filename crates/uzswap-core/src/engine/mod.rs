@@ -1,7 +1,7 @@
 //! *What*: the engine: everything above put together, one in a process.
 //!
 //! Where to look: [`start`](self) maps and registers; `fault` serves a page fault; `load` brings
-//! pages in, and `mapping` tells the kernel; `compressor` says what pages are stored with, and `block` how several are as one; `reclaim` makes
+//! pages in, and `mapping` tells the kernel; `object` is how their bytes are stored; `compressor` says what pages are stored with, and `block` how several are as one; `reclaim` makes
 //! room (isolate → protect → store → drop); `writeback` moves the coldest of
 //! what is stored to the `swap` device, of which `copies` remembers what is still right there; `space` is the address space
 //! (map, unmap, discard, protect) and `remap` mremap; `pin` keeps memory in for system calls; `fork`
@@ -25,6 +25,7 @@ mod fault;
 mod fork;
 mod load;
 mod mapping;
+mod object;
 mod pin;
 mod reclaim;
 mod remap;
@@ -106,6 +107,11 @@ pub(crate) struct Parts {
     pub region_pages: AtomicU64,
     /// The swap device, if there is one.
     pub swap: Option<swap::Swap>,
+    /// A page that the pool held damaged has been told of.
+    pub told_damaged: AtomicBool,
+    /// How objects in the pool are damaged on purpose.
+    #[cfg(feature = "fault-injection")]
+    pub pool_faults: uzswap_io::fault::Course,
     /// Held while the protection of a range changes in region map and kernel.
     pub protecting: Lock<()>,
     /// Nonzero while the background thread has work; its futex.

@@ -266,10 +266,7 @@ impl Parts {
             self.unreserve_pages(slot, credit);
             match result {
                 Ok(()) => {}
-                Err(LoadError::Lost(page)) => return Err(self.lost(page)),
-                Err(LoadError::Kernel(errno)) => {
-                    self.die(crate::group::FAILURE_INTERNAL, errno.0.unsigned_abs(), 0)
-                }
+                Err(error) => return Err(self.lost(error)),
             }
         }
     }

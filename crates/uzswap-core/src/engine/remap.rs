@@ -7,11 +7,9 @@
 //! that fails puts back what it moved.
 //! *Locking*: slot → one folio at a time. *Context*: worker; addresses and lengths are page aligned.
 
-use super::load::LoadError;
 use super::space::MapError;
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
-use crate::group::FAILURE_INTERNAL;
 use crate::masked::Masked;
 use crate::region::Flags;
 use crate::slot::SlotGuard;
@@ -182,12 +180,11 @@ impl Parts {
         self.unreserve_pages(slot, credit);
         match brought {
             Ok(_) => Ok(false),
-            Err(LoadError::Lost(page)) => {
-                self.lost(page);
+            // If it was the kernel that failed, there is no way on: part of a block may be in.
+            Err(error) => {
+                self.lost(error);
                 Err(MapError::Kernel(Errno::EFAULT))
             }
-            // Part of a block may be in.
-            Err(LoadError::Kernel(errno)) => self.die(FAILURE_INTERNAL, errno.0.unsigned_abs(), 0),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::lock::Lock;
 use crate::lru::Lru;
 use crate::masked::Masked;
 use crate::pool::{Pool, PoolMemory};
-use crate::primitive::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::primitive::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::readahead::Streams;
 use crate::region::{ENTRY_LEN, RegionMap};
 use crate::slot::{
@@ -175,6 +175,9 @@ impl Engine {
                 metadata: AtomicU64::new(0),
                 region_pages: AtomicU64::new(0),
                 swap: None,
+                told_damaged: AtomicBool::new(false),
+                #[cfg(feature = "fault-injection")]
+                pool_faults: pool_faults(group),
                 protecting: Lock::new(()),
                 kick: AtomicU32::new(0),
                 low_water: if background { limit / 64 } else { 0 },
@@ -214,6 +217,14 @@ impl Engine {
         parts.publish_sizes();
         Ok(mode)
     }
+}
+
+/// As the configuration tells it.
+#[cfg(feature = "fault-injection")]
+fn pool_faults(group: &Group) -> uzswap_io::fault::Course {
+    let mut text = [0; crate::group::Text::LEN];
+    let plan = uzswap_io::fault::Plan::parse(group.config.swap.faults.get(&mut text));
+    uzswap_io::fault::Course::new(plan.unwrap_or_default())
 }
 
 /// Pages evicted in a tick of the clock, as a shift: the clock goes round after 16 times the limit.

@@ -1,14 +1,15 @@
 //! *What*: store: one page of the arena compressed into the pool, in place, while the program may
 //! go on reading (and, to its reclaimer's loss, writing) it.
 //!
-//! A page that compresses becomes an object: one byte that names the codec ([`CodecId`](uzswap_compress::CodecId)), then what the codec
-//! made. A page that does not is kept as it is, 4096 bytes, by which it is known.
+//! A page that compresses becomes an [`object`](super::object). A page that does not is kept as it is, 4096 bytes, by
+//! which it is known.
 //!
 //! *Invariants*: the entry that is returned is published by the caller or given back with
 //! `Parts::forget_unpublished`. The page is mapped and readable while this runs: its folio is isolated.
 //! *Locking*: pool class only. *Context*: signal, worker.
 
 use super::Parts;
+use super::object::{self, Source};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::charge::Reserve;
 use crate::counters::add;
@@ -40,7 +41,7 @@ impl Parts {
             }
         }
         // SAFETY: as above.
-        let made = unsafe { make_object(slot, PageRange::one(page), MOST_COMPRESSED, alone) };
+        let made = unsafe { self.make_object(slot, PageRange::one(page), MOST_COMPRESSED, alone) };
         let (size, data) = match made {
             Ok(size) => (size, slot.store.as_ptr()),
             Err(CompressError::Poor) => {
@@ -54,6 +55,12 @@ impl Parts {
         };
         // SAFETY: the data are the store buffer or the mapped page.
         let loc = unsafe { self.put_object(&mut slot.reserve, page, data, size) }?;
+        if size == PAGE_SIZE && is_on(&self.group.knobs.checksum) {
+            // SAFETY: mapped and readable, as above. If it is written to, nobody will see what was noted.
+            let note = object::note_of(unsafe { core::slice::from_raw_parts(source, PAGE_SIZE) });
+            // SAFETY: an object of a page, not published yet.
+            unsafe { self.pool.set_note(loc, note) };
+        }
         let size = u16::try_from(size).ok()?;
         Some(Entry::Stored {
             loc,
@@ -62,6 +69,25 @@ impl Parts {
             writing: false,
             holds: Holds::Page,
         })
+    }
+
+    /// Compresses `pages` into one object in the store buffer. Returns its bytes, `most` or less. `alone`: nobody can
+    /// write to them meanwhile.
+    ///
+    /// # Safety
+    /// The pages are mapped and readable, and stay so: their folio is isolated by this thread.
+    pub(super) unsafe fn make_object(
+        &self,
+        slot: &mut SlotInner,
+        pages: PageRange,
+        most: usize,
+        alone: bool,
+    ) -> Result<usize, CompressError> {
+        // SAFETY: the caller's promise.
+        let source = unsafe { Source::new(pages.addr(), pages.bytes(), alone) };
+        let checked = is_on(&self.group.knobs.checksum);
+        let out = slot.store.get_mut(..most).ok_or(CompressError::Failed)?;
+        object::pack(&mut slot.compressor, source, checked, out)
     }
 
     /// Makes an object of the page's, of `size` bytes at `data`, if there is room.
@@ -81,7 +107,17 @@ impl Parts {
         };
         // SAFETY: the new object has `size` bytes and is not published; the source by the caller's promise.
         unsafe { core::ptr::copy_nonoverlapping(data, self.pool.data_ptr(loc), size) };
+        #[cfg(feature = "fault-injection")]
+        self.spoil_stored(loc, size);
         Some(loc)
+    }
+
+    /// An object that was put into the pool is damaged, if the plan says so.
+    #[cfg(feature = "fault-injection")]
+    fn spoil_stored(&self, loc: Loc, size: usize) {
+        // SAFETY: an object of that size, which nobody knows of yet.
+        let data = unsafe { core::slice::from_raw_parts_mut(self.pool.data_ptr(loc), size) };
+        self.pool_faults.spoil_stored(data);
     }
 
     /// Frees what `store_page` made and nobody saw.
@@ -106,34 +142,6 @@ impl Parts {
             add(&counters.stored_incompressible_pages, wide(stored.raw));
         }
     }
-}
-
-/// Compresses `pages` into one object in the store buffer. Returns its bytes, `most` or less. `alone`: nobody can
-/// write to them meanwhile.
-///
-/// # Safety
-/// The pages are mapped and readable, and stay so: their folio is isolated by this thread.
-pub(super) unsafe fn make_object(
-    slot: &mut SlotInner,
-    pages: PageRange,
-    most: usize,
-    alone: bool,
-) -> Result<usize, CompressError> {
-    let room = slot.store.get_mut(..most).and_then(<[u8]>::split_first_mut);
-    let Some((name, out)) = room else {
-        return Err(CompressError::Failed);
-    };
-    *name = slot.compressor.codec().id().as_u8();
-    let (source, len) = (pages.addr() as *const u8, pages.bytes());
-    let size = if alone {
-        // SAFETY: by the caller's promise, and nobody writes to them while the slice lives.
-        let source = unsafe { core::slice::from_raw_parts(source, len) };
-        slot.compressor.compress_stable(source, out)
-    } else {
-        // SAFETY: as above; they are copied first, as they may change under the compressor.
-        unsafe { slot.compressor.compress(source, len, out) }
-    }?;
-    Ok(1 + size)
 }
 
 /// What was stored of a folio, in pages.

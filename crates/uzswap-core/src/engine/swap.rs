@@ -16,7 +16,6 @@ use core::cell::UnsafeCell;
 use core::fmt::Write;
 use core::mem::MaybeUninit;
 
-use super::fault::Fault;
 use super::writeback::{RUN_LEN, Writeback};
 use super::{Parts, start};
 use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
@@ -475,15 +474,9 @@ impl Parts {
             .is_ok()
     }
 
-    /// A page's contents cannot be had back: the program gets SIGBUS for the access. The first time
-    /// is told.
-    pub(crate) fn lost(&self, page: Page) -> Fault {
-        if let Some(swap) = &self.swap
-            && self
-                .block_of(page)
-                .pages()
-                .any(|page| matches!(self.table.get(page), Entry::Swapped { .. }))
-        {
+    /// A page that cannot be read back from the device is counted; the first time is told.
+    pub(super) fn tell_unreadable(&self, page: Page) {
+        if let Some(swap) = &self.swap {
             add(&self.counters().swap_read_fail, 1);
             if !swap.told.swap(true, Relaxed) {
                 let name = &self.group.config.swap.name;
@@ -498,6 +491,5 @@ impl Parts {
                 );
             }
         }
-        Fault::Corrupt
     }
 }

@@ -17,6 +17,7 @@
 //! *Locking*: slot → writeback → one folio at a time. *Context*: signal, worker.
 
 use super::Parts;
+use super::object::is_as_noted;
 use super::shrinker::Shrinker;
 use super::swap::{Swap, label};
 use crate::arena::{Page, wide};
@@ -397,6 +398,11 @@ impl Parts {
         let data = self.pool.data_ptr(loc);
         // SAFETY: the object lives and does not move while the folio is held; it has `size` bytes.
         let data = unsafe { core::slice::from_raw_parts(data, usize::from(size)) };
+        // SAFETY: as above.
+        if !is_as_noted(data, unsafe { self.note(loc, size) }) {
+            // Its note stays behind: on the device it would pass for right.
+            return Ok(Went::Nowhere);
+        }
         if holds != Holds::Page {
             // A copy is of a page that was stored alone.
             self.forget_copy(page);

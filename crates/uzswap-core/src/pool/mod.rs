@@ -304,6 +304,7 @@ impl Pool {
         unsafe {
             (*zspage).class = HUGE;
             (*zspage).next = owner;
+            (*zspage).prev = 0;
         }
         let class = self.class(HUGE);
         class.nr_zspages.fetch_add(1, Ordering::Relaxed);
@@ -429,6 +430,26 @@ impl Pool {
         let object = self.base().wrapping_add(loc.offset()).cast::<u32>();
         // SAFETY: the owner word in front of the object's data.
         unsafe { object.write(owner) };
+    }
+
+    /// What [`Pool::set_note`] noted of an object of 4096 bytes; 0 if nothing was.
+    ///
+    /// # Safety
+    /// `loc` is an object in use, of 4096 bytes, and stays so during the call.
+    pub unsafe fn note(&self, loc: Loc) -> u32 {
+        let place = self.place(loc);
+        // SAFETY: a huge object's descriptor; `prev` is its note while it lives.
+        unsafe { (*self.area(0).zspages.get(place.index)).prev }
+    }
+
+    /// Notes something of an object of 4096 bytes, which has no room for it in itself.
+    ///
+    /// # Safety
+    /// As for [`Pool::note`], and nobody else reads or notes meanwhile.
+    pub unsafe fn set_note(&self, loc: Loc, note: u32) {
+        let place = self.place(loc);
+        // SAFETY: as in `note`.
+        unsafe { (*self.area(0).zspages.get(place.index)).prev = note };
     }
 
     /// Gives the memory of every empty zspage back to the kernel and uncharges

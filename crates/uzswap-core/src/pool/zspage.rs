@@ -13,7 +13,7 @@
 //! - `fresh - |chain| == inuse`.
 //! - A descriptor is on one list at most: an idle or hollow list of its window,
 //!   or a fullness group of its class. Full zspages and huge ones are on none,
-//!   and a huge one keeps its owner in `next`.
+//!   and a huge one keeps its owner in `next` and its object's note in `prev`.
 //!
 //! # Locking
 //! `state` changes under the window lock alone. The rest belongs to the class's
@@ -45,7 +45,7 @@ pub(super) const LIVE: u8 = 2;
 pub(super) struct Zspage {
     /// Next in the list, or a huge object's owner.
     pub(super) next: u32,
-    /// Previous in the list.
+    /// Previous in the list, or a huge object's note.
     pub(super) prev: u32,
     /// 1 + the first free object, 0 for none.
     pub(super) free: u16,
