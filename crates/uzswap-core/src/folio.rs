@@ -78,6 +78,7 @@ impl Folio {
     }
 
     /// Sets `bits` that belong to the lists; under the LRU lock.
+    #[cfg(not(loom))]
     pub(crate) fn set_list(&self, bits: u32) {
         self.word.fetch_and(!(INACTIVE | ACTIVE), Ordering::Relaxed);
         self.word.fetch_or(bits, Ordering::Relaxed);

@@ -284,11 +284,11 @@ impl<T> DerefMut for LockGuard<'_, T> {
     }
 }
 
-/// What the kernel's futex queue does, in terms that loom can explore: the check
+/// What the kernel's futex queue does, in terms that a model checker can explore: the check
 /// of the value and going to sleep are one step against a wake-up.
 #[cfg(loom)]
 mod model {
-    use loom::sync::{Condvar, Mutex};
+    use crate::primitive::checker::sync::{Condvar, Mutex};
 
     #[derive(Debug)]
     pub(super) struct Queue {

@@ -1,7 +1,8 @@
 //! # What
 //! The one place where this crate takes its atomics, cells and spin hints from:
-//! `core`'s, or loom's when built with `--cfg loom`, so that the model checker
-//! sees every access that the real build makes.
+//! `core`'s, or when built with `--cfg loom` a model checker's, so that it sees every
+//! access that the real build makes. The checker is loom, which tries every order of a few
+//! steps, or with `--cfg shuttle` besides shuttle, which tries many orders of many steps.
 //!
 //! # Invariants
 //! Nothing else in the crate names `core::sync::atomic` for a value that two
@@ -19,8 +20,13 @@ pub use core::sync::atomic::{
     Ordering, fence,
 };
 
+#[cfg(all(loom, not(shuttle)))]
+pub(crate) use loom as checker;
+#[cfg(all(loom, shuttle))]
+pub(crate) use shuttle as checker;
+
 #[cfg(loom)]
-pub use loom::sync::atomic::{
+pub use checker::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
     Ordering, fence,
 };
@@ -30,18 +36,18 @@ pub use loom::sync::atomic::{
 pub fn spin_loop() {
     #[cfg(not(loom))]
     core::hint::spin_loop();
-    // Loom gives up on a loop that never lets another thread run.
+    // A checker gives up on a loop that never lets another thread run.
     #[cfg(loom)]
-    loom::thread::yield_now();
+    checker::thread::yield_now();
 }
 
-#[cfg(loom)]
+#[cfg(all(loom, not(shuttle)))]
 pub use loom::cell::{MutPtr, UnsafeCell};
 
-#[cfg(not(loom))]
+#[cfg(any(not(loom), shuttle))]
 pub use plain::{MutPtr, UnsafeCell};
 
-#[cfg(not(loom))]
+#[cfg(any(not(loom), shuttle))]
 mod plain {
     /// `core`'s cell behind the interface that loom's cell has.
     #[derive(Debug, Default)]

@@ -153,7 +153,9 @@ fn three_share_a_cluster() {
             alone(&slots, run);
             slots.put(owner, run);
         }
-        others.map(|other| other.join().unwrap());
+        for other in others {
+            other.join().unwrap();
+        }
         for run in [third, last] {
             alone(&slots, run);
             slots.put(owner, run);

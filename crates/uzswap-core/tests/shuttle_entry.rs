@@ -1,0 +1,118 @@
+//! The life of one page's entry with everything at once: fault × reclaim × writeback × compaction × free × fork, by more
+//! threads and in longer sequences than every order of which could be tried. Many random ones are.
+//!
+//!     RUSTFLAGS="--cfg loom --cfg shuttle" cargo test --release -p uzswap-core --test shuttle_entry
+//!
+//! A failure prints its schedule; `shuttle::replay` repeats it. `UZSWAP_LONG=1` tries a hundred times as many.
+#![cfg(all(loom, shuttle))]
+
+mod entry_support;
+
+use entry_support::{Process, nothing_is_left, on_a_thread};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::sync::Arc;
+use shuttle::thread::JoinHandle;
+
+const STEPS: u64 = 6;
+
+fn iterations() -> usize {
+    let times = if std::env::var_os("UZSWAP_LONG").is_some() {
+        100
+    } else {
+        1
+    };
+    20_000 * times
+}
+
+/// What the engine does while the program runs: `process` is evicted, written and compacted again and again. The
+/// writeback has the other slot, or nothing would happen in the middle of it.
+fn engine(process: &Arc<Process>) -> [JoinHandle<()>; 3] {
+    [
+        on_a_thread(process, |p| (0..STEPS).for_each(|_| p.reclaim(0))),
+        on_a_thread(process, |p| {
+            (0..STEPS).for_each(|_| p.write_back(1, thread_rng().gen_bool(0.8)));
+        }),
+        on_a_thread(process, |p| (0..STEPS).for_each(|_| p.compact(0))),
+    ]
+}
+
+/// The program: writes, gives memory back, and reads what it wrote last.
+fn program(process: &Process, first: u64) {
+    let mut last = process.read(0);
+    for step in 0..STEPS {
+        match thread_rng().gen_range(0..4) {
+            0 => {
+                process.discard(0);
+                last = 0;
+            }
+            1 => {}
+            _ => {
+                last = first + step;
+                process.write(0, last);
+            }
+        }
+        assert_eq!(process.read(0), last);
+    }
+}
+
+fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+/// Two threads of the program look at a number that one of them raises. It never goes back.
+fn watch(process: &Process) {
+    let mut last = 0;
+    for _ in 0..STEPS {
+        let now = process.read(1);
+        assert!(now >= last, "{now} is read after {last}");
+        last = now;
+    }
+}
+
+#[test]
+fn a_process_and_its_child_read_what_they_wrote_and_leave_nothing() {
+    shuttle::check_random(
+        || {
+            let process = Process::resident(1);
+            let device = process.device.clone();
+            let of_parent = engine(&process);
+            program(&process, 100);
+            let child = process.fork();
+            let inherited = process.read(0);
+            let of_child = engine(&child);
+            assert_eq!(child.read(0), inherited);
+            let other = on_a_thread(&child, |child| program(child, 200));
+            program(&process, 300);
+            join(of_parent);
+            process.exit();
+            join(of_child);
+            join([other]);
+            child.exit();
+            nothing_is_left(&device);
+        },
+        iterations(),
+    );
+}
+
+#[test]
+fn what_one_thread_writes_the_other_never_sees_go_back() {
+    shuttle::check_random(
+        || {
+            let process = Process::resident(1);
+            let device = process.device.clone();
+            let threads = engine(&process);
+            let other = on_a_thread(&process, watch);
+            for value in 2..2 + STEPS {
+                process.write(0, value);
+            }
+            join(threads);
+            join([other]);
+            assert_eq!(process.read(0), 1 + STEPS);
+            process.exit();
+            nothing_is_left(&device);
+        },
+        iterations(),
+    );
+}
