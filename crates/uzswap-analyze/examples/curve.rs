@@ -4,6 +4,7 @@
 
 use std::process::{Command, Stdio};
 
+use uzswap_analyze::contents::Sample;
 use uzswap_analyze::cost::Cost;
 use uzswap_analyze::model::{Setting, Work};
 use uzswap_analyze::observe;
@@ -50,6 +51,7 @@ fn main() -> anyhow::Result<()> {
     };
     let setting = Setting {
         stored: 1.0 / ratio,
+        need: seen.sample.as_ref().map_or(1.0, Sample::need),
         cost: Cost { in_us, out_us },
         least: 8 << 20,
     };

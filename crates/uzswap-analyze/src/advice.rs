@@ -25,6 +25,8 @@ const IDLE: f64 = 0.02;
 const SHOWN: [f64; 6] = [0.9, 0.75, 0.6, 0.5, 0.4, 0.3];
 /// Times that the working set is told for, seconds.
 const AGES: [f64; 5] = [0.1, 0.3, 1.0, 3.0, 10.0];
+/// Waiting that is told, seconds.
+const WAITED: f64 = 0.05;
 /// A denser codec must save so much to be worth more time.
 const DENSER: f64 = 0.95;
 
@@ -43,6 +45,8 @@ pub struct Analysis {
     pub cpu_s: f64,
     /// Most anonymous memory of one process, bytes.
     pub peak: u64,
+    /// Longest time that reading took at once, seconds: so long at most a call that maps or unmaps memory had to wait.
+    pub longest_look_s: f64,
     /// What is in it.
     pub contents: Contents,
     /// What a fault costs here, without the codec.
@@ -109,6 +113,7 @@ impl Analysis {
             watched_s: seen.seconds,
             cpu_s,
             peak: largest.peak * PAGE,
+            longest_look_s: seen.lives.iter().map(|l| l.longest_s).fold(0.0, f64::max),
             machine,
             // Where marks cannot be cleared, everything seems touched.
             working_set: if largest.marks {
@@ -203,6 +208,7 @@ fn choose(work: &Work, contents: &Contents, machine: Machine) -> Option<Advice> 
         let cost = machine.cost(contents, codec)?;
         let setting = Setting {
             stored: contents.stored(codec)?,
+            need: contents.need,
             cost,
             least: uzswap_core::min_ram(codec),
         };
@@ -362,6 +368,13 @@ impl fmt::Display for Analysis {
                 percent(part)
             )?;
         }
+        if self.longest_look_s > WAITED {
+            writeln!(
+                f,
+                "looking at it made its calls that map or unmap memory wait up to {:.0} ms; nothing else",
+                self.longest_look_s * 1e3
+            )?;
+        }
         self.advise(f)?;
         for doubt in &self.unsure {
             writeln!(f, "unsure: {doubt}")?;
@@ -472,6 +485,7 @@ mod tests {
             peak: 1000,
             huge: 0.0,
             swapped: 0,
+            longest_s: 0.0,
             cpu_s: 1.0,
             marks: true,
         }

@@ -11,6 +11,8 @@ use uzswap_bench::codecs::{self, Cell};
 use uzswap_bench::corpus::{Dump, sample};
 use uzswap_compress::Codec;
 
+use crate::heap;
+
 /// Bytes to look at.
 pub const SAMPLE: usize = 8 << 20;
 const PAGE: usize = 4096;
@@ -31,6 +33,8 @@ pub const CODECS: [Codec; 6] = [
 pub struct Sample {
     /// Anonymous pages that it had then.
     pub anon: u64,
+    /// How many times its memory it would have if every folio of which it touched a page came whole, as they do under uzswap.
+    folios: f64,
     bytes: Vec<u8>,
 }
 
@@ -41,8 +45,12 @@ impl Sample {
     /// If it is gone or may not be read.
     pub fn take(pid: u32, anon: u64) -> Result<Self> {
         let mut bytes = Vec::new();
-        sample(pid, SAMPLE, &mut bytes)?;
-        Ok(Self { anon, bytes })
+        let taken = sample(pid, SAMPLE, &mut bytes)?;
+        Ok(Self {
+            anon,
+            folios: taken.spanned as f64 / taken.present.max(1) as f64,
+            bytes,
+        })
     }
 
     /// What was read.
@@ -55,6 +63,12 @@ impl Sample {
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Bytes that are needed under uzswap, whose malloc is another one and whose folios come whole, for each byte that is there.
+    #[must_use]
+    pub fn need(&self) -> f64 {
+        heap::need(&self.bytes) * self.folios
     }
 
     /// Whether nothing was read.
@@ -77,6 +91,8 @@ pub struct Contents {
     pub same_filled: f64,
     /// Part of them that lz4 does not bring below four fifths.
     pub incompressible: f64,
+    /// Bytes that are needed under uzswap for each byte that is there.
+    pub need: f64,
     /// Every codec at every block size on the pages that are not same-filled; the kernel's beside them.
     pub codecs: Vec<Cell>,
     /// Whether other work took the processors away while that was measured.
@@ -110,6 +126,7 @@ impl Contents {
             zero: part(zero),
             same_filled: part(same_filled),
             incompressible: part(poor),
+            need: sample.need(),
             disturbed: measured.rounds.iter().any(|round| round.disturbed),
             codecs: measured.cells,
         })
@@ -154,7 +171,12 @@ mod tests {
                 _ => bytes.extend((0..PAGE).map(|i| b"records look alike "[(i + number) % 19])),
             }
         }
-        let contents = Contents::of(&Sample { anon: 999, bytes }).unwrap();
+        let contents = Contents::of(&Sample {
+            anon: 999,
+            folios: 1.0,
+            bytes,
+        })
+        .unwrap();
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         assert!(near(contents.zero, 0.1) && near(contents.same_filled, 0.2));
         assert!(
@@ -172,6 +194,7 @@ mod tests {
         assert!(
             Contents::of(&Sample {
                 anon: 0,
+                folios: 1.0,
                 bytes: Vec::new()
             })
             .is_err()

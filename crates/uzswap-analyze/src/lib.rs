@@ -1,6 +1,6 @@
 //! What uzswap would do for a program that runs without it.
 //!
-//! *What*: watches processes ([`observe`], [`watch`], [`process`]), looks at what is in their memory ([`contents`]), reckons how much slower they would be
+//! *What*: watches processes ([`observe`], [`watch`], [`process`]), looks at what is in their memory ([`contents`], [`heap`]), reckons how much slower they would be
 //! under a limit ([`model`]) from what a fault costs here ([`cost`]), and puts it in words ([`advice`]). docs/analyze.md tells how well.
 //! *Invariants*: a process is only read; nothing stops it.
 //! *Locking*: none.
@@ -9,6 +9,7 @@
 pub mod advice;
 pub mod contents;
 pub mod cost;
+pub mod heap;
 pub mod model;
 pub mod observe;
 pub mod process;

@@ -13,8 +13,6 @@ use crate::watch::{Life, Window};
 
 /// What uzswap itself takes of a limit: tables, buffers, the reserve.
 const OWN: f64 = 3.0 * 1_048_576.0;
-/// What a program needs under uzswap for each byte that it needs without: its malloc is another one.
-const NEED: f64 = 1.06;
 /// The part of the limit that the pool may take before the swap device would be used, which is not reckoned with.
 const POOL: f64 = 0.75;
 /// Resident pages without which nothing goes on, bytes.
@@ -44,6 +42,8 @@ pub struct Work<'a> {
 pub struct Setting {
     /// Bytes that a byte of memory takes in the pool.
     pub stored: f64,
+    /// What the program needs under uzswap for each byte that it needs without, see [`crate::heap`].
+    pub need: f64,
     /// What a page costs.
     pub cost: Cost,
     /// The least limit that uzswap runs with, bytes.
@@ -88,6 +88,7 @@ impl Work<'_> {
             let limit = Limit {
                 ram: ram as f64,
                 stored: setting.stored,
+                need: setting.need,
                 matters: MATTERS * 1e6 / (in_us + out_us),
             };
             limit.resident(life.peak)?;
@@ -120,7 +121,7 @@ impl Work<'_> {
         setting: &Setting,
         of: fn(&Expected) -> f64,
     ) -> Option<Expected> {
-        let most = self.peak() as f64 * NEED + OWN;
+        let most = self.peak() as f64 * setting.need + OWN;
         let down = (0..).map(|step| whole_mib(most * STEP.powi(step)));
         self.along(down, setting)
             .take_while(|expected| of(expected) <= slower)
@@ -167,10 +168,11 @@ fn whole_mib(bytes: f64) -> u64 {
     (bytes as u64).next_multiple_of(1 << 20)
 }
 
-/// A limit in bytes, and what a byte takes in the pool.
+/// A limit in bytes, what a byte takes in the pool, and what a program needs.
 struct Limit {
     ram: f64,
     stored: f64,
+    need: f64,
     /// Pages a second that are worth a doubt.
     matters: f64,
 }
@@ -187,7 +189,7 @@ struct Over {
 impl Limit {
     /// Pages that can be resident when there are `anon` pages; `None` if they do not fit.
     fn resident(&self, anon: u64) -> Option<f64> {
-        let all = (anon * PAGE) as f64 * NEED;
+        let all = (anon * PAGE) as f64 * self.need;
         if all + OWN <= self.ram {
             return Some(anon as f64);
         }
@@ -195,31 +197,28 @@ impl Limit {
         let resident = (self.ram - OWN - all * self.stored) / (1.0 - self.stored).max(1e-3);
         let pool = self.ram - OWN - resident;
         (resident >= LEAST && pool <= POOL * self.ram)
-            .then_some(resident.min(all) / NEED / PAGE as f64)
+            .then_some(resident.min(all) / self.need / PAGE as f64)
     }
 
     /// What happens over a life.
     fn over(&self, life: &Life) -> Over {
         let mut over = Over::default();
-        // Of windows that were ended before they could tell anything about this capacity, the next one tells.
-        let (mut untold_s, mut known, mut before) = (0.0, 0.0, None);
-        for (window, seconds) in life.windows.iter().zip(life.stand_for()) {
-            let (Some(first), Some(last)) = (window.readings.first(), window.readings.last())
-            else {
+        // Of times whose window was ended before it could tell anything about this capacity, the next one tells.
+        let (mut untold_s, mut known) = (0.0, 0.0);
+        // What did not fit before it was watched was put out before.
+        let first = life.windows.first().and_then(|w| w.readings.first());
+        let before = first.map_or(0.0, |first| {
+            let capacity = self.resident(first.anon);
+            capacity.map_or(0.0, |capacity| first.anon as f64 - capacity)
+        });
+        for (window, anon, seconds) in life.slices() {
+            let Some(capacity) = self.resident(anon) else {
                 continue;
             };
-            let Some(capacity) = self.resident(last.anon) else {
-                continue;
-            };
-            let overflow = last.anon as f64 - capacity;
-            // What did not fit before it was watched was put out before.
-            let before = *before.get_or_insert_with(|| {
-                let capacity = self.resident(first.anon);
-                capacity.map_or(0.0, |capacity| first.anon as f64 - capacity)
-            });
+            let overflow = anon as f64 - capacity;
             over.overflow = over.overflow.max(overflow - before);
             untold_s += seconds;
-            if capacity >= last.anon as f64 {
+            if overflow <= 0.0 {
                 untold_s = 0.0;
                 continue;
             }
@@ -351,6 +350,7 @@ mod tests {
             peak: peak.unwrap_or(0),
             huge: 0.0,
             swapped: 0,
+            longest_s: 0.0,
             cpu_s: 10.0,
             marks: true,
         }
@@ -393,6 +393,7 @@ mod tests {
     fn setting() -> Setting {
         Setting {
             stored: 0.25,
+            need: 1.06,
             cost: COST,
             least: 8 << 20,
         }
@@ -451,6 +452,7 @@ mod tests {
         // Data that does not compress saves nothing.
         let raw = Setting {
             stored: 1.0,
+            need: 1.06,
             cost: COST,
             least: 8 << 20,
         };
@@ -478,6 +480,25 @@ mod tests {
             (180 << 20..187 << 20).contains(&smallest.ram),
             "{smallest:?}"
         );
+    }
+
+    #[test]
+    fn a_peak_counts_for_as_long_as_it_lasts() {
+        // 100 MiB that are swept over all the time, and for a tenth of a second 100 MiB more.
+        let points: Vec<_> = (0..=100_u32)
+            .map(|tenth| {
+                let anon = if tenth == 50 { 51_200 } else { 25_600 };
+                (f64::from(tenth) / 10.0, anon, 512 * u64::from(tenth))
+            })
+            .collect();
+        let brief = life(vec![window(&points, true)]);
+        let work = Work {
+            lives: vec![&brief],
+            cpu_s: 10.0,
+        };
+        let expected = work.under(140 << 20, &setting()).unwrap();
+        // 5120 pages a second for that tenth, not for ten seconds.
+        assert!((expected.refaults - 512.0).abs() < 52.0, "{expected:?}");
     }
 
     #[test]

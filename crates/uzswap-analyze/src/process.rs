@@ -37,36 +37,56 @@ pub fn memory(pid: u32) -> io::Result<Memory> {
     Ok(sum(&fs::read_to_string(format!("/proc/{pid}/smaps"))?))
 }
 
+/// Adds up. The kernel writes smaps piece by piece and goes on from the end of the mapping that it wrote last: one that grew meanwhile, or came
+/// together with its neighbour, is written once more. Then the later state counts, and it alone: else a heap that grows seems twice as large.
 fn sum(smaps: &str) -> Memory {
-    let mut memory = Memory::default();
-    let (mut counts, mut anon) = (false, 0);
+    let mut mappings: Vec<(u64, Memory)> = Vec::new();
+    let (mut counts, mut referenced) = (false, 0);
     for line in smaps.lines() {
         let Some((key, value)) = line.split_once(":  ") else {
             // Not "Key:   value": the first line of a mapping.
-            counts = anonymous(line).is_some();
+            let range = anonymous(line);
+            counts = range.is_some();
+            if let Some((start, end)) = range {
+                while mappings.last().is_some_and(|&(end, _)| end > start) {
+                    mappings.pop();
+                }
+                mappings.push((end, Memory::default()));
+            }
             continue;
         };
-        if !counts {
+        let Some((_, memory)) = mappings.last_mut().filter(|_| counts) else {
             continue;
-        }
+        };
         let pages = || {
             let kib = value.trim().trim_end_matches(" kB").parse::<u64>();
             kib.unwrap_or(0) * 1024 / PAGE
         };
         // In the order in which the kernel writes them: Referenced, then Anonymous.
         match key {
-            "Referenced" => anon = pages(),
+            "Referenced" => referenced = pages(),
             "Anonymous" => {
-                memory.anon += pages();
+                memory.anon = pages();
                 // A shared page of zeroes may be touched, but is nobody's memory.
-                memory.touched += anon.min(pages());
+                memory.touched = referenced.min(memory.anon);
             }
-            "AnonHugePages" => memory.huge += pages(),
-            "Swap" => memory.swapped += pages(),
+            "AnonHugePages" => memory.huge = pages(),
+            "Swap" => memory.swapped = pages(),
             _ => {}
         }
     }
-    memory
+    mappings.iter().map(|&(_, memory)| memory).sum()
+}
+
+impl std::iter::Sum for Memory {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            anon: sum.anon + one.anon,
+            touched: sum.touched + one.touched,
+            huge: sum.huge + one.huge,
+            swapped: sum.swapped + one.swapped,
+        })
+    }
 }
 
 /// Anonymous pages of `pid` in memory, stacks and changed pages of files among them: told at once, without a walk over the pages.
@@ -215,28 +235,27 @@ fn status_uid(pid: u32) -> Option<u32> {
 mod tests {
     use super::*;
 
+    fn mapping(head: &str, referenced: u64, anonymous: u64) -> String {
+        format!(
+            "{head}\nSize:               4096 kB\nRss:                 800 kB\nReferenced:     {referenced:8} kB\n\
+             Anonymous:      {anonymous:8} kB\nAnonHugePages:         0 kB\nSwap:                 40 kB\n\
+             VmFlags: rd wr mr mw me ac \n"
+        )
+    }
+
+    const HEAP: &str =
+        "55d000000000-55d000400000 rw-p 00000000 00:00 0                          [heap]";
+    const PLAIN: &str = "7f1000000000-7f1000400000 rw-p 00000000 00:00 0 ";
+
     #[test]
     fn only_anonymous_memory_is_added_up() {
-        let mapping = |head: &str, referenced: u64, anonymous: u64| {
-            format!(
-                "{head}\nSize:               4096 kB\nRss:                 800 kB\nReferenced:     {referenced:8} kB\n\
-                 Anonymous:      {anonymous:8} kB\nAnonHugePages:         0 kB\nSwap:                 40 kB\n\
-                 VmFlags: rd wr mr mw me ac \n"
-            )
-        };
-        let heap = mapping(
-            "55d000000000-55d000400000 rw-p 00000000 00:00 0                          [heap]",
-            400,
-            800,
-        );
         let file = mapping(
             "7f0000000000-7f0000400000 rw-p 00000000 fe:00 12 /lib/x.so",
             96,
             96,
         );
-        let plain = mapping("7f1000000000-7f1000400000 rw-p 00000000 00:00 0 ", 900, 800);
         assert_eq!(
-            sum(&(heap + &file + &plain)),
+            sum(&(mapping(HEAP, 400, 800) + &file + &mapping(PLAIN, 900, 800))),
             Memory {
                 anon: 400,
                 touched: 300,
@@ -244,6 +263,16 @@ mod tests {
                 swapped: 20
             }
         );
+    }
+
+    #[test]
+    fn a_mapping_that_grew_while_it_was_read_counts_once() {
+        let two = mapping(HEAP, 400, 800)
+            + &mapping("55d000400000-55d000800000 rw-p 00000000 00:00 0 ", 80, 80);
+        // The two became one, which reaches farther; what comes after it is another.
+        let grown = mapping("55d000000000-55d000900000 rw-p 00000000 00:00 0 ", 500, 900);
+        let told = sum(&(two + &grown + &mapping(PLAIN, 40, 40)));
+        assert_eq!((told.anon, told.touched), (235, 135));
     }
 
     #[test]

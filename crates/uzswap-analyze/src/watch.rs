@@ -57,21 +57,32 @@ pub struct Life {
     pub swapped: u64,
     /// Processor time while it was watched, seconds.
     pub cpu_s: f64,
+    /// Longest time that reading it or clearing its marks took, seconds.
+    pub longest_s: f64,
     /// Whether the marks can be cleared: if not there are no windows.
     pub marks: bool,
 }
 
 impl Life {
-    /// Seconds that each window stands for: until the next one begins.
-    pub fn stand_for(&self) -> impl Iterator<Item = f64> {
-        let begin = |window: &Window| window.readings.first().map_or(0.0, |r| r.at_s);
-        let end = self.windows.last().and_then(|w| w.readings.last());
-        let end = end.map_or(0.0, |r| r.at_s);
-        let nexts = self.windows.iter().skip(1).map(begin).chain([end]);
+    /// The times between readings, the rest after a window with it: the window, the anonymous pages at the end, seconds. A peak within a window so
+    /// counts for as long as it lasted.
+    pub fn slices(&self) -> impl Iterator<Item = (&Window, u64, f64)> {
+        let nexts = self
+            .windows
+            .iter()
+            .skip(1)
+            .map(|window| window.readings.first());
         self.windows
             .iter()
-            .zip(nexts)
-            .map(move |(window, next)| next - begin(window))
+            .zip(nexts.chain([None]))
+            .flat_map(|(window, next)| {
+                let ends = window.readings.iter().skip(1).chain(next);
+                window
+                    .readings
+                    .iter()
+                    .zip(ends)
+                    .map(move |(begin, end)| (window, end.anon, end.at_s - begin.at_s))
+            })
     }
 
     /// Seconds that it was watched.
@@ -111,6 +122,7 @@ impl Watch {
                 peak: 0,
                 huge: 0.0,
                 swapped: 0,
+                longest_s: 0.0,
                 cpu_s: 0.0,
                 marks: true,
             },
@@ -175,6 +187,7 @@ impl Watch {
         }
         let before = process::own_cpu_time();
         let memory = process::memory(self.life.pid)?;
+        self.looked(now);
         if memory.anon == 0 {
             // Ended, but not waited for yet.
             return Err(io::ErrorKind::NotFound.into());
@@ -194,6 +207,11 @@ impl Watch {
             self.next = self.next.max(self.began + self.reading * SPARING);
         }
         Ok(())
+    }
+
+    /// It was looked at since `begin`.
+    fn looked(&mut self, begin: Instant) {
+        self.life.longest_s = self.life.longest_s.max(begin.elapsed().as_secs_f64());
     }
 
     fn note(&mut self, memory: Memory) {
@@ -226,9 +244,11 @@ impl Watch {
     }
 
     fn begin_window(&mut self, anon: u64) {
+        let now = Instant::now();
         if process::clear_touched(self.life.pid).is_err() {
             self.life.marks = false;
         }
+        self.looked(now);
         self.over = false;
         self.began = Instant::now();
         self.reading = Duration::ZERO;

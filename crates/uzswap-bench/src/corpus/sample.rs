@@ -24,6 +24,10 @@ const PRESENT: u64 = 1 << 63;
 pub struct Taken {
     /// Bytes of whole extents that the process has in memory.
     pub resident: usize,
+    /// Pages that it has in memory.
+    pub present: usize,
+    /// Pages of all extents with a page in memory, as far as they are mapped: what it would have if each came whole.
+    pub spanned: usize,
     /// Bytes written.
     pub written: usize,
 }
@@ -34,7 +38,11 @@ pub struct Taken {
 /// If the process is gone or may not be read.
 pub fn sample(pid: u32, bytes: usize, out: &mut impl Write) -> Result<Taken> {
     let memory = File::open(format!("/proc/{pid}/mem")).context("cannot read its memory")?;
-    let extents = present_extents(pid)?;
+    let Extents {
+        whole: extents,
+        present,
+        spanned,
+    } = extents(pid)?;
     let mut buffer = vec![0; EXTENT];
     let mut written = 0;
     for i in evenly(extents.len(), bytes / EXTENT) {
@@ -46,6 +54,8 @@ pub fn sample(pid: u32, bytes: usize, out: &mut impl Write) -> Result<Taken> {
     }
     Ok(Taken {
         resident: extents.len() * EXTENT,
+        present,
+        spanned,
         written,
     })
 }
@@ -56,26 +66,44 @@ pub fn evenly(all: usize, wanted: usize) -> impl Iterator<Item = usize> {
     (0..wanted).map(move |i| i * all / wanted)
 }
 
-/// Addresses of the extents that are wholly in memory.
-fn present_extents(pid: u32) -> Result<Vec<u64>> {
+/// The extents of a process.
+#[derive(Default)]
+struct Extents {
+    /// Addresses of those that are wholly in memory.
+    whole: Vec<u64>,
+    /// Pages in memory.
+    present: usize,
+    /// Pages of those of which any is in memory.
+    spanned: usize,
+}
+
+fn extents(pid: u32) -> Result<Extents> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).context("cannot read its maps")?;
     let pagemap = File::open(format!("/proc/{pid}/pagemap")).context("cannot read its pagemap")?;
-    let mut extents = Vec::new();
+    let mut extents = Extents::default();
+    let mut words = [0; WORDS];
     for (start, end) in maps.lines().filter_map(anonymous) {
-        let mut address = start.next_multiple_of(EXTENT as u64);
-        let mut words = [0; WORDS];
-        while address + EXTENT as u64 <= end {
+        let mut address = start;
+        while address < end {
+            let next = end.min((address + 1).next_multiple_of(EXTENT as u64));
+            let pages = usize::try_from((next - address) / PAGE)?;
+            let words = words.get_mut(..pages * 8).context("an odd mapping")?;
             pagemap
-                .read_exact_at(&mut words, address / PAGE * 8)
+                .read_exact_at(words, address / PAGE * 8)
                 .context("cannot read its pagemap")?;
-            let present = |word: &[u8]| {
-                word.try_into()
-                    .is_ok_and(|word| u64::from_le_bytes(word) & PRESENT != 0)
+            let present = |word: &&[u8]| {
+                let word: Result<[u8; 8], _> = (*word).try_into();
+                word.is_ok_and(|word| u64::from_le_bytes(word) & PRESENT != 0)
             };
-            if words.chunks_exact(8).all(present) {
-                extents.push(address);
+            let found = words.chunks_exact(8).filter(present).count();
+            extents.present += found;
+            if found > 0 {
+                extents.spanned += pages;
             }
-            address += EXTENT as u64;
+            if found * 8 == WORDS {
+                extents.whole.push(address);
+            }
+            address = next;
         }
     }
     Ok(extents)
