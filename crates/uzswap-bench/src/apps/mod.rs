@@ -20,7 +20,7 @@ use crate::corpus::Scratch;
 use crate::progress::Progress;
 use crate::refused;
 use crate::sides::{Ran, Room, Side, Sides};
-pub use program::{Program, Size, build, programs};
+pub use program::{Program, Size, build, chosen};
 pub use saving::measure as saving;
 
 /// Whom uzswap is compared with unless others are asked for.

@@ -10,6 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::corpus::{find, source, write};
+use crate::refused;
 use crate::sides::Job;
 
 /// How much they are to do.
@@ -43,9 +44,26 @@ impl Program {
     }
 }
 
-/// All but the build.
-#[must_use]
-pub fn programs() -> Vec<Program> {
+/// Those called `names`, or all but the build.
+///
+/// # Errors
+/// Refuses a name that none has.
+pub fn chosen(names: &[String]) -> Result<Vec<Program>> {
+    let all = programs();
+    for name in names {
+        if !all.iter().any(|program| program.name == *name) {
+            let known: Vec<&str> = all.iter().map(|program| program.name).collect();
+            return Err(refused(format!(
+                "no program '{name}' here: there are {}",
+                known.join(", ")
+            )));
+        }
+    }
+    let wanted = |program: &Program| names.is_empty() || names.iter().any(|n| n == program.name);
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+fn programs() -> Vec<Program> {
     let program = |name, make| Program { name, make };
     vec![
         program("python", |dir, size| {

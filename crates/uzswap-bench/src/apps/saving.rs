@@ -1,10 +1,12 @@
 //! The suite `saving`: the least memory at which a program keeps 95 % of its speed.
 //!
 //! *What*: for each program and side, by bisection over the limit; a probe is one run, compared with the median of the
-//! native runs, one of which is made beside each probe.
+//! native runs, one of which is made beside each probe. A probe that is too slow is ended as soon as that is known.
 //! *Invariants*: what is saved is what the program takes natively, less all memory of the side, its pool included.
 //! *Locking*: none.
 //! *Context*: the bench command; takes many minutes.
+
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
@@ -13,12 +15,13 @@ use crate::compare::{Figure, Goal, Measured, Run};
 use crate::corpus::Scratch;
 use crate::progress::Progress;
 use crate::rounds::median;
-use crate::sides::{Side, Sides};
+use crate::sides::{Job, Side, Sides};
 
 /// Share of its speed that a program must keep.
 const SPEED: f64 = 0.95;
-/// Probes of a bisection: the answer is within 1/64 of what the program takes.
+/// Probes of a bisection: the answer is within 1/64 of what the program takes, or 1/16.
 const PROBES: usize = 6;
+const QUICK_PROBES: usize = 4;
 /// What the project wants to save, as a multiple of what the kernel's zswap does.
 const GOAL: f64 = 1.3;
 
@@ -32,6 +35,11 @@ pub fn measure(
     size: Size,
     rounds: usize,
 ) -> Result<Measured> {
+    let probes = if size == Size::Quick {
+        QUICK_PROBES
+    } else {
+        PROBES
+    };
     let scratch = Scratch::new()?;
     let installed = prepare(programs, size, &scratch, &mut sides.skipped)?;
     let ratio = ("uzswap".to_owned(), "kernel-zswap".to_owned());
@@ -42,7 +50,7 @@ pub fn measure(
     let mut measured = Measured {
         title: "Memory saved at 95 % of the speed".into(),
         notes: vec![format!(
-            "For each program the least memory, pool included, at which it takes at most 1/{SPEED} of its time natively, by bisection in {PROBES} probes; a native run \
+            "For each program the least memory, pool included, at which it takes at most 1/{SPEED} of its time natively, by bisection in {probes} probes; a native run \
              beside each. Natively: what it takes."
         )],
         sides: sides.columns(),
@@ -64,7 +72,7 @@ pub fn measure(
         .into_iter()
         .filter(|&side| sides.takes_part(side))
         .collect();
-    let steps = installed.len() * (1 + searched.len() * PROBES * 2);
+    let steps = installed.len() * (1 + searched.len() * probes * 2);
     measured.fill(rounds, steps, |round, progress| {
         let mut runs = Vec::new();
         for program in &installed {
@@ -79,7 +87,7 @@ pub fn measure(
                     program.name,
                     side.key()
                 ));
-                if let Some(ram_mib) = search.least(sides, side, progress)? {
+                if let Some(ram_mib) = search.least(sides, side, probes, progress)? {
                     runs.push(search.run(round, side, ram_mib));
                 }
             }
@@ -112,31 +120,40 @@ impl<'a> Search<'a> {
     }
 
     /// Least RAM, MiB; all that it takes natively where no less keeps the speed.
-    fn least(&mut self, sides: &mut Sides, side: Side, progress: &Progress) -> Result<Option<u64>> {
+    fn least(
+        &mut self,
+        sides: &mut Sides,
+        side: Side,
+        probes: usize,
+        progress: &Progress,
+    ) -> Result<Option<u64>> {
         // Limits are searched; the kernel's pool comes on top.
         let (mut low, mut high) = (LEAST_MIB.min(self.peak_mib), self.peak_mib);
         let mut least = self.peak_mib;
-        for _ in 0..PROBES {
+        for _ in 0..probes {
             let middle = low.midpoint(high);
             let Some(native) = sides.natively(&self.program.job, progress)? else {
                 return Ok(None);
             };
             self.native_s.push(native.wall_s);
             let allowed = median(self.native_s.iter().copied()).unwrap_or(0.0) / SPEED;
-            // What cannot run with so little does not keep its speed.
-            let ran = sides.run(side, room(middle, &native), &self.program.job, progress);
-            match ran {
+            let job = Job {
+                patience: Some(Duration::from_secs_f64(allowed)),
+                ..self.program.job.clone()
+            };
+            match sides.run(side, room(middle, &native), &job, progress) {
                 Ok(Some(ran)) if ran.stdout != native.stdout => bail!(
                     "{} prints something else under {} than natively",
                     self.program.name,
                     side.key()
                 ),
-                Ok(Some(ran)) if ran.wall_s <= allowed => {
+                Ok(Some(ran)) => {
                     high = middle;
                     least = least.min(ran.ram_mib.unwrap_or(middle));
                 }
                 Ok(None) => return Ok(None),
-                Ok(Some(_)) | Err(_) => low = middle,
+                // What takes too long, or cannot run with so little, does not keep its speed.
+                Err(_) => low = middle,
             }
         }
         Ok(Some(least))

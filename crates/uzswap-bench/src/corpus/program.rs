@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -243,6 +244,13 @@ impl Program {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+        // SAFETY: the closure only makes a system call.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
         let mut running = Running(command.spawn().context("it cannot be started")?);
         if let Some(feed) = self.feed {
             feed(dir)?;
@@ -252,7 +260,7 @@ impl Program {
     }
 }
 
-/// A program of ours; ended when dropped.
+/// A program of ours, of one process; ended when dropped, or when we are killed.
 pub struct Running(Child);
 
 impl Running {

@@ -1,6 +1,6 @@
 //! A command under the kernel's own means: a swap file, zswap before it, or zram.
 //!
-//! *What*: makes and switches on what the side needs, runs a command in a memory cgroup (v1 or v2) with a limit, and tells how large
+//! *What*: makes and switches on what the side needs, runs a command in a memory cgroup with a limit, and tells how large
 //! the pool grew and how much went to the disk.
 //! *Invariants*: everything that is changed stands in the [`Journal`] first. The cgroup goes before the swap file: nobody may be swapped out then.
 //! No other swap is in use meanwhile, so what the kernel counts for the machine is the command's.
@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use super::cgroup::Cgroup;
 use super::{Disk, Room, Side};
 use crate::machine::Machine;
 use crate::undo::{Journal, Step};
@@ -24,7 +25,6 @@ use crate::undo::{Journal, Step};
 const ZSWAP: &str = "/sys/module/zswap/parameters";
 const ZRAM: &str = "/sys/class/zram-control";
 const VM: &str = "/proc/sys/vm";
-const CGROUPS: &str = "/sys/fs/cgroup";
 const JOURNAL: &str = "/run/uzswap-bench.journal";
 /// zswap is one for the machine: tools that switch it share this lock.
 const LOCK: &str = "/run/kernel-zswap-run.lock";
@@ -43,13 +43,6 @@ pub struct Kernel {
     /// Pages swapped out and in, before the command.
     before: [u64; 2],
     _journal: Journal,
-}
-
-#[derive(Debug)]
-struct Cgroup {
-    dir: PathBuf,
-    /// Whether zswap's pool is charged to it (v2 does).
-    charges_pool: bool,
 }
 
 /// What this kernel lacks for `side`, in one line.
@@ -283,60 +276,4 @@ fn swap_on(journal: &mut Journal, path: &Path) -> Result<()> {
         );
     }
     Ok(())
-}
-
-impl Cgroup {
-    /// A memory cgroup below our own.
-    fn make(journal: &mut Journal, side: Side, room: Room) -> Result<Self> {
-        let own = fs::read_to_string("/proc/self/cgroup")?;
-        let fields = || {
-            own.lines()
-                .map(|line| line.splitn(3, ':').collect::<Vec<_>>())
-        };
-        let path_of = |f: Vec<&str>| f.get(2).map(|path| path.trim_start_matches('/').to_owned());
-        let name = format!("uzswap-bench.{}", std::process::id());
-        let v1 = fields().find(|f| {
-            f.get(1)
-                .is_some_and(|c| c.split(',').any(|c| c == "memory"))
-        });
-        if let Some(of) = v1.and_then(path_of) {
-            let dir = Path::new(CGROUPS).join("memory").join(of).join(name);
-            journal.note(Step::RemoveCgroup(dir.clone()))?;
-            fs::create_dir(&dir).context("no memory cgroup can be made here")?;
-            let limit = room.limit_mib << 20;
-            fs::write(dir.join("memory.limit_in_bytes"), limit.to_string())?;
-            fs::write(dir.join("memory.swappiness"), "100")?;
-            return Ok(Self {
-                dir,
-                charges_pool: false,
-            });
-        }
-        let pool_mib = if side == Side::KernelZswap {
-            room.pool_mib.unwrap_or(0)
-        } else {
-            0
-        };
-        let limit = (room.limit_mib + pool_mib) << 20;
-        let of = fields().find(|f| f.first() == Some(&"0")).and_then(path_of);
-        // A group with processes of its own may not hand out controllers: go up until one may.
-        let mut parent = Path::new(CGROUPS).join(of.unwrap_or_default());
-        loop {
-            let _ = fs::write(parent.join("cgroup.subtree_control"), "+memory");
-            let dir = parent.join(&name);
-            journal.note(Step::RemoveCgroup(dir.clone()))?;
-            if fs::create_dir(&dir).is_ok() && dir.join("memory.max").exists() {
-                fs::write(dir.join("memory.max"), limit.to_string())?;
-                journal.set(&Path::new(VM).join("swappiness"), "100")?;
-                return Ok(Self {
-                    dir,
-                    charges_pool: true,
-                });
-            }
-            let _ = fs::remove_dir(&dir);
-            ensure!(
-                parent != Path::new(CGROUPS) && parent.pop(),
-                "no cgroup with a memory controller can be made here"
-            );
-        }
-    }
 }

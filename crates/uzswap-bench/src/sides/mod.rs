@@ -1,17 +1,20 @@
 //! Who runs a command: nobody but the kernel as it is, the kernel's swap, zswap or zram, or uzswap.
 //!
 //! *What*: the sides that a suite compares, which of them this machine has, and one run of a command on one of them.
-//! *Invariants*: a run on the kernel's side leaves the machine as it was, see [`kernel`]. The command sees the same files and
+//! *Invariants*: a run on the kernel's side leaves the machine as it was, see [`kernel`], and nothing that it started behind, see [`keeper`]. The command sees the same files and
 //! arguments on every side.
 //! *Locking*: none.
 //! *Context*: the bench command; the kernel's sides need root.
 
+mod cgroup;
+mod keeper;
 mod kernel;
 mod process;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -85,6 +88,8 @@ pub struct Job {
     pub dir: Option<PathBuf>,
     /// Options of `uzswap run`, on our side.
     pub options: Vec<OsString>,
+    /// How long it may take; longer is failing. By default as long as it wants.
+    pub patience: Option<Duration>,
     /// Processes that need the memory at once, 0 as 1: `--ram` holds for each, so each gets its share.
     pub processes: u64,
 }
@@ -256,7 +261,12 @@ impl Sides {
     /// # Errors
     /// If the job fails.
     pub fn natively(&self, job: &Job, progress: &Progress) -> Result<Option<Ran>> {
-        let ran = process::run(&mut job.command(None)?, &Scratch::new()?, || {});
+        let ran = process::run(
+            &mut job.command(None)?,
+            job.patience,
+            &Scratch::new()?,
+            || {},
+        );
         progress.step();
         ran
     }
@@ -274,7 +284,9 @@ impl Sides {
         run.extend(["--stats".into(), stats.clone().into()]);
         run.extend(job.options.iter().cloned());
         run.push("--".into());
-        let Some(mut ran) = process::run(&mut job.command(Some(run))?, scratch, || {})? else {
+        let Some(mut ran) =
+            process::run(&mut job.command(Some(run))?, job.patience, scratch, || {})?
+        else {
             return Ok(None);
         };
         let text = std::fs::read(&stats).context("uzswap wrote no statistics")?;
@@ -288,7 +300,7 @@ impl Sides {
 fn theirs(mut kernel: Kernel, room: Room, job: &Job, scratch: &Scratch) -> Result<Option<Ran>> {
     let mut command = job.command(None)?;
     kernel.hold(&mut command)?;
-    let ran = process::run(&mut command, scratch, || kernel.look())?;
+    let ran = process::run(&mut command, job.patience, scratch, || kernel.look())?;
     Ok(ran.map(|ran| Ran {
         ram_mib: Some(kernel.taken_mib(room)),
         disk: Some(kernel.disk()),
@@ -310,13 +322,14 @@ fn our_disk(stats: &serde_json::Value) -> Disk {
 }
 
 impl Job {
-    /// What `argv` says, behind `prefix`.
+    /// What `argv` says, behind `prefix`; it has a keeper.
     fn command(&self, prefix: Option<Vec<OsString>>) -> Result<Command> {
         let mut argv = prefix.unwrap_or_default();
         argv.extend(self.argv.iter().cloned());
         ensure!(!argv.is_empty(), "nothing to run");
         let mut command = Command::new(&argv[0]);
         command.args(&argv[1..]);
+        keeper::keep(&mut command);
         if let Some(dir) = &self.dir {
             command.current_dir(dir);
         }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::Ran;
 use crate::corpus::Scratch;
@@ -14,9 +14,10 @@ use crate::interrupt;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs a command to its end, calling `look` meanwhile; `None` if it was interrupted. What it prints goes through files of
-/// `scratch`, so that it never waits for us.
+/// `scratch`, so that it never waits for us. One that takes longer than `patience` is ended, and has failed.
 pub fn run(
     command: &mut Command,
+    patience: Option<Duration>,
     scratch: &Scratch,
     mut look: impl FnMut(),
 ) -> Result<Option<Ran>> {
@@ -37,7 +38,8 @@ pub fn run(
         }
         look();
         most_kib = anon_kib(child.id()).max(most_kib);
-        if interrupt::happened() && !asked {
+        let late = patience.is_some_and(|patience| start.elapsed() > patience);
+        if (interrupt::happened() || late) && !asked {
             asked = true;
             // SAFETY: no memory effects; the child is not reaped yet.
             unsafe { libc::kill(pid, libc::SIGTERM) };
@@ -47,6 +49,9 @@ pub fn run(
     let wall_s = start.elapsed().as_secs_f64();
     if interrupt::happened() {
         return Ok(None);
+    }
+    if let Some(patience) = patience.filter(|&patience| wall_s > patience.as_secs_f64()) {
+        bail!("it took longer than {:.1} s", patience.as_secs_f64());
     }
     let errors = fs::read_to_string(&err).unwrap_or_default();
     ensure!(

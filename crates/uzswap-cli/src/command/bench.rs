@@ -163,6 +163,10 @@ struct SidesOptions {
     #[arg(long, value_name = "CODEC", default_value = "auto")]
     compressor: Compressor,
 
+    /// Only this program, where the suite is about several; may be given again
+    #[arg(long = "program", value_name = "NAME")]
+    programs: Vec<String>,
+
     /// MiB of data, where the suite has data of its own [default: 1024 to 2048, with --quick less]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
     mib: Option<u64>,
@@ -369,7 +373,7 @@ fn measure(
             Suite::Apps(apps::measure(
                 title,
                 sides,
-                &apps::programs(),
+                &apps::chosen(&options.programs)?,
                 size,
                 rounds,
             )?)
@@ -378,7 +382,12 @@ fn measure(
             let title = "Compiling a C project with less memory";
             Suite::Build(apps::measure(title, sides, &[apps::build()], size, rounds)?)
         }
-        Name::Saving => Suite::Saving(apps::saving(sides, &apps::programs(), size, rounds)?),
+        Name::Saving => Suite::Saving(apps::saving(
+            sides,
+            &apps::chosen(&options.programs)?,
+            size,
+            rounds,
+        )?),
     })
 }
 

@@ -1,0 +1,223 @@
+//! `uzswap bench` with real programs: small runs come to an end, interrupted ones keep what they have, killed ones leave nothing.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use uzswap_e2e::{Job, Live, Scratch, find, is_root, skip};
+
+/// Longest wait for anything; nothing takes long.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A suite on one small program, in a place for temporary files of its own.
+fn bench(suite: &str, scratch: &Scratch) -> Job {
+    Job::new("bench")
+        .args([suite, "--quick", "--json"])
+        .arg(scratch.join("results.json"))
+        .env("TMPDIR", scratch.path())
+}
+
+fn results(scratch: &Scratch) -> Value {
+    let text = fs::read(scratch.join("results.json")).expect("results");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+fn has_sqlite() -> bool {
+    let has = find("sqlite3").is_some();
+    if !has {
+        skip("sqlite3 is not installed");
+    }
+    has
+}
+
+/// All that comes from `pid`: numbers and names.
+fn family(pid: i32) -> Vec<(i32, String)> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let mut all = Vec::new();
+    for child in children.unwrap_or_default().split_whitespace() {
+        let child = child.parse().expect("a number");
+        let name = fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+        all.push((child, name.trim_end().to_owned()));
+        all.extend(family(child));
+    }
+    all
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until `program` has been started for the `times`th time; what comes from the bench then.
+fn wait_for_run(live: &Live, program: &str, times: usize) -> Vec<(i32, String)> {
+    let mut seen = BTreeSet::new();
+    let mut now = Vec::new();
+    wait_until(&format!("{program} runs"), || {
+        now = family(live.pid());
+        seen.extend(
+            now.iter()
+                .filter(|(_, name)| name == program)
+                .map(|&(pid, _)| pid),
+        );
+        seen.len() >= times
+    });
+    now
+}
+
+fn leftovers(scratch: &Scratch) -> Vec<PathBuf> {
+    let entries = fs::read_dir(scratch.path()).expect("a directory");
+    entries
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_dir())
+        .collect()
+}
+
+#[test]
+fn programs_with_less_memory() {
+    if !has_sqlite() {
+        return;
+    }
+    let scratch = Scratch::new();
+    for (suite, figure) in [("apps", "wall_s"), ("saving", "saved_mib")] {
+        let outcome = bench(suite, &scratch)
+            .args(["--peer", "native", "--program", "sqlite"])
+            .uzswap_itself()
+            .expect_success(suite);
+        let text = outcome.text();
+        assert!(text.contains("sqlite") && text.contains("uzswap"), "{text}");
+        let told = results(&scratch);
+        assert_eq!(told["complete"], true, "{told}");
+        let text = told.to_string();
+        assert!(text.contains(figure), "{suite}: {text}");
+        assert!(leftovers(&scratch).is_empty());
+    }
+    let outcome = bench("apps", &scratch)
+        .args(["--program", "no-such"])
+        .uzswap_itself();
+    assert_eq!(outcome.status, 2, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("'no-such'"), "{}", outcome.stderr);
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_measured() {
+    if !has_sqlite() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let live = bench("apps", &scratch)
+        .args(["--peer", "native", "--program", "sqlite", "--rounds", "100"])
+        .start_uzswap_itself();
+    // Natively, under uzswap, and natively again: the first round is over.
+    let family = wait_for_run(&live, "sqlite3", 3);
+    live.signal(libc::SIGINT);
+    let outcome = live.wait();
+    assert_eq!(outcome.status, 130, "{}", outcome.stderr);
+    assert!(outcome.text().contains("sqlite"), "{}", outcome.text());
+    assert_eq!(results(&scratch)["complete"], false);
+    wait_until("all is ended", || {
+        family.iter().all(|(pid, _)| is_gone(*pid))
+    });
+    assert!(leftovers(&scratch).is_empty());
+}
+
+fn is_gone(pid: i32) -> bool {
+    !Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[test]
+fn a_killed_bench_leaves_nothing_behind() {
+    if !has_sqlite() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // A server that goes on without those who started it, if there is one.
+    let (program, process) = if find("redis-server").is_some() && find("redis-cli").is_some() {
+        ("redis", "redis-server")
+    } else {
+        ("sqlite", "sqlite3")
+    };
+    let live = bench("apps", &scratch)
+        .args(["--peer", "native", "--program", program])
+        .start_uzswap_itself();
+    let family = wait_for_run(&live, process, 1);
+    live.signal(libc::SIGKILL);
+    assert_eq!(live.wait().status, 128 + libc::SIGKILL);
+    wait_until("all is ended", || {
+        family.iter().all(|(pid, _)| is_gone(*pid))
+    });
+    let left = leftovers(&scratch);
+    assert!(!left.is_empty(), "it was killed in the middle");
+    let next = bench("apps", &scratch)
+        .args(["--peer", "native", "--program", "sqlite"])
+        .start_uzswap_itself();
+    wait_for_run(&next, "sqlite3", 1);
+    assert!(left.iter().all(|dir| !dir.exists()), "{left:?}");
+    next.signal(libc::SIGTERM);
+    let _ = next.wait();
+}
+
+/// What the kernel's side changes.
+fn settings() -> Vec<String> {
+    let zswap = Path::new("/sys/module/zswap/parameters");
+    let mut all: Vec<String> = ["enabled", "compressor", "max_pool_percent"]
+        .iter()
+        .map(|name| fs::read_to_string(zswap.join(name)).unwrap_or_default())
+        .collect();
+    for file in [
+        "/proc/sys/vm/page-cluster",
+        "/proc/sys/vm/swappiness",
+        "/proc/swaps",
+    ] {
+        all.push(fs::read_to_string(file).unwrap_or_default());
+    }
+    all
+}
+
+#[test]
+fn the_kernels_settings_are_put_back() {
+    if !is_root() {
+        skip("needs root, to have the kernel swap");
+        return;
+    }
+    if !has_sqlite() {
+        return;
+    }
+    let before = settings();
+    let scratch = Scratch::new();
+    let start = || {
+        bench("apps", &scratch)
+            .args([
+                "--peer",
+                "kernel-zswap",
+                "--program",
+                "sqlite",
+                "--rounds",
+                "100",
+            ])
+            .start_uzswap_itself()
+    };
+    // The first is killed, with everything changed; the second, which puts that back first, is interrupted.
+    for (signal, status) in [(libc::SIGKILL, 128 + libc::SIGKILL), (libc::SIGINT, 130)] {
+        let live = start();
+        // To know how much memory it takes, under zswap, under uzswap, …
+        let second = wait_for_run(&live, "sqlite3", 2);
+        if second.iter().any(|(_, name)| name == "uzswap") && settings() == before {
+            live.signal(libc::SIGINT);
+            let outcome = live.wait();
+            skip(&format!(
+                "the kernel's side cannot be had: {}",
+                outcome.stderr
+            ));
+            return;
+        }
+        assert_ne!(settings(), before);
+        live.signal(signal);
+        assert_eq!(live.wait().status, status);
+    }
+    assert_eq!(settings(), before);
+}
