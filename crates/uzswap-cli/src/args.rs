@@ -42,6 +42,8 @@ Examples:
   uzswap run --ram 256M -- python3 job.py
   uzswap run --ram 1G --stats /tmp/job.json --quiet -- ./job --big
   UZSWAP_RAM=256M uzswap run -- sort --parallel=2 big.txt
+  uzswap run --swap /dev/nvme0n1p3,pri=10 --swap /var/tmp -- ./job     the disk first, then a file
+  UZSWAP_SWAP='/mnt/a,pri=1;/mnt/b,pri=1' uzswap run -- ./job          two directories by turns
 ";
 
 const SET_USAGE: &str = "uzswap set [OPTIONS] PID [KNOB=VALUE]...";
@@ -104,14 +106,23 @@ pub enum Command {
     Report(bench::Report),
 }
 
-/// `--swap`.
+/// One `--swap`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Swap {
+pub struct Swap {
+    /// Where.
+    pub place: Place,
+    /// The higher, the earlier it is filled; without one it comes after those that were named before it.
+    pub priority: Option<u16>,
+}
+
+/// Where memory goes that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
     /// A file in UZSWAP_SWAP_DIR or /var/tmp, if it can be had.
     Auto,
     /// No swap device.
     None,
-    /// A directory for a swap file, or a file to use as one.
+    /// A directory for a swap file, or a file or block device to use as one.
     Path(PathBuf),
 }
 
@@ -181,12 +192,14 @@ pub struct Run {
     )]
     pub ram: Option<Size>,
 
-    /// Where memory goes that does not fit even compressed: auto, none, a directory or a file
-    #[arg(long, value_name = "auto|none|DIR|FILE", env = "UZSWAP_SWAP", hide_env = true,
-          default_value = "auto", value_parser = parse_swap)]
-    pub swap: Swap,
+    /// Where memory goes that does not fit even compressed: auto, none, a directory, a file or a
+    /// block device. Given several times, the one of the highest priority is filled first (0 to 32767;
+    /// without one, in the order given), and those of the same priority evenly
+    #[arg(verbatim_doc_comment, long, value_name = "auto|none|PATH[,pri=N]", env = "UZSWAP_SWAP",
+          hide_env = true, default_value = "auto", value_delimiter = ';', value_parser = parse_swap)]
+    pub swap: Vec<Swap>,
 
-    /// Most swap to use
+    /// Most swap to use, of each place that --swap names
     #[arg(long, value_name = "SIZE", env = "UZSWAP_SWAP_MAX", hide_env = true)]
     pub swap_max: Option<Size>,
 
@@ -316,16 +329,23 @@ pub struct Reclaim {
     pub json: bool,
 }
 
-#[allow(
-    clippy::unnecessary_wraps,
-    reason = "clap's value parsers return Result"
-)]
+/// A place and, as fstab has it, a priority.
 fn parse_swap(text: &str) -> Result<Swap, String> {
-    Ok(match text {
-        "auto" => Swap::Auto,
-        "none" => Swap::None,
-        path => Swap::Path(path.into()),
-    })
+    const MOST: u16 = 32767;
+    let (place, priority) = match text.rsplit_once(",pri=") {
+        None => (text, None),
+        Some((place, number)) => match number.parse() {
+            Ok(priority) if priority <= MOST => (place, Some(priority)),
+            _ => return Err(format!("a priority is a number from 0 to {MOST}")),
+        },
+    };
+    let place = match place {
+        "" => return Err("the place is missing: auto, none, a directory or a file".to_owned()),
+        "auto" => Place::Auto,
+        "none" => Place::None,
+        path => Place::Path(path.into()),
+    };
+    Ok(Swap { place, priority })
 }
 
 /// Folio order of a folio size: 0 for 4 KiB to 9 for 2 MiB.
@@ -399,6 +419,37 @@ mod tests {
         assert!(!run.quiet);
         let run = parse(&["run", "--ram=1G", "python3", "-c", "pass", "--quiet"]).unwrap();
         assert_eq!(run.command, ["python3", "-c", "pass", "--quiet"]);
+    }
+
+    #[test]
+    fn swap_is_named_as_in_fstab() {
+        let swaps = |args: &[&str]| {
+            let args = [&["run"], args, &["ls"]].concat();
+            parse(&args).map(|run| run.swap)
+        };
+        let one = |place, priority| Swap { place, priority };
+        let path = |path: &str| Place::Path(path.into());
+        assert_eq!(swaps(&[]).unwrap(), [one(Place::Auto, None)]);
+        assert_eq!(
+            swaps(&["--swap", "/a,pri=5", "--swap=/b,c", "--swap", "auto,pri=0"]).unwrap(),
+            [
+                one(path("/a"), Some(5)),
+                one(path("/b,c"), None),
+                one(Place::Auto, Some(0))
+            ]
+        );
+        // As the environment says it.
+        assert_eq!(
+            swaps(&["--swap", "/a,pri=32767;/b"]).unwrap(),
+            [one(path("/a"), Some(32767)), one(path("/b"), None)]
+        );
+        for wrong in ["/a,pri=x", "/a,pri=-1", "/a,pri=32768", ",pri=1", "/a;"] {
+            let line = swaps(&["--swap", wrong]).unwrap_err();
+            assert!(
+                line.contains("priority") || line.contains("missing"),
+                "{wrong}: {line}"
+            );
+        }
     }
 
     #[test]

@@ -6,8 +6,9 @@ use uzswap_core::StartStep;
 use uzswap_core::group::{FAILURE_OVER_LIMIT, FAILURE_START, Group};
 use uzswap_core::knobs::is_on;
 
-use crate::report::{Totals, swap_device};
+use crate::report::Totals;
 use crate::size::Size;
+use crate::swap_devices;
 
 /// A process that uzswap ended.
 #[derive(Debug)]
@@ -54,13 +55,13 @@ impl Failure {
 
 /// What kept memory from going to swap, and what to do about it.
 fn swap(group: &Group, totals: &Totals) -> String {
-    let Some(device) = swap_device(group) else {
+    let Some(device) = swap_devices::names(group) else {
         return "there was no swap device (give one by --swap)".to_owned();
     };
     if !is_on(&group.knobs.writeback) {
         return "writing to swap was off (--writeback on)".to_owned();
     }
-    let total = Size(group.config.swap.nr_slots.load(Ordering::Relaxed) * 4096);
+    let total = Size(group.config.swap.nr_slots() * 4096);
     match (totals.get("swap_write_fail"), totals.get("swap_full")) {
         (0, 0) => format!("nothing more could go to swap on {device}"),
         (0, _) => {

@@ -19,6 +19,7 @@ mod status;
 mod summary;
 mod supervise;
 mod swap;
+mod swap_devices;
 mod swap_group;
 mod target;
 mod trace;

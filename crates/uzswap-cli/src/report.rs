@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 use uzswap_core::counters::{Counters, Histogram, Kind, NR_BUCKETS, OrderCounters};
 use uzswap_core::group::{
     FAILURE_INTERNAL, FAILURE_OVER_LIMIT, FAILURE_START, FAULT_MODE_AUTO, FAULT_MODE_SIGNAL,
-    FAULT_MODE_THREAD, FREE, Group, Process, Text,
+    FAULT_MODE_THREAD, FREE, Group, Process,
 };
+
+use crate::swap_devices::{self, swap_devices};
 
 const PAGE: u64 = 4096;
 
@@ -244,13 +246,14 @@ impl Report {
         report.add("reclaim_s", seconds(totals.get("reclaim_ticks"), hz));
         let swap = &config.swap;
         for (name, slots) in [
-            ("swap_total", &swap.nr_slots),
-            ("swap_used", &swap.used),
-            ("swap_peak", &swap.peak),
+            ("swap_total", swap.nr_slots()),
+            ("swap_used", swap.used()),
+            ("swap_peak", swap.peak.load(Ordering::Relaxed)),
         ] {
-            report.add(name, slots.load(Ordering::Relaxed) * PAGE);
+            report.add(name, slots * PAGE);
         }
-        report.add("swap_device", swap_device(group));
+        report.add("swap_device", swap_devices::names(group));
+        report.add("swap_devices", json!(swap_devices(group)));
         // The rest under the counters' own names; times were given in seconds, and pool_peak as zswap_peak.
         for (name, _) in Counters::NAMES {
             let told = report.0.iter().any(|(key, _)| key == name);
@@ -295,13 +298,6 @@ pub fn compressor(group: &Group) -> String {
         .knobs
         .codec()
         .map_or_else(|| "unknown".to_owned(), |codec| codec.to_string())
-}
-
-/// What the swap device is called, or null.
-pub fn swap_device(group: &Group) -> Option<String> {
-    let swap = &group.config.swap;
-    let there = swap.nr_slots.load(Ordering::Relaxed) > 0;
-    there.then(|| swap.name.get(&mut [0; Text::LEN]).to_owned())
 }
 
 /// The first process that uzswap had to end, or null.

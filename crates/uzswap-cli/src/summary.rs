@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 
 use uzswap_core::group::Group;
 
-use crate::report::{Totals, compressor, nanoseconds, seconds, swap_device};
+use crate::report::{Totals, compressor, nanoseconds, seconds};
 use crate::size::Size;
+use crate::swap_devices;
 
 /// The summary's lines, without the `uzswap: ` before each.
 pub fn lines(group: &Group, totals: &Totals, hz: u64, elapsed_s: f64) -> Vec<String> {
@@ -45,9 +46,9 @@ pub fn lines(group: &Group, totals: &Totals, hz: u64, elapsed_s: f64) -> Vec<Str
     lines
 }
 
-/// What went to the swap device, if anything did, and how often it failed.
+/// What went to the swap devices, if anything did, and how often it failed.
 fn swap(group: &Group, totals: &Totals) -> Vec<String> {
-    let device = swap_device(group).unwrap_or_default();
+    let device = swap_devices::names(group).unwrap_or_default();
     let written = totals.get("pswpout") * 4096;
     let peak = group.config.swap.peak.load(Ordering::Relaxed) * 4096;
     let moved = (written > 0).then(|| {
@@ -60,7 +61,13 @@ fn swap(group: &Group, totals: &Totals) -> Vec<String> {
     });
     let bad = totals.get("swap_write_fail");
     let failed = (bad > 0).then(|| {
-        format!("swap: {bad} writes to {device} failed: what they were to write stayed in RAM")
+        let other = match group.config.swap.devices().count() {
+            1 => "",
+            _ => " or went to another device",
+        };
+        format!(
+            "swap: {bad} writes to {device} failed: what they were to write stayed in RAM{other}"
+        )
     });
     moved.into_iter().chain(failed).collect()
 }

@@ -1,10 +1,11 @@
-//! The swap device as the processes of a group share it.
+//! The swap devices as the processes of a group share them.
 //!
-//! *What*: holds the device and the memory of its slot allocator open, and says in the group's
+//! *What*: holds each device and the memory of its slot allocator open, and says in the group's
 //! configuration under which numbers, so that every process opens them anew by `/proc`.
-//! *Invariants*: both stay open as long as the group lives. The memory is a memfd: nothing of it is
+//! *Invariants*: all stay open as long as the group lives. The memory is a memfd: nothing of it is
 //! left behind, whatever kills us. A file that the user named stays, but takes no space once the run is over.
 
+use std::cmp::Reverse;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
@@ -12,60 +13,84 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context, Result};
-use uzswap_core::group::{FREE, Group, LIVE, Process, SLOTS_KEPT, SwapConfig, is_alive};
-use uzswap_core::swap::Slots;
-use uzswap_io::Device;
+use anyhow::{Context, Result, bail};
+use uzswap_core::group::{
+    DeviceConfig, FREE, Group, LIVE, Process, SLOTS_KEPT, SwapConfig, is_alive,
+};
+use uzswap_core::swap::{CLUSTER_SLOTS, Slots};
 use uzswap_io::device::Fd;
+use uzswap_io::{Device, MAX_DEVICE_SLOTS};
 
 use crate::swap::SwapArea;
 
 const NAME: &CStr = c"uzswap-slots";
+/// Numbers between the slots of two devices, so that nothing is ever taken for going on from one to the other. Also the
+/// slots of the smallest device.
+const GAP: u64 = CLUSTER_SLOTS as u64;
 
-/// The device and its table of slots, open.
+/// The devices and their tables of slots, open.
 #[derive(Debug)]
-pub struct SwapGroup {
-    area: SwapArea,
-    _table: File,
-}
+pub struct SwapGroup(Vec<(SwapArea, File)>);
 
 impl SwapGroup {
-    /// Shares `area` through `config`.
-    pub fn new(area: SwapArea, encrypt: bool, by_page: bool, config: &SwapConfig) -> Result<Self> {
-        let nr_slots = u32::try_from(area.nr_slots).unwrap_or(u32::MAX);
-        let table =
-            table(nr_slots, area.rotational).context("cannot make the table of swap slots")?;
-        let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
-        set(&config.device_fd, area.file.as_raw_fd().unsigned_abs());
-        set(&config.table_fd, table.as_raw_fd().unsigned_abs());
-        set(&config.direct, area.direct.into());
-        set(&config.encrypt, encrypt.into());
-        set(&config.by_page, by_page.into());
+    /// Shares `areas` through `config`, those of the highest priority first.
+    pub fn new(
+        mut areas: Vec<SwapArea>,
+        encrypt: bool,
+        by_page: bool,
+        config: &SwapConfig,
+    ) -> Result<Self> {
+        // Stable: what has the same priority keeps the order in which it was named.
+        areas.sort_by_key(|area| Reverse(area.priority));
+        config.encrypt.store(encrypt.into(), Ordering::Relaxed);
+        config.by_page.store(by_page.into(), Ordering::Relaxed);
         let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
         config.pid_namespace.store(namespace, Ordering::Relaxed);
-        config.name.set(&area.path.to_string_lossy());
-        config.nr_slots.store(nr_slots.into(), Ordering::Relaxed);
-        Ok(SwapGroup {
-            area,
-            _table: table,
-        })
+        let mut first = 0;
+        let mut shared = Vec::new();
+        for (mut area, device) in areas.into_iter().zip(&config.devices) {
+            area.nr_slots = area.nr_slots.min(MAX_DEVICE_SLOTS.saturating_sub(first));
+            if area.nr_slots < GAP {
+                bail!("--swap takes 1 TiB in all, and more is asked for: see --swap-max");
+            }
+            let table = share(&area, first, device)?;
+            first += area.nr_slots + GAP;
+            shared.push((area, table));
+        }
+        Ok(SwapGroup(shared))
     }
 
-    /// The run is over. What is in a file that has a name is given back to the disk, unless a process of the group
+    /// The run is over. What is in files that have names is given back to the disk, unless a process of the group
     /// goes on that may need it.
     pub fn end(self, group: &Group) {
-        let file = &self.area.file;
-        let has_name = file
-            .metadata()
-            .is_ok_and(|meta| meta.is_file() && meta.nlink() > 0);
-        if !has_name || !group.used().iter().all(has_ended) {
+        if !group.used().iter().all(has_ended) {
             return;
         }
-        if let Ok(device) = Device::<Fd>::new(file.as_raw_fd(), self.area.nr_slots) {
-            // A file system that cannot keeps the space, as it would for any file.
-            let _ = device.discard(0, self.area.nr_slots);
+        for (SwapArea { file, nr_slots, .. }, _) in self.0 {
+            let has_name = file
+                .metadata()
+                .is_ok_and(|meta| meta.is_file() && meta.nlink() > 0);
+            if has_name && let Ok(device) = Device::<Fd>::new(file.as_raw_fd(), nr_slots) {
+                // A file system that cannot keeps the space, as it would for any file.
+                let _ = device.discard(0, nr_slots);
+            }
         }
     }
+}
+
+/// Says in `config` all that there is to be known of `area`, whose first slot has the number `first`. Returns its table.
+fn share(area: &SwapArea, first: u64, config: &DeviceConfig) -> Result<File> {
+    let nr_slots = u32::try_from(area.nr_slots).unwrap_or(u32::MAX);
+    let table = table(nr_slots, area.rotational).context("cannot make the table of swap slots")?;
+    let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
+    set(&config.device_fd, area.file.as_raw_fd().unsigned_abs());
+    set(&config.table_fd, table.as_raw_fd().unsigned_abs());
+    set(&config.direct, area.direct.into());
+    config.first.store(first, Ordering::Relaxed);
+    config.priority.store(area.priority, Ordering::Relaxed);
+    config.name.set(&area.path.to_string_lossy());
+    config.nr_slots.store(nr_slots.into(), Ordering::Relaxed);
+    Ok(table)
 }
 
 /// Whether a slot's process has surely ended: not if its number may be another pid namespace's, or is not known.

@@ -91,7 +91,7 @@ impl<'a> Tracer<'a> {
             metadata: totals.get("metadata"),
             zswapped: bytes("stored_pages"),
             swapped: bytes("swapped_pages"),
-            swap_used: group.config.swap.used.load(Ordering::Relaxed) * PAGE,
+            swap_used: group.config.swap.used() * PAGE,
             faults: totals.get("faults"),
             refaults: totals.get("refaults"),
             zswpout: totals.get("zswpout"),

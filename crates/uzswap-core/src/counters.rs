@@ -77,7 +77,9 @@ counters! {
     swap_read_fail: Counter,
     /// Runs of slots that a swap device failed to write: they are not used again.
     swap_write_fail: Counter,
-    /// Writebacks that found the swap device full.
+    /// Swap devices that failed so often that nothing is written to them any more.
+    swap_device_fail: Counter,
+    /// Writebacks that found no room on the swap devices.
     swap_full: Counter,
     /// Writebacks that were due and found writing back switched off.
     reject_writeback_off: Counter,

@@ -8,7 +8,7 @@
 //! *Locking*: none. A slot is claimed by compare-and-swap on its state; all cells are atomics.
 //! *Context*: mapped in every managed process, in `uzswap run` and in `uzswap stat`.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::counters::{Counters, Histogram, NR_ORDERS, OrderCounters};
 use crate::knobs::Knobs;
@@ -16,9 +16,11 @@ use crate::request::Request;
 use uzswap_sys::{Errno, signal};
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x0004_5041_5753_5a55;
+pub const MAGIC: u64 = 0x0005_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last slot.
 pub const NR_PROCESSES: usize = 256;
+/// Swap devices that a group has at most.
+pub const NR_DEVICES: usize = 8;
 /// Environment variable that holds the path of the group file.
 pub const GROUP_ENV: &str = "UZSWAP_GROUP";
 
@@ -38,7 +40,7 @@ const fn of_process(state: u32, pid: u32) -> u32 {
     state | pid << 8
 }
 
-/// [`Process::swap_user`]: it counts no slots of the swap device.
+/// [`Process::swap_user`]: it counts no slots of the swap devices.
 pub const NO_SLOTS: u32 = 0;
 /// [`Process::swap_user`]: it may count some; they are free once it is dead.
 pub const SLOTS: u32 = 1;
@@ -69,32 +71,83 @@ pub struct Config {
     pub background: AtomicU32,
     /// 1: each fault mode chosen is told on stderr.
     pub verbose: AtomicU32,
-    /// The swap device.
+    /// The swap devices.
     pub swap: SwapConfig,
 }
 
-/// The swap device that the supervisor holds open, and how it is used.
+/// The swap devices that the supervisor holds open, and how they are used.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SwapConfig {
-    /// Slots of 4 KiB that it has; 0: there is no device.
-    pub nr_slots: AtomicU64,
-    /// The supervisor's descriptor of the device.
-    pub device_fd: AtomicU32,
-    /// The supervisor's descriptor of the memory that the slot allocator lives in.
-    pub table_fd: AtomicU32,
-    /// 1: it is opened past the page cache.
-    pub direct: AtomicU32,
+    /// The devices, those of the highest priority first, and after them places without slots.
+    pub devices: [DeviceConfig; NR_DEVICES],
     /// 1: what is written is encrypted.
     pub encrypt: AtomicU32,
     /// 1: a pool over its limit is written back a page at a time, to measure what that does.
     pub by_page: AtomicU32,
     /// Inode number of the supervisor's pid namespace: elsewhere its numbers mean nothing.
     pub pid_namespace: AtomicU64,
+    /// The most slots of all devices together that ever were in use, as whoever reclaimed last saw it.
+    pub peak: AtomicU64,
+}
+
+impl SwapConfig {
+    /// The devices that there are.
+    pub fn devices(&self) -> impl Iterator<Item = &DeviceConfig> + Clone {
+        let there = |device: &&DeviceConfig| device.nr_slots.load(Ordering::Relaxed) > 0;
+        self.devices.iter().take_while(there)
+    }
+
+    /// Slots of all of them together.
+    #[must_use]
+    pub fn nr_slots(&self) -> u64 {
+        let slots = self.devices().map(|device| &device.nr_slots);
+        slots.map(|nr| nr.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Slots of all of them in use, as whoever reclaimed last saw it.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        let used = self.devices().map(|device| &device.used);
+        used.map(|nr| nr.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// [`DeviceConfig::state`]: it is written to.
+pub const DEVICE_ON: u32 = 0;
+/// [`DeviceConfig::state`]: it failed too often and is only read.
+pub const DEVICE_FAILED: u32 = 1;
+
+/// One of the swap devices.
+#[derive(Debug)]
+#[repr(C)]
+pub struct DeviceConfig {
+    /// Slots of 4 KiB that it has; 0: there is no device.
+    pub nr_slots: AtomicU64,
+    /// The number of its first slot: no two devices have a number in common, nor any that follow each other.
+    pub first: AtomicU64,
+    /// The supervisor's descriptor of the device.
+    pub device_fd: AtomicU32,
+    /// The supervisor's descriptor of the memory that the slot allocator lives in.
+    pub table_fd: AtomicU32,
+    /// 1: it is opened past the page cache.
+    pub direct: AtomicU32,
+    /// The higher, the earlier it is filled; those of the same take turns.
+    pub priority: AtomicI32,
+    /// One of the `DEVICE_` constants.
+    pub state: AtomicU32,
+    /// Writes in a row that failed.
+    pub failures: AtomicU32,
     /// Slots in use and the most that ever were, as whoever reclaimed last saw them.
     pub used: AtomicU64,
     /// See `used`.
     pub peak: AtomicU64,
+    /// Bytes read from it.
+    pub bytes_in: AtomicU64,
+    /// Bytes written to it.
+    pub bytes_out: AtomicU64,
+    /// Writes that failed.
+    pub write_fail: AtomicU64,
     /// What messages call the device, UTF-8, padded with zeroes.
     pub name: Text,
     /// How the device is to fail, as `uzswap_io::fault` reads it.

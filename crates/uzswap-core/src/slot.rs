@@ -123,7 +123,7 @@ impl SwapIn {
     /// The extents, which the buffer is to be filled with.
     pub fn to_read(&mut self) -> (&[Extent], &mut [u8]) {
         let extents = self.extents.get(..self.nr_extents).unwrap_or_default();
-        let len = extents.iter().map(len_of).sum();
+        let len = extents.iter().map(Extent::bytes).sum();
         (extents, self.buffer.get_mut(..len).unwrap_or_default())
     }
 
@@ -134,7 +134,7 @@ impl SwapIn {
             if wanted.slot >= extent.slot && end_of(wanted) <= end_of(*extent) {
                 return Some((at, *extent));
             }
-            at += len_of(extent);
+            at += extent.bytes();
         }
         None
     }
@@ -145,7 +145,7 @@ impl SwapIn {
             return true;
         }
         let read = self.extents.get(..self.nr_extents).unwrap_or_default();
-        let left = self.buffer.len() - read.iter().map(len_of).sum::<usize>();
+        let left = self.buffer.len() - read.iter().map(Extent::bytes).sum::<usize>();
         if let Some(last) = self.extents.get_mut(self.nr_extents.wrapping_sub(1))
             && (last.slot..=end_of(*last) + NEAR).contains(&wanted.slot)
             && let Ok(more) = u32::try_from(end_of(wanted) - end_of(*last))
@@ -155,7 +155,7 @@ impl SwapIn {
             return true;
         }
         match self.extents.get_mut(self.nr_extents) {
-            Some(place) if len_of(&wanted) <= left => {
+            Some(place) if wanted.bytes() <= left => {
                 *place = wanted;
                 self.nr_extents += 1;
                 true
@@ -175,13 +175,9 @@ impl SwapIn {
     /// Slots that were read, `wanted` among them, and the number of the first; `None`: it was not read.
     pub fn read(&mut self, wanted: Extent) -> Option<(u64, &mut [u8])> {
         let (at, extent) = self.find(wanted)?;
-        let slots = self.buffer.get_mut(at..at + len_of(&extent))?;
+        let slots = self.buffer.get_mut(at..at + extent.bytes())?;
         Some((extent.slot, slots))
     }
-}
-
-const fn len_of(extent: &Extent) -> usize {
-    extent.nr_slots as usize * SLOT
 }
 
 const fn end_of(extent: Extent) -> u64 {
@@ -363,7 +359,7 @@ mod tests {
             for wanted in added {
                 let (first, slots) = window.read(wanted).expect("it was added");
                 let at = (wanted.slot - first) as usize * SLOT;
-                for (nr, bytes) in slots[at..at + len_of(&wanted)].chunks(SLOT).enumerate() {
+                for (nr, bytes) in slots[at..at + wanted.bytes()].chunks(SLOT).enumerate() {
                     assert_eq!(bytes[0], (wanted.slot + nr as u64) as u8, "{wanted:?}");
                 }
             }

@@ -12,6 +12,7 @@ const OF_DEFECTS: &[&str] = &[
     "decompress_fail",
     "swap_read_fail",
     "swap_write_fail",
+    "swap_device_fail",
 ];
 
 /// Times, which the JSON has in seconds under other names.

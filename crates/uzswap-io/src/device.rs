@@ -134,11 +134,13 @@ pub type SwapMedium = crate::fault::Faulty<Fd>;
 pub struct Device<M = SwapMedium> {
     medium: M,
     kind: Kind,
+    /// The number of its first slot.
+    first: u64,
     nr_slots: u64,
 }
 
 impl<M: Medium> Device<M> {
-    /// `nr_slots` slots of what is open for reading and writing as `fd`; slot 0 follows the header of
+    /// `nr_slots` slots of what is open for reading and writing as `fd`; the first follows the header of
     /// [`HEADER_SLOTS`] slots, which is never touched. The descriptor stays the caller's: it must neither be
     /// closed nor become another file as long as this lives.
     ///
@@ -156,8 +158,26 @@ impl<M: Medium> Device<M> {
         Ok(Device {
             kind: medium.kind()?,
             medium,
+            first: 0,
             nr_slots,
         })
+    }
+
+    /// The same, with its slots numbered from `first` on: several devices share one row of numbers.
+    #[must_use]
+    pub fn numbered_from(mut self, first: u64) -> Self {
+        self.first = first;
+        self
+    }
+
+    /// Whether one of its slots has that number.
+    pub const fn has(&self, slot: u64) -> bool {
+        slot.wrapping_sub(self.first) < self.nr_slots
+    }
+
+    /// The number of its first slot.
+    pub const fn first(&self) -> u64 {
+        self.first
     }
 
     /// Slots that it has.
@@ -197,14 +217,12 @@ impl<M: Medium> Device<M> {
         extents: &[Extent],
         buffer: &mut [u8],
     ) -> Result<(), DeviceError> {
-        let len = |extent: &Extent| extent.nr_slots as usize * SLOT;
         for extent in extents {
-            self.offset(extent.slot, len(extent))?;
+            self.offset(extent.slot, extent.bytes())?;
         }
         let complete = match (queue, self.medium.descriptor()) {
             (Some(queue), Some(fd)) if extents.len() > 1 => {
-                let begin = |slot| (HEADER_SLOTS + slot) * SLOT as u64;
-                let parts = extents.iter().map(|e| (len(e), begin(e.slot)));
+                let parts = extents.iter().map(|e| (e.bytes(), self.begin(e.slot)));
                 queue.read(fd, parts, buffer)
             }
             _ => 0,
@@ -212,7 +230,7 @@ impl<M: Medium> Device<M> {
         let mut rest = buffer;
         for (nr, extent) in extents.iter().enumerate() {
             let part = rest
-                .split_off_mut(..len(extent))
+                .split_off_mut(..extent.bytes())
                 .ok_or(DeviceError::Io(Errno::EINVAL))?;
             if nr >= MOST_READS || complete & 1 << nr == 0 {
                 self.read_at(extent.slot, part)?;
@@ -251,14 +269,19 @@ impl<M: Medium> Device<M> {
 
     /// The byte where `slot` begins, if `len` bytes from there are whole slots of the device.
     fn offset(&self, slot: u64, len: usize) -> Result<u64, DeviceError> {
-        let fits = slot
-            .checked_add((len / SLOT) as u64)
-            .is_some_and(|end| end <= self.nr_slots);
-        if fits && len.is_multiple_of(SLOT) {
-            Ok((HEADER_SLOTS + slot) * SLOT as u64)
+        let end = slot
+            .checked_sub(self.first)
+            .and_then(|slot| slot.checked_add((len / SLOT) as u64));
+        if end.is_some_and(|end| end <= self.nr_slots) && len.is_multiple_of(SLOT) {
+            Ok(self.begin(slot))
         } else {
             Err(DeviceError::Io(Errno::EINVAL))
         }
+    }
+
+    /// The byte where `slot` begins, which is one of the device's.
+    const fn begin(&self, slot: u64) -> u64 {
+        (HEADER_SLOTS + slot - self.first) * SLOT as u64
     }
 }
 

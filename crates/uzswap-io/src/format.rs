@@ -47,7 +47,7 @@ impl Place {
 /// Where an object begins on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// Slot of the device.
+    /// Number of the slot, which tells the device.
     pub slot: u64,
     /// Byte in that slot, a multiple of [`GRAIN`].
     pub byte: u16,
@@ -90,6 +90,14 @@ pub struct Extent {
     pub slot: u64,
     /// How many: 1 or 2 for an object that a [`Run`] placed.
     pub nr_slots: u32,
+}
+
+impl Extent {
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.nr_slots as usize * SLOT
+    }
 }
 
 /// Where the next object of a run goes, without any data: a [`Run`] is packed by it, and by itself it tells

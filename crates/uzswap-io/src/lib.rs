@@ -33,7 +33,7 @@ pub const MAX_RUN: usize = 64;
 /// Slots before slot 0 of a device: its header, which says that it is a swap area. A whole run, so that runs
 /// stay aligned on what the device is made of.
 pub const HEADER_SLOTS: u64 = MAX_RUN as u64;
-/// Most slots of a device: 1 TiB, as far as a [`Location`] of 36 bits reaches.
+/// Most slots of a device, and numbers for the slots of several: 1 TiB, as far as a [`Location`] of 36 bits reaches.
 pub const MAX_DEVICE_SLOTS: u64 = 1 << 28;
 /// Objects begin at multiples of this, in bytes.
 pub const GRAIN: usize = 16;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use uzswap_io::device::{Fd, Kind};
 use uzswap_io::fault::{Faulty, Plan};
-use uzswap_io::{Device, DeviceError, HEADER_SLOTS, MAX_DEVICE_SLOTS, SLOT};
+use uzswap_io::{Device, DeviceError, Extent, HEADER_SLOTS, MAX_DEVICE_SLOTS, SLOT};
 use uzswap_sys::Errno;
 use uzswap_sys::file::O_DIRECT;
 
@@ -111,6 +111,44 @@ fn nothing_outside_its_slots_is_touched() {
     let huge = Device::<Fd>::new(file.as_raw_fd(), MAX_DEVICE_SLOTS + 1).map(drop);
     assert_eq!(huge, Err(Errno::EINVAL));
     assert_eq!(Device::<Fd>::new(-1, 1).map(drop), Err(Errno::EBADF));
+}
+
+/// A device whose slots have other numbers is the same device: numbers tell it from others, and say nothing else.
+#[test]
+fn slots_are_known_by_the_numbers_they_were_given() {
+    const FIRST: u64 = 1000;
+    let file = file();
+    let (plain, numbered) = (device(&file), device(&file).numbered_from(FIRST));
+    for (slot, byte) in [(0, 1), (NR_SLOTS - 1, 2)] {
+        assert!(numbered.has(FIRST + slot) && !numbered.has(slot));
+        let mut one = Slots::<1>::of(byte);
+        numbered
+            .write_at(FIRST + slot, one.bytes())
+            .expect("written");
+        let mut back = Slots::<1>::of(0);
+        plain.read_at(slot, back.bytes()).expect("read");
+        assert_eq!(back.0[0], one.0[0]);
+        let extent = Extent {
+            slot: FIRST + slot,
+            nr_slots: 1,
+        };
+        let mut back = Slots::<1>::of(0);
+        let read = numbered.read_extents(None, &[extent], back.bytes());
+        assert_eq!(read, Ok(()));
+        assert_eq!(back.0[0], one.0[0]);
+    }
+    let invalid = Err(DeviceError::Io(Errno::EINVAL));
+    let mut one = Slots::<1>::of(9);
+    for slot in [0, FIRST - 1, FIRST + NR_SLOTS, u64::MAX] {
+        assert!(!numbered.has(slot));
+        assert_eq!(numbered.write_at(slot, one.bytes()), invalid, "{slot}");
+        assert_eq!(numbered.read_at(slot, one.bytes()), invalid, "{slot}");
+        assert_eq!(numbered.discard(slot, 1), invalid, "{slot}");
+    }
+    assert_eq!(numbered.discard(FIRST, 1), Ok(()));
+    let mut back = Slots::<1>::of(7);
+    plain.read_at(0, back.bytes()).expect("read");
+    assert_eq!(back.0[0], [0; SLOT]);
 }
 
 #[test]

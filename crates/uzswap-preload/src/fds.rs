@@ -1,4 +1,4 @@
-//! *What*: the descriptors that are ours (the userfaultfd, the swap device) and that the program must neither close
+//! *What*: the descriptors that are ours (the userfaultfd, the swap devices) and that the program must neither close
 //! nor replace: interposed `close`, `dup2`, `dup3`, `closefrom` and `close_range`, which treat them
 //! as not there. Also [`Next`], the C library's own functions behind interposed ones.
 //!
@@ -165,7 +165,9 @@ const fn is_error(ret: isize) -> bool {
 #[must_use]
 pub fn split_close_range(first: usize, last: usize, flags: usize) -> isize {
     const CLOSE_RANGE_UNSHARE: usize = 2;
-    let ours = port::descriptors().map(usize::try_from);
+    let mut ours = port::descriptors();
+    ours.sort_unstable();
+    let ours = ours.map(usize::try_from);
     let ours = ours
         .iter()
         .flatten()

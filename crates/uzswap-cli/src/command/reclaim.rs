@@ -42,7 +42,7 @@ pub fn reclaim(options: &Reclaim) -> Result<u8> {
     let Size(wanted) = options.size;
     let group = group_file::of_process(options.pid, Access::Change)?;
     let what = if options.writeback_only {
-        if group.config.swap.nr_slots.load(Ordering::Relaxed) == 0 {
+        if group.config.swap.nr_slots() == 0 {
             bail!("there is no swap device to write to: see 'uzswap run --swap'");
         }
         if !is_on(&group.knobs.writeback) {

@@ -66,9 +66,7 @@ pub fn run(options: &Run) -> Result<u8> {
     if let Some(tracer) = tracer {
         tracer.end(status);
     }
-    if let Some(swap) = swap {
-        swap.end(&group);
-    }
+    swap.end(&group);
     if let Some(failure) = &failure {
         eprintln!("uzswap: {}", failure.line);
     }
@@ -173,37 +171,39 @@ fn configure(config: &Config, options: &Run, ram: u64) {
     set(&config.background, options.background_reclaim.into());
 }
 
-/// Opens the swap device, if there is to be one, and tells what was in the way of those that were tried.
-fn open_swap(options: &Run, config: &Config) -> Result<Option<SwapGroup>> {
+/// Opens the swap devices, if there are to be any, and tells what was in the way of those that were tried.
+fn open_swap(options: &Run, config: &Config) -> Result<SwapGroup> {
     let config = &config.swap;
-    let choice = swap::choose(&options.swap, options.swap_max)?;
-    for note in choice.notes {
+    let swap::Choice { mut areas, notes } = swap::choose(&options.swap, options.swap_max)?;
+    for note in notes {
         eprintln!("uzswap: {note}");
     }
     #[cfg(feature = "fault-injection")]
     inject_faults(config)?;
+    for area in &mut areas {
+        area.rotational = options.swap_rotational.decide(area.rotational);
+    }
     let encrypt = options.swap_encrypt == Switch::On;
-    choice
-        .area
-        .map(|mut area| {
-            area.rotational = options.swap_rotational.decide(area.rotational);
-            SwapGroup::new(area, encrypt, options.shrink_by_page, config)
-        })
-        .transpose()
+    SwapGroup::new(areas, encrypt, options.shrink_by_page, config)
 }
 
-/// The device fails as the environment says.
+/// The devices fail as the environment says: by one plan, or by one each, in the order in which they are filled, with `;`
+/// between them.
 #[cfg(feature = "fault-injection")]
 fn inject_faults(config: &uzswap_core::group::SwapConfig) -> Result<()> {
     use uzswap_io::fault::{FAULTS_ENV, Plan};
-    let Ok(plan) = std::env::var(FAULTS_ENV) else {
+    let Ok(plans) = std::env::var(FAULTS_ENV) else {
         return Ok(());
     };
-    if Plan::parse(&plan).is_none() || plan.len() > uzswap_core::group::Text::LEN {
-        bail!("{FAULTS_ENV}={plan}: no plan, see uzswap_io::fault");
+    let all: Vec<_> = plans.split(';').collect();
+    for (at, device) in config.devices.iter().enumerate() {
+        let plan = all[at.min(all.len() - 1)];
+        if Plan::parse(plan).is_none() || plan.len() > uzswap_core::group::Text::LEN {
+            bail!("{FAULTS_ENV}={plan}: no plan, see uzswap_io::fault");
+        }
+        device.faults.set(plan);
     }
-    eprintln!("uzswap: the swap device fails by plan: {plan}");
-    config.faults.set(&plan);
+    eprintln!("uzswap: the swap device fails by plan: {plans}");
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! `uzswap stat PID`: what uzswap does for a running group, as a table, JSON or Prometheus text.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -14,10 +14,9 @@ use crate::clock::{self, Moment};
 use crate::command::print;
 use crate::failure::comm;
 use crate::group_file::{self, Access};
-use crate::report::{
-    Report, Totals, When, compressor, nanoseconds, seconds, swap_device, used_slots,
-};
+use crate::report::{Report, Totals, When, compressor, nanoseconds, seconds, used_slots};
 use crate::size::Size;
+use crate::swap_devices::{self, swap_devices};
 
 /// How long the table looks at the counters to tell rates.
 const SAMPLE: Duration = Duration::from_millis(250);
@@ -173,22 +172,26 @@ fn table(group: &Group) -> String {
             rate("zswpin"),
         ),
     );
-    if let Some(device) = swap_device(group) {
+    if let Some(names) = swap_devices::names(group) {
         let swap = &group.config.swap;
-        let size = |slots: &AtomicU64| Size(slots.load(Ordering::Relaxed) * 4096);
+        let size = |slots| Size(slots * 4096);
         line(
             "swap",
             format!(
-                "{} of {} in use (peak {}), pages out {} ({}/s), in {} ({}/s), {device}",
-                size(&swap.used),
-                size(&swap.nr_slots),
-                size(&swap.peak),
+                "{} of {} in use (peak {}), pages out {} ({}/s), in {} ({}/s), {names}",
+                size(swap.used()),
+                size(swap.nr_slots()),
+                size(swap.peak.load(Ordering::Relaxed)),
                 now.get("pswpout"),
                 rate("pswpout"),
                 now.get("pswpin"),
                 rate("pswpin"),
             ),
         );
+        let devices = swap_devices(group);
+        for device in devices.iter().filter(|_| devices.len() > 1) {
+            line("", device.to_string());
+        }
     }
     line(
         "time",
@@ -259,10 +262,38 @@ fn prometheus(group: &Group) -> String {
                 }
             }
             ("orders", Value::Object(orders)) => order_metrics(&mut text, supervisor, orders),
+            ("swap_devices", Value::Array(devices)) => {
+                device_metrics(&mut text, supervisor, devices);
+            }
             _ => {}
         }
     }
     text
+}
+
+/// Of each swap device its numbers, with its name and priority as labels.
+fn device_metrics(text: &mut String, supervisor: u32, devices: &[Value]) {
+    for (key, kind, end) in [
+        ("total", "gauge", ""),
+        ("used", "gauge", ""),
+        ("peak", "gauge", ""),
+        ("bytes_in", "counter", "_total"),
+        ("bytes_out", "counter", "_total"),
+        ("write_fail", "counter", "_total"),
+    ] {
+        if !devices.is_empty() {
+            let _ = writeln!(text, "# TYPE uzswap_swap_device_{key}{end} {kind}");
+        }
+        for (at, device) in devices.iter().enumerate() {
+            // JSON writes backslashes, quotes and newlines as Prometheus reads them.
+            let (name, priority) = (&device["name"], &device["priority"]);
+            let _ = writeln!(
+                text,
+                "uzswap_swap_device_{key}{end}{{supervisor=\"{supervisor}\",number=\"{at}\",device={name},priority=\"{priority}\"}} {}",
+                device[key]
+            );
+        }
+    }
 }
 
 fn order_metrics(text: &mut String, supervisor: u32, orders: &serde_json::Map<String, Value>) {

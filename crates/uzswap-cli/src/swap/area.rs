@@ -31,6 +31,8 @@ pub struct SwapArea {
     pub path: PathBuf,
     /// Slots, the header not counted.
     pub nr_slots: u64,
+    /// The higher, the earlier it is filled.
+    pub priority: i32,
     /// On a disk that turns.
     pub rotational: bool,
     /// Opened with `O_DIRECT`: buffers must be aligned.
@@ -38,12 +40,14 @@ pub struct SwapArea {
 }
 
 /// How large an area may become.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Limits {
     /// `--swap-max`, bytes.
     pub max: Option<u64>,
     /// `RLIMIT_FSIZE`, bytes: writing beyond it would signal the program.
     pub file_size: u64,
+    /// Disks that areas of this run are on already, and bytes by which these may grow.
+    pub promised: Vec<(u64, u64)>,
 }
 
 impl Limits {
@@ -64,15 +68,34 @@ impl Limits {
         Ok(Limits {
             max: max.map(|max| max.0),
             file_size: limit.rlim_cur,
+            promised: Vec::new(),
         })
     }
 
-    /// Slots of a new file where `free` bytes are: half of these, or `--swap-max`.
-    pub fn of_new_file(&self, free: u64) -> Result<u64> {
-        let wanted = self.max.unwrap_or(free / 2);
+    /// `area` is taken: what others take of its disk is beside it.
+    pub fn promise(&mut self, area: &SwapArea) {
+        if let Ok(meta) = area.file.metadata()
+            && meta.is_file()
+        {
+            let has = meta.blocks() * 512;
+            self.promised
+                .push((meta.dev(), meta.len().saturating_sub(has)));
+        }
+    }
+
+    /// Slots of a new file on disk `dev`, where `free` bytes are: half of these, or `--swap-max`.
+    pub fn of_new_file(&self, dev: u64, free: u64) -> Result<u64> {
+        let on_disk = self.promised.iter().filter(|(disk, _)| *disk == dev);
+        let promised = on_disk.map(|(_, bytes)| bytes).sum();
+        let wanted = self.max.unwrap_or((free / 2).saturating_sub(promised));
         let allowed = self.file_size.saturating_sub(HEADER);
         if allowed < LEAST {
             bail!("files are limited to {} (ulimit -f)", Size(self.file_size));
+        }
+        if promised > 0 && wanted < LEAST {
+            bail!(
+                "another --swap takes half of what is free on its disk already: limit each by --swap-max"
+            );
         }
         if free < LEAST || wanted < LEAST {
             bail!("only {} free", Size(free));
@@ -136,6 +159,7 @@ impl SwapArea {
             path: path.to_owned(),
             file,
             nr_slots,
+            priority: 0,
         };
         let mut written = area.file.write_all_at(&first.0, 0);
         if area.direct && written.is_err() {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
@@ -20,7 +20,8 @@ pub fn in_directory(dir: &Path, limits: &Limits, notes: &mut Vec<String>) -> Res
     };
     area::lock(&file)?;
     let free = free_on_disk(&file)?;
-    let area = SwapArea::new(file, dir, limits.of_new_file(free)?)?;
+    let nr_slots = limits.of_new_file(file.metadata()?.dev(), free)?;
+    let area = SwapArea::new(file, dir, nr_slots)?;
     if had_name {
         notes.push(format!(
             "swap in {}: no O_TMPFILE on this file system; using a file that was removed at once",
@@ -115,8 +116,9 @@ pub fn given(path: &Path, limits: &Limits) -> Result<SwapArea> {
         .map_err(|error| anyhow!("{}", plain(&error)))?;
     let free = free_on_disk(&file)?;
     area::lock(&file)?;
-    match file.metadata()?.len() {
-        0 => SwapArea::new(file, path, limits.of_new_file(free)?),
+    let meta = file.metadata()?;
+    match meta.len() {
+        0 => SwapArea::new(file, path, limits.of_new_file(meta.dev(), free)?),
         len => SwapArea::existing(file, path, limits.of_area(len)?),
     }
 }

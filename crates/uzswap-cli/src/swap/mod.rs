@@ -1,7 +1,7 @@
-//! `--swap` and `--swap-max`: which file or block device takes the memory that does not fit.
+//! `--swap` and `--swap-max`: which files and block devices take the memory that does not fit.
 //!
-//! *What*: opens the first place that serves, and says in one line what was wrong with each that does not:
-//! its path, the reason, what is tried next.
+//! *What*: for each `--swap` opens the first place that serves, and says in one line what was wrong with each that does
+//! not: its path, the reason, what is tried next.
 //! *Invariants*:
 //! - Nothing that holds data is overwritten: a file is used if it is empty, a file or block device if it bears the
 //!   signature of a swap area (`mkswap`), the rule that the kernel has.
@@ -24,10 +24,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
+use uzswap_core::group::NR_DEVICES;
 
 pub use area::SwapArea;
 
-use crate::args::Swap;
+use crate::args::{Place, Swap};
 use crate::size::Size;
 use area::Limits;
 
@@ -39,19 +40,19 @@ const DEFAULT_DIR: &str = "/var/tmp";
 /// What was found.
 #[derive(Debug)]
 pub struct Choice {
-    /// None: nothing serves, or nothing is wanted.
-    pub area: Option<SwapArea>,
+    /// In the order of `--swap`. None: nothing serves, or nothing is wanted.
+    pub areas: Vec<SwapArea>,
     /// One line each for what did not serve, to be shown to the user.
     pub notes: Vec<String>,
 }
 
-/// Opens what `--swap` and `--swap-max` ask for.
+/// Opens what all `--swap` and `--swap-max` ask for.
 ///
 /// # Errors
-/// A file or device was named that may not or cannot be used, or `max` is too small: one line with the way out.
-pub fn choose(swap: &Swap, max: Option<Size>) -> Result<Choice> {
+/// A file or device was named that may not or cannot be used, or twice, or `max` is too small: one line with the way out.
+pub fn choose(swaps: &[Swap], max: Option<Size>) -> Result<Choice> {
     let dirs = default_dirs(std::env::var_os(DIR_ENV));
-    choose_from(swap, &dirs, &Limits::of_process(max)?)
+    choose_from(swaps, &dirs, Limits::of_process(max)?)
 }
 
 /// The directories that are tried unasked, `named` first.
@@ -64,12 +65,61 @@ fn default_dirs(named: Option<OsString>) -> Vec<PathBuf> {
         .collect()
 }
 
-fn choose_from(swap: &Swap, default_dirs: &[PathBuf], limits: &Limits) -> Result<Choice> {
+fn choose_from(swaps: &[Swap], default_dirs: &[PathBuf], mut limits: Limits) -> Result<Choice> {
+    check_together(swaps)?;
+    let mut choice = Choice {
+        areas: Vec::new(),
+        notes: Vec::new(),
+    };
+    for (swap, at) in swaps.iter().zip(1..) {
+        let alone = swaps.len() == 1;
+        let found = open(&swap.place, alone, default_dirs, &limits, &mut choice.notes)?;
+        if let Some(mut area) = found {
+            // As with swapon: those without a priority come last, one after the other.
+            area.priority = swap.priority.map_or(-at, i32::from);
+            limits.promise(&area);
+            choice.areas.push(area);
+        }
+    }
+    Ok(choice)
+}
+
+/// Whether all of them can be had at once.
+fn check_together(swaps: &[Swap]) -> Result<()> {
+    if swaps.len() > NR_DEVICES {
+        bail!(
+            "--swap is given {} times: {NR_DEVICES} is the most",
+            swaps.len()
+        );
+    }
+    for (swap, at) in swaps.iter().zip(1..) {
+        if swap.place == Place::None && (swaps.len() > 1 || swap.priority.is_some()) {
+            bail!("--swap none stands alone: leave it out, or everything else");
+        }
+        let again = swaps[at..].iter().any(|next| next.place == swap.place);
+        match &swap.place {
+            Place::Path(path) if again && !path.is_dir() => {
+                bail!("--swap {} is given twice: name another", path.display())
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The area at `place`; `None`, with a note, if there can be none. `alone`: then other directories are tried, too.
+fn open(
+    place: &Place,
+    alone: bool,
+    default_dirs: &[PathBuf],
+    limits: &Limits,
+    notes: &mut Vec<String>,
+) -> Result<Option<SwapArea>> {
     let mut dirs = default_dirs.to_vec();
-    match swap {
-        Swap::None => dirs.clear(),
-        Swap::Auto => {}
-        Swap::Path(path) => match fs::metadata(path) {
+    match place {
+        Place::None => return Ok(None),
+        Place::Auto => {}
+        Place::Path(path) => match fs::metadata(path) {
             Ok(meta) if meta.is_file() => return named(path, file::given(path, limits)),
             Ok(meta) if meta.file_type().is_block_device() => {
                 return named(path, block::given(path, limits));
@@ -80,44 +130,41 @@ fn choose_from(swap: &Swap, default_dirs: &[PathBuf], limits: &Limits) -> Result
             ),
             // What cannot be looked at is tried as the directory that it may be, and said to be missing.
             Ok(_) | Err(_) => {
-                dirs.retain(|dir| dir != path);
+                dirs.retain(|dir| dir != path && alone);
                 dirs.insert(0, path.clone());
             }
         },
     }
-    Ok(first_of(&dirs, limits))
+    let without = if alone { "swap" } else { "it" };
+    Ok(first_of(&dirs, without, limits, notes))
 }
 
 /// What the user named itself is used or refused, and never replaced by something else.
-fn named(path: &Path, area: Result<SwapArea>) -> Result<Choice> {
-    let area = area.map_err(|reason| anyhow!("--swap {}: {reason:#}", path.display()))?;
-    Ok(Choice {
-        area: Some(area),
-        notes: Vec::new(),
-    })
+fn named(path: &Path, area: Result<SwapArea>) -> Result<Option<SwapArea>> {
+    area.map(Some)
+        .map_err(|reason| anyhow!("--swap {}: {reason:#}", path.display()))
 }
 
-/// An unnamed file in the first directory where there can be one.
-fn first_of(dirs: &[PathBuf], limits: &Limits) -> Choice {
-    let mut notes = Vec::new();
+/// An unnamed file in the first directory where there can be one. If there is none, it goes on `without`.
+fn first_of(
+    dirs: &[PathBuf],
+    without: &str,
+    limits: &Limits,
+    notes: &mut Vec<String>,
+) -> Option<SwapArea> {
     for (dir, next) in dirs.iter().zip(1..) {
-        match file::in_directory(dir, limits, &mut notes) {
-            Ok(area) => {
-                return Choice {
-                    area: Some(area),
-                    notes,
-                };
-            }
+        match file::in_directory(dir, limits, notes) {
+            Ok(area) => return Some(area),
             Err(reason) => {
                 let next = dirs.get(next).map_or_else(
-                    || "going on without swap".to_owned(),
+                    || format!("going on without {without}"),
                     |next| format!("trying {}", next.display()),
                 );
                 notes.push(format!("no swap in {}: {reason:#}; {next}", dir.display()));
             }
         }
     }
-    Choice { area: None, notes }
+    None
 }
 
 /// What an error of the system says, without its number.

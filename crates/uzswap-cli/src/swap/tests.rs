@@ -5,6 +5,7 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use uzswap_io::device::Fd;
@@ -63,22 +64,30 @@ fn limits(max: u64) -> Limits {
     Limits {
         max: Some(max),
         file_size: u64::MAX,
+        promised: Vec::new(),
     }
 }
 
-fn path(path: &Path) -> Swap {
-    Swap::Path(path.to_owned())
+fn one(place: Place) -> [Swap; 1] {
+    [Swap {
+        place,
+        priority: None,
+    }]
+}
+
+fn path(path: &Path) -> [Swap; 1] {
+    one(Place::Path(path.to_owned()))
 }
 
 /// The area that is chosen without a word.
-fn area(swap: &Swap, max: u64) -> SwapArea {
-    let choice = choose_from(swap, &[], &limits(max)).expect("chosen");
+fn area(swap: &[Swap], max: u64) -> SwapArea {
+    let mut choice = choose_from(swap, &[], limits(max)).expect("chosen");
     assert_eq!(choice.notes, [""; 0]);
-    choice.area.expect("an area")
+    choice.areas.pop().expect("an area")
 }
 
-fn refusal(swap: &Swap) -> String {
-    choose_from(swap, &[], &limits(8 * MIB))
+fn refusal(swap: &[Swap]) -> String {
+    choose_from(swap, &[], limits(8 * MIB))
         .unwrap_err()
         .to_string()
 }
@@ -138,14 +147,83 @@ fn without_a_maximum_half_of_the_free_disk_at_most() {
     let limits = Limits {
         max: None,
         file_size: u64::MAX,
+        promised: Vec::new(),
     };
-    let choice = choose_from(&Swap::Auto, std::slice::from_ref(&dir.0), &limits).unwrap();
-    let bytes = choice.area.unwrap().nr_slots * SLOT as u64;
+    let dirs = std::slice::from_ref(&dir.0);
+    let auto = one(Place::Auto);
+    let choice = choose_from(&auto, dirs, limits.clone()).unwrap();
+    let bytes = choice.areas[0].nr_slots * SLOT as u64;
     // Others write to the same disk meanwhile.
     assert!(
         bytes <= free / 2 + 64 * MIB && bytes >= (free / 4).min(1 << 40),
         "{bytes} of {free}"
     );
+    // Of one disk, not for each that is on it.
+    drop(choice);
+    let twice = [auto.clone(), path(&dir.0)].concat();
+    let choice = choose_from(&twice, dirs, limits).unwrap();
+    let bytes = choice.areas.iter().map(|area| area.nr_slots * SLOT as u64);
+    let bytes: u64 = bytes.sum();
+    assert!(bytes <= free / 2 + 64 * MIB, "{bytes} of {free}");
+    if choice.areas.len() < 2 {
+        let note = choice.notes.last().unwrap();
+        assert!(note.contains("--swap-max") && note.ends_with("going on without it"));
+    }
+}
+
+#[test]
+fn several_are_opened_each_for_itself() {
+    let Some(dir) = Dir::new("several") else {
+        return;
+    };
+    let (first, second) = (dir.file("first", b""), dir.file("second", b""));
+    let missing = dir.0.join("missing");
+    let mut swaps = [
+        path(&first),
+        path(&missing),
+        path(&dir.0),
+        path(&second),
+        path(&dir.0),
+    ]
+    .concat();
+    swaps[3].priority = Some(7);
+    swaps[4].priority = Some(7);
+    let choice = choose_from(&swaps, &[PathBuf::from("/")], limits(8 * MIB)).unwrap();
+    let [note] = &choice.notes[..] else {
+        panic!("{:?}", choice.notes);
+    };
+    assert!(
+        note.contains("no such directory; going on without it"),
+        "{note}"
+    );
+    let found = choice.areas.iter().map(|area| (&*area.path, area.priority));
+    let expected = [(&first, -1), (&dir.0, -3), (&second, 7), (&dir.0, 7)];
+    assert!(found.eq(expected.map(|(path, priority)| (&**path, priority))));
+    choice.areas.iter().for_each(use_it);
+
+    // As they are filled: by priority, then as they were named; and no two have a number in common.
+    let group = GroupFile::create().unwrap();
+    let swap = SwapGroup::new(choice.areas, true, false, &group.config.swap).unwrap();
+    let mut end = None;
+    for (device, expected) in group.config.swap.devices().zip([7, 7, -1, -3]) {
+        assert_eq!(device.priority.load(Relaxed), expected);
+        let first = device.first.load(Relaxed);
+        assert!(end.is_none_or(|end| first > end), "{first} after {end:?}");
+        end = Some(first + device.nr_slots.load(Relaxed));
+    }
+    assert_eq!(group.config.swap.nr_slots(), 4 * 8 * MIB / SLOT as u64);
+    drop(swap);
+
+    let none = one(Place::None);
+    for (wrong, word) in [
+        ([path(&first), path(&first)].concat(), "twice"),
+        ([none.clone(), path(&first)].concat(), "alone"),
+        (vec![none[0].clone(); 2], "alone"),
+        (vec![path(&dir.0)[0].clone(); 9], "9 times"),
+    ] {
+        let line = refusal(&wrong);
+        assert!(line.contains(word), "{line}");
+    }
 }
 
 #[test]
@@ -169,8 +247,8 @@ fn what_does_not_serve_is_named_and_the_next_is_tried() {
     }
     let failing = dirs.len();
     dirs.push(dir.0.clone());
-    let choice = choose_from(&Swap::Auto, &dirs, &limits(8 * MIB)).unwrap();
-    assert!(choice.area.is_some());
+    let choice = choose_from(&one(Place::Auto), &dirs, limits(8 * MIB)).unwrap();
+    assert_eq!(choice.areas.len(), 1);
     assert_eq!(choice.notes.len(), failing, "{:?}", choice.notes);
     for (i, note) in choice.notes.iter().enumerate() {
         let (from, next) = (dirs[i].to_string_lossy(), dirs[i + 1].to_string_lossy());
@@ -182,13 +260,13 @@ fn what_does_not_serve_is_named_and_the_next_is_tried() {
         assert!(!note.contains('\n'), "{note}");
     }
     dirs.truncate(failing);
-    let choice = choose_from(&path(&dirs[0]), &dirs, &limits(8 * MIB)).unwrap();
-    assert!(choice.area.is_none());
+    let choice = choose_from(&path(&dirs[0]), &dirs, limits(8 * MIB)).unwrap();
+    assert!(choice.areas.is_empty());
     let last = choice.notes.last().unwrap();
     assert!(last.contains("going on without swap"), "{last}");
     assert_eq!(choice.notes.len(), failing, "each is tried once");
-    let none = choose_from(&Swap::None, &dirs, &limits(8 * MIB)).unwrap();
-    assert!(none.area.is_none() && none.notes.is_empty());
+    let none = choose_from(&one(Place::None), &dirs, limits(8 * MIB)).unwrap();
+    assert!(none.areas.is_empty() && none.notes.is_empty());
 }
 
 #[test]
@@ -223,7 +301,7 @@ fn a_named_file_gives_its_space_back_when_the_last_process_has_ended() {
         let device = Device::<Fd>::new(area.file.as_raw_fd(), area.nr_slots).expect("a device");
         device.write_at(0, &Mib([1; 1 << 20]).0).expect("written");
         let group = GroupFile::create().unwrap();
-        let swap = SwapGroup::new(area, true, false, &group.config.swap).unwrap();
+        let swap = SwapGroup::new(vec![area], true, false, &group.config.swap).unwrap();
         (group, swap)
     };
     let taken = || fs::metadata(&file).unwrap().blocks() * 512;
@@ -281,8 +359,8 @@ fn the_environment_names_a_directory_before_the_default_one() {
     assert_eq!(default_dirs(Some("".into())), [Path::new("/var/tmp")]);
     let both = default_dirs(Some("/mnt/fast".into()));
     assert_eq!(both, [Path::new("/mnt/fast"), Path::new("/var/tmp")]);
-    let none = choose(&Swap::None, None).expect("nothing is wanted");
-    assert!(none.area.is_none() && none.notes.is_empty());
+    let none = choose(&one(Place::None), None).expect("nothing is wanted");
+    assert!(none.areas.is_empty() && none.notes.is_empty());
 }
 
 #[test]
@@ -293,18 +371,22 @@ fn limits_are_kept_or_said() {
     let ulimit = |file_size| Limits {
         max: None,
         file_size,
+        promised: vec![(8, 24 * MIB)],
     };
-    assert_eq!(ulimit(u64::MAX).of_new_file(64 * MIB).unwrap(), 8192);
-    assert_eq!(
-        ulimit(HEADER + 4 * MIB).of_new_file(64 * MIB).unwrap(),
-        1024
-    );
-    let line = ulimit(MIB).of_new_file(64 * MIB).unwrap_err().to_string();
+    let new_file = |limits: &Limits, free| limits.of_new_file(7, free);
+    assert_eq!(new_file(&ulimit(u64::MAX), 64 * MIB).unwrap(), 8192);
+    assert_eq!(new_file(&ulimit(HEADER + 4 * MIB), 64 * MIB).unwrap(), 1024);
+    let line = new_file(&ulimit(MIB), 64 * MIB).unwrap_err().to_string();
     assert!(line.contains("ulimit -f"), "{line}");
-    let line = ulimit(u64::MAX).of_new_file(MIB).unwrap_err().to_string();
+    let line = new_file(&ulimit(u64::MAX), MIB).unwrap_err().to_string();
     assert!(line.contains("only 1 MiB free"), "{line}");
+    // Another area of this run is on disk 8.
+    let beside = ulimit(u64::MAX).of_new_file(8, 64 * MIB).unwrap();
+    assert_eq!(beside, 2048);
+    let line = ulimit(u64::MAX).of_new_file(8, 48 * MIB).unwrap_err();
+    assert!(line.to_string().contains("another --swap"), "{line}");
     // What the location of a page can name.
-    assert_eq!(ulimit(u64::MAX).of_new_file(1 << 50).unwrap(), 1 << 28);
+    assert_eq!(new_file(&ulimit(u64::MAX), 1 << 50).unwrap(), 1 << 28);
 }
 
 #[test]
@@ -399,10 +481,7 @@ fn a_block_device_is_used_if_it_is_free_and_a_swap_area() {
         let line = refusal(&path(&device));
         assert!(line.contains("mounted, or in use"), "{line}");
     }
-    let all = choose_from(&path(&device), &[], &limits(u64::MAX))
-        .unwrap()
-        .area
-        .unwrap();
+    let all = area(&path(&device), u64::MAX);
     assert_eq!(all.nr_slots + HEADER_SLOTS, (size / SLOT) as u64);
     use_it(&all);
 }

@@ -4,6 +4,7 @@
 //! moved nothing. *Locking*: as any operation. *Context*: a thread of its own, or the signal.
 
 use super::reclaim::MAX_RECLAIM_RETRIES;
+use super::swap::Swap;
 use super::writeback::Stuck;
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, narrow, wide};
@@ -56,6 +57,9 @@ impl Parts {
 
     /// Writes `wanted` bytes of what is stored to swap, the coldest first. Returns how many it were.
     fn write_back_bytes(&self, masked: &Masked, wanted: u64) -> u64 {
+        for device in self.swap.iter().flat_map(Swap::devices) {
+            device.patience.reset();
+        }
         let mut done = 0;
         let mut failures = 0;
         while done < wanted && failures < MAX_RECLAIM_RETRIES {

@@ -1,7 +1,7 @@
 //! *What*: copies on the swap device of pages that are in RAM: kept when a page is read back, found to be right still
 //! when the page would be written again, or let go of.
 //!
-//! As with the kernel's swap cache: while the device is less than half full, reading a page back leaves its
+//! As with the kernel's swap cache: while a device is less than half full, reading a page back leaves its
 //! copy there. The page goes through RAM and pool like any other, so its age is its own; only when the pool's
 //! object is to be written is it looked whether the copy is the same.
 //!
@@ -76,7 +76,7 @@ impl Parts {
         }
     }
 
-    /// Lets go of all copies: the device is full. Returns whether there were any.
+    /// Lets go of all copies: the devices are full. Returns whether there were any.
     pub(crate) fn forget_copies(&self, swap: &Swap) -> bool {
         let mut any = false;
         swap.cache.drain(|copy| {

@@ -9,6 +9,7 @@
 //! *Locking*: all slots, then the region map. *Context*: the SIGSYS handler that re-issues clone.
 
 use super::start::StartError;
+use super::swap::Owners;
 use super::{Engine, Parts};
 use crate::arena::{ARENA_BASE, ARENA_LEN, PageRange};
 use crate::counters::{Counters, Kind};
@@ -16,7 +17,6 @@ use crate::group::Process;
 use crate::masked::Masked;
 use crate::primitive::Ordering::Relaxed;
 use crate::region::{Flags, Held};
-use crate::swap::Owner;
 use uzswap_sys::thread;
 
 /// All slots and the region map, taken.
@@ -24,7 +24,7 @@ use uzswap_sys::thread;
 #[must_use]
 pub struct ForkGuard {
     _regions: Option<Held<'static>>,
-    child: Option<(&'static Process, Owner)>,
+    child: Option<(&'static Process, Owners)>,
     /// What the child has a copy of: the parent's own are in shared memory, and change as soon as it goes on.
     gauges: Counters,
     refused: bool,
@@ -89,8 +89,8 @@ impl Engine {
     /// After a fork that failed: goes on.
     pub fn fork_failed(&self, _masked: &Masked, guard: ForkGuard) {
         if let Some(parts) = self.parts() {
-            if let Some((swap, (child, owner))) = parts.swap.as_ref().zip(guard.child) {
-                swap.fork_failed(parts.group, child, owner);
+            if let Some((swap, (child, _))) = parts.swap.as_ref().zip(guard.child) {
+                swap.fork_failed(parts.group, child);
             }
             parts.release_slots();
         }
@@ -113,7 +113,7 @@ impl Engine {
             ..
         } = guard;
         drop(regions);
-        let owner = child.map(|(_, owner)| owner);
+        let owners = child.map(|(_, owners)| owners);
         let Some(parts) = self.parts() else {
             return Ok(());
         };
@@ -123,7 +123,7 @@ impl Engine {
             .store(core::ptr::from_ref(process).cast_mut(), Relaxed);
         process.fault_mode.store(parts.mode as u32, Relaxed);
         if let Some(swap) = &parts.swap {
-            swap.fork_child(parts.group, process, owner);
+            swap.fork_child(parts.group, process, owners);
         }
         copy_gauges(&gauges, &process.counters);
         parts.pid.store(thread::getpid(), Relaxed);

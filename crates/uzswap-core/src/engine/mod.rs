@@ -3,7 +3,8 @@
 //! Where to look: [`start`](self) maps and registers; `fault` serves a page fault; `load` brings
 //! pages in, and `mapping` tells the kernel; `object` is how their bytes are stored; `compressor` says what pages are stored with, and `block` how several are as one; `reclaim` makes
 //! room (isolate → protect → store → drop); `writeback` moves the coldest of
-//! what is stored to the `swap` device, of which `copies` remembers what is still right there; `space` is the address space
+//! what is stored to the `swap` devices (`swap_out`, `swap_in`, one of them `device`), of which `copies` remembers
+//! what is still right there; `space` is the address space
 //! (map, unmap, discard, protect) and `remap` mremap; `pin` keeps memory in for system calls; `fork`
 //! carries the engine into a child; `asked` does what
 //! `uzswap reclaim` wants; `threads` are the loops of its own threads.
@@ -21,6 +22,7 @@ mod asked;
 mod block;
 mod compressor;
 mod copies;
+mod device;
 mod fault;
 mod fork;
 mod load;
@@ -34,6 +36,8 @@ mod space;
 mod start;
 mod store;
 mod swap;
+mod swap_in;
+mod swap_out;
 mod threads;
 mod writeback;
 
@@ -44,7 +48,7 @@ use crate::arena::{PAGE_SIZE, Page, wide};
 use crate::charge::Charge;
 use crate::counters::{Counters, add, sub};
 use crate::folio::FolioTable;
-use crate::group::{Group, Process};
+use crate::group::{Group, NR_DEVICES, Process};
 use crate::hazard::Hazards;
 use crate::lock::Lock;
 use crate::lru::Lru;
@@ -105,7 +109,7 @@ pub(crate) struct Parts {
     pub metadata: AtomicU64,
     /// Pages of the region map that are charged.
     pub region_pages: AtomicU64,
-    /// The swap device, if there is one.
+    /// The swap devices, if there are any.
     pub swap: Option<swap::Swap>,
     /// A page that the pool held damaged has been told of.
     pub told_damaged: AtomicBool,
@@ -164,12 +168,12 @@ impl Engine {
         self.parts().map_or(-1, |parts| parts.mapping.fd())
     }
 
-    /// The swap device's number in this process, -1 without one.
+    /// The swap devices' numbers in this process, -1 for those that there are not.
     #[must_use]
-    pub fn swap_fd(&self) -> i32 {
+    pub fn swap_fds(&self) -> [i32; NR_DEVICES] {
         self.parts()
             .and_then(|parts| parts.swap.as_ref())
-            .map_or(-1, swap::Swap::fd)
+            .map_or([-1; NR_DEVICES], swap::Swap::fds)
     }
 
     /// This process's counters.

@@ -223,7 +223,9 @@ impl Engine {
 #[cfg(feature = "fault-injection")]
 fn pool_faults(group: &Group) -> uzswap_io::fault::Course {
     let mut text = [0; crate::group::Text::LEN];
-    let plan = uzswap_io::fault::Plan::parse(group.config.swap.faults.get(&mut text));
+    // As the first swap device, if there is one or not.
+    let [first, ..] = &group.config.swap.devices;
+    let plan = uzswap_io::fault::Plan::parse(first.faults.get(&mut text));
     uzswap_io::fault::Course::new(plan.unwrap_or_default())
 }
 

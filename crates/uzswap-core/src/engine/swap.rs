@@ -1,53 +1,46 @@
-//! *What*: the swap device as the engine sees it: opened for this process, read from, its slots put
-//! back when an entry that named them goes.
+//! *What*: the swap devices as the engine sees them: opened for this process, their slots counted, and put
+//! back when an entry that named them goes. One of them: `device`; reading: `swap_in`; writing: `swap_out`.
 //!
-//! The supervisor holds the device and the memory of its slot allocator open; every process under it
-//! opens both anew, by `/proc`. An object on the device belongs to one page of one process (and,
+//! The slots of all devices have numbers from one row, in which each device has a range of its own: so a location
+//! tells the device. An object on a device belongs to one page of one process (and,
 //! after fork, of its children), by which it was sealed; so an entry names it by location, size
 //! and age, and nothing about it is kept elsewhere.
 //!
 //! *Invariants*: every slot that a swapped entry's object touches is counted once for it, from before
-//! the entry is published until after it is gone. No object is taken for a page's contents
-//! before its seal was checked.
+//! the entry is published until after it is gone. A process counts slots on all devices or on none.
 //! *Locking*: none of its own; a cluster's lock is a leaf below all others. *Context*: init (`open`);
 //! signal, worker.
 
-use core::cell::UnsafeCell;
-use core::fmt::Write;
 use core::mem::MaybeUninit;
+use core::ops::Range;
 
+use super::device::SwapDevice;
+use super::start;
 use super::writeback::{RUN_LEN, Writeback};
-use super::{Parts, start};
-use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
-use crate::counters::add;
+use crate::arena::{PAGE_SIZE, Page, narrow, wide};
 use crate::group::{
-    FREE, Group, LIVE, NO_SLOTS, Process, SLOTS, SLOTS_KEPT, SwapConfig, Text, is_alive,
+    FREE, Group, LIVE, NO_SLOTS, NR_DEVICES, Process, SLOTS, SLOTS_KEPT, SwapConfig, is_alive,
 };
 use crate::lock::Lock;
 use crate::primitive::{
-    AtomicBool,
+    AtomicBool, AtomicU32,
     Ordering::{Acquire, Relaxed},
 };
-use crate::slot::SwapIn;
-use crate::swap::{Owner, Run, Slots};
+use crate::swap::{IsAlive, Owner};
 use crate::swap_cache::{Leaf, SwapCache};
-use crate::table::{Age, Entry};
-use uzswap_io::{Device, Extent, Fingerprint, Key, Label, Location, Queue, Seal, Sequence, Window};
-use uzswap_sys::fmt::{StackBuf, write_line};
+use crate::table::Age;
+use uzswap_io::{Extent, Fingerprint, Key, Label, Location, Queue, Seal, Sequence};
 use uzswap_sys::{file, mem, thread};
 
-const O_DIRECT: i32 = 0o40_000;
 /// Queues of a process.
 const NR_QUEUES: usize = 4;
 
-/// The device, open in this process.
+/// The devices, open in this process.
 pub(crate) struct Swap {
-    pub device: Device,
-    fd: i32,
-    pub slots: Slots<'static>,
-    /// Under what this process counts slots; `None` in a child that could not be given a number: it has
-    /// nothing on the device, and puts nothing there.
-    owner: UnsafeCell<Option<Owner>>,
+    /// From the front, as the configuration has them.
+    devices: [Option<SwapDevice>; NR_DEVICES],
+    /// Runs that were written: tells which of the devices of one priority is next.
+    turn: AtomicU32,
     /// Encrypts what is written, unless that is turned off, and makes fingerprints.
     key: &'static Key,
     encrypts: bool,
@@ -60,22 +53,21 @@ pub(crate) struct Swap {
     pub cache: SwapCache<'static>,
     /// For reads of several places at once. Few, since the system has a bound on them; a thread that finds them all
     /// in use reads one place after the other.
-    queues: [Lock<Queue>; NR_QUEUES],
+    pub queues: [Lock<Queue>; NR_QUEUES],
     /// A page that was lost has been told of.
-    told: AtomicBool,
+    pub told: AtomicBool,
 }
 
-/// Pages that the device takes beside the slots' buffers: what is written from, its list, key and
+/// Under what a process counts slots, on each device.
+pub(crate) type Owners = [Option<Owner>; NR_DEVICES];
+
+/// Pages that the devices take beside the slots' buffers: what is written from, its list, key and
 /// sequence.
 pub(crate) const SWAP_PAGES: u64 =
     wide(RUN_LEN / PAGE_SIZE) + 2 + wide(size_of::<Writeback>().div_ceil(PAGE_SIZE));
 
-// SAFETY: `owner` is written in `fork_child` alone, when the process has one thread and no operation is
-// under way; all else is shared through atomics and locks.
-unsafe impl Sync for Swap {}
-
 impl Swap {
-    /// Opens the group's device for `process`; `None`: there is none, or not for this process
+    /// Opens the group's devices for `process`; `None`: there are none, or not for this process
     /// (another user's, another pid namespace's).
     pub(crate) fn open(
         group: &'static Group,
@@ -83,59 +75,35 @@ impl Swap {
         limit: u64,
     ) -> Option<Swap> {
         let config = &group.config.swap;
-        let nr_slots = config.nr_slots.load(Relaxed);
-        if nr_slots == 0 || !in_namespace_of(config) {
+        if config.nr_slots() == 0 || !in_namespace_of(config) {
             return None;
         }
         let user = group.number_of(process)?;
-        let supervisor = group.supervisor.load(Relaxed);
-        let table = open_fd(supervisor, config.table_fd.load(Relaxed), 0)?;
-        let slots = map_slots(table, nr_slots, group);
-        let _ = file::close(table);
-        let slots = slots?;
-        let flags = match config.direct.load(Relaxed) {
-            0 => 0,
-            _ => O_DIRECT,
-        };
-        let fd = open_fd(supervisor, config.device_fd.load(Relaxed), flags)?;
-        let fd = start::high(fd);
-        let made = Self::on(config, fd, nr_slots, slots, limit);
-        match &made {
-            Some(swap) => {
-                // SAFETY: nobody else reaches it yet.
-                unsafe { *swap.owner.get() = Some(swap.slots.join(user)) };
-                process.swap_user.store(SLOTS, Relaxed);
-                // The program that called exec to become this one was a process of the same number.
-                swap.reap(group, process);
-            }
-            None => {
-                let _ = file::close(fd);
-            }
+        let swap = Self::on(group, limit)?;
+        if swap.devices().count() < config.devices().count() {
+            swap.close();
+            return None;
         }
-        made
+        for device in swap.devices() {
+            let owner = device.join(user);
+            // SAFETY: nobody else reaches it yet.
+            unsafe { device.set_owner(Some(owner)) };
+        }
+        process.swap_user.store(SLOTS, Relaxed);
+        // The program that called exec to become this one was a process of the same number.
+        swap.reap(group, process);
+        Some(swap)
     }
 
-    /// Under what this process counts.
-    pub(crate) fn owner(&self) -> Option<Owner> {
-        // SAFETY: written only while no operation is under way.
-        unsafe { *self.owner.get() }
-    }
-
-    fn on(
-        config: &SwapConfig,
-        fd: i32,
-        nr_slots: u64,
-        slots: Slots<'static>,
-        limit: u64,
-    ) -> Option<Swap> {
+    /// On as many of the devices as can be opened.
+    fn on(group: &'static Group, limit: u64) -> Option<Swap> {
+        let config = &group.config.swap;
         let run = start::reserve(RUN_LEN).ok()?;
         // SAFETY: a fresh mapping of that length, never unmapped, used by nobody else.
         let run = unsafe { core::slice::from_raw_parts_mut(run, RUN_LEN) };
-        Some(Swap {
-            device: open_device(config, fd, nr_slots)?,
-            fd,
-            slots,
-            owner: UnsafeCell::new(None),
+        let mut swap = Swap {
+            devices: [const { None }; NR_DEVICES],
+            turn: AtomicU32::new(0),
             key: new_key()?,
             encrypts: config.encrypt.load(Relaxed) != 0,
             by_page: config.by_page.load(Relaxed) != 0,
@@ -145,43 +113,101 @@ impl Swap {
             cache: new_cache(limit)?,
             queues: [const { Lock::new(Queue::new()) }; NR_QUEUES],
             told: AtomicBool::new(false),
+        };
+        let is_alive = asks(group)?;
+        for (place, device) in swap.devices.iter_mut().zip(config.devices()) {
+            let priorities = config.devices().map(|device| device.priority.load(Relaxed));
+            let peers = peers(priorities, device.priority.load(Relaxed));
+            *place = SwapDevice::open(device, group, is_alive, peers);
+        }
+        Some(swap)
+    }
+
+    /// The devices, those of the highest priority first.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &SwapDevice> {
+        self.devices.iter().flatten()
+    }
+
+    /// The devices, and their numbers, in the order in which they are filled: those of one priority take turns.
+    pub(crate) fn in_turn(&self) -> impl Iterator<Item = (usize, &SwapDevice)> {
+        let turn = self.turn.load(Relaxed) as usize;
+        let device = |at: usize| self.devices.get(at).and_then(Option::as_ref);
+        (0..NR_DEVICES).filter_map(move |at| {
+            let at = turned(at, &device(at)?.peers, turn);
+            Some((at, device(at)?))
         })
+    }
+
+    /// A run was written.
+    pub(crate) fn next_turn(&self) {
+        self.turn.fetch_add(1, Relaxed);
+    }
+
+    /// The device that the slot of that number is on.
+    pub(crate) fn device_of(&self, slot: u64) -> Option<&SwapDevice> {
+        self.devices().find(|device| device.has(slot))
     }
 
     /// There was no room for its buffers: nothing was written.
     pub(crate) fn close(self) {
-        let _ = file::close(self.fd);
+        self.devices().for_each(SwapDevice::close);
     }
 
-    /// Its descriptor in this process.
-    pub(crate) const fn fd(&self) -> i32 {
-        self.fd
+    /// Their descriptors in this process; -1 for what there is not.
+    pub(crate) fn fds(&self) -> [i32; NR_DEVICES] {
+        self.devices.each_ref().map(|device| match device {
+            Some(device) => device.fd(),
+            None => -1,
+        })
     }
 
-    /// Says in the group how much of the device is in use.
+    /// Says in the group how much of the devices is in use.
     pub(crate) fn publish_use(&self, config: &SwapConfig) {
-        config.used.store(self.slots.in_use(), Relaxed);
-        config.peak.store(self.slots.peak(), Relaxed);
+        let (mut used, mut peak) = (0, 0);
+        for device in self.devices() {
+            let (its, its_peak) = device.publish_use();
+            used += its;
+            peak = its_peak.max(peak);
+        }
+        // What was in use between two looks is known of each device alone.
+        let peak = used.max(peak);
+        if peak > config.peak.load(Relaxed) {
+            config.peak.fetch_max(peak, Relaxed);
+        }
     }
 
     /// Slots of processes that died are free again.
     pub(crate) fn reap(&self, group: &Group, process: &Process) {
-        let Some(owner) = self.owner() else { return };
-        if process.swap_user.load(Relaxed) == SLOTS {
+        if self.counts() && process.swap_user.load(Relaxed) == SLOTS {
             let pid = process.pid.load(Relaxed);
-            group.reap(process, pid, is_alive, |user| {
-                self.slots.release(owner, user);
-            });
+            group.reap(process, pid, is_alive, |user| self.release(user));
         }
+    }
+
+    fn release(&self, user: usize) {
+        for device in self.devices() {
+            device.release(user);
+        }
+    }
+
+    /// Whether this process has a number under which to count slots.
+    pub(crate) fn counts(&self) -> bool {
+        self.devices().any(|device| device.owner().is_some())
     }
 
     /// Before a fork, with no operation under way: takes a slot of the group for the child and counts
     /// for it what this process counts. `None`: the group has none left.
-    pub(crate) fn fork<'a>(&self, group: &'a Group) -> Option<(&'a Process, Owner)> {
-        let owner = self.owner()?;
+    pub(crate) fn fork<'a>(&self, group: &'a Group) -> Option<(&'a Process, Owners)> {
+        if !self.counts() {
+            return None;
+        }
         let child = group.reserve(thread::getpid().unsigned_abs())?;
         match group.number_of(child) {
-            Some(user) => Some((child, self.slots.fork(owner, user))),
+            Some(user) => {
+                let owners = self.devices.each_ref();
+                let owners = owners.map(|device| device.as_ref()?.fork(user));
+                Some((child, owners))
+            }
             None => {
                 group.give_back(child);
                 None
@@ -198,22 +224,24 @@ impl Swap {
     }
 
     /// There is no child after all.
-    pub(crate) fn fork_failed(&self, group: &Group, child: &Process, owner: Owner) {
-        if let Some(by) = self.owner() {
-            self.slots.release(by, owner.index());
+    pub(crate) fn fork_failed(&self, group: &Group, child: &Process) {
+        if let Some(user) = group.number_of(child) {
+            self.release(user);
         }
         group.give_back(child);
     }
 
-    /// In the child, before any operation: counts as `owner` from now on.
-    pub(crate) fn fork_child(&self, group: &Group, process: &Process, owner: Option<Owner>) {
-        // SAFETY: this process has one thread, and it is here.
-        unsafe { *self.owner.get() = owner };
-        let counts = match owner {
+    /// In the child, before any operation: counts as `owners` from now on.
+    pub(crate) fn fork_child(&self, group: &Group, process: &Process, owners: Option<Owners>) {
+        let counts = match owners {
             None => NO_SLOTS,
             Some(_) if in_namespace_of(&group.config.swap) => SLOTS,
             Some(_) => SLOTS_KEPT,
         };
+        for (device, owner) in self.devices().zip(owners.unwrap_or_default()) {
+            // SAFETY: this process has one thread, and it is here.
+            unsafe { device.set_owner(owner) };
+        }
         process.swap_user.store(counts, Relaxed);
         // Locks are not inherited.
         let _ = mem::mlock(core::ptr::from_ref(self.key).addr(), size_of::<Key>());
@@ -236,64 +264,37 @@ impl Swap {
         self.key.fingerprint(wide(page.index()), body)
     }
 
-    /// Whether copies of pages that are read back are kept: as the kernel does (`vm_swap_full`), while the device
-    /// is less than half full.
-    fn keeps_copies(&self) -> bool {
-        self.slots.in_use() * 2 < u64::from(self.slots.nr_slots()) && self.owner().is_some()
-    }
-
     /// The slots of an object.
-    fn extent(&self, location: u64, size: u16) -> Extent {
+    pub(crate) fn extent(&self, location: u64, size: u16) -> Extent {
         Location::from_raw(location).extent(size.into(), self.seal())
     }
 
     /// Counts an object that an entry is going to name. `false`: it cannot be counted.
     #[must_use]
     pub(crate) fn get(&self, location: u64, size: u16) -> bool {
-        let run = run_of(self.extent(location, size));
-        self.owner().is_some_and(|owner| self.slots.dup(owner, run))
+        let extent = self.extent(location, size);
+        self.device_of(extent.slot)
+            .is_some_and(|device| device.get(extent))
     }
 
     /// Counts an object off that no entry names any more.
     pub(crate) fn put(&self, location: u64, size: u16) {
-        if let Some(owner) = self.owner() {
-            self.slots.put(owner, run_of(self.extent(location, size)));
-        }
-    }
-
-    /// Tells the device about slots that are free, a cluster at most.
-    pub(crate) fn discard(&self, owner: Owner) {
-        if let Some(run) = self.slots.take_discard(owner) {
-            // A device that cannot is none the worse for being asked.
-            let _ = self.device.discard(run.first.into(), run.nr.into());
-            self.slots.discarded(owner, run);
+        let extent = self.extent(location, size);
+        if let Some(device) = self.device_of(extent.slot) {
+            device.put(extent);
         }
     }
 }
 
-#[cfg(not(feature = "fault-injection"))]
-fn open_device(_: &SwapConfig, fd: i32, nr_slots: u64) -> Option<Device> {
-    Device::new(fd, nr_slots).ok()
+/// Which of the devices with these priorities, the highest first, have priority `own`.
+fn peers(priorities: impl Iterator<Item = i32> + Clone, own: i32) -> Range<usize> {
+    let higher = priorities.clone().take_while(|&one| one > own).count();
+    higher..priorities.take_while(|&one| one >= own).count()
 }
 
-/// A device that fails as the configuration tells it.
-#[cfg(feature = "fault-injection")]
-fn open_device(config: &SwapConfig, fd: i32, nr_slots: u64) -> Option<Device> {
-    let mut device = Device::<uzswap_io::device::SwapMedium>::new(fd, nr_slots).ok()?;
-    let plan = uzswap_io::fault::Plan::parse(config.faults.get(&mut [0; Text::LEN]))?;
-    device.medium_mut().inject(plan);
-    Some(device)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a device has less than 2^32 slots, an object one or two"
-)]
-fn run_of(extent: Extent) -> Run {
-    Run {
-        first: extent.slot as u32,
-        nr: extent.nr_slots as u16,
-    }
+/// Who comes where number `at`, one of `peers`, would without turns.
+fn turned(at: usize, peers: &Range<usize>, turn: usize) -> usize {
+    peers.start + (at - peers.start + turn) % peers.len().max(1)
 }
 
 /// Whether process numbers mean here what they mean to the supervisor.
@@ -302,31 +303,8 @@ fn in_namespace_of(config: &SwapConfig) -> bool {
         .is_ok_and(|stat| stat.st_ino == config.pid_namespace.load(Relaxed))
 }
 
-/// Opens what process `pid` has open as `fd` once more.
-fn open_fd(pid: u32, fd: u32, flags: i32) -> Option<i32> {
-    let mut path = StackBuf::<64>::new();
-    let _ = write!(path, "/proc/{pid}/fd/{fd}");
-    let flags = file::O_RDWR | file::O_CLOEXEC | flags;
-    file::openat(file::AT_FDCWD, path.as_c_str()?, flags, 0).ok()
-}
-
-fn map_slots(fd: i32, nr_slots: u64, group: &'static Group) -> Option<Slots<'static>> {
-    let nr_slots = u32::try_from(nr_slots).ok()?;
-    let len = Slots::memory_len(nr_slots);
-    let stat = file::fstat(fd).ok()?;
-    if usize::try_from(stat.st_size).ok()? < len {
-        return None;
-    }
-    let prot = mem::PROT_READ | mem::PROT_WRITE;
-    // SAFETY: a fresh mapping where the kernel likes.
-    let addr = unsafe { mem::mmap(0, len, prot, mem::MAP_SHARED, fd, 0) }.ok()?;
-    // SAFETY: shared memory of that length, never unmapped; everybody goes by the configuration's
-    // number of slots.
-    Some(unsafe { Slots::attach(addr as *mut u8, nr_slots, asks(group)?) })
-}
-
 /// Tells whether the process of a slot of the group is there; "no" only if it surely is not.
-fn asks(group: &'static Group) -> Option<&'static (dyn Fn(usize) -> bool + Sync)> {
+fn asks(group: &'static Group) -> Option<IsAlive<'static>> {
     let ask = move |number: usize| {
         let Some(process) = group.processes.get(number) else {
             return true;
@@ -391,104 +369,37 @@ pub(crate) fn label(page: Page, age: Age) -> Label {
     }
 }
 
-impl Parts {
-    /// Gives `unpack` the stored form of a swapped `page`, read from the device into `window` unless it
-    /// is there already, and its fingerprint, if its copy on the device is worth keeping. What follows it in
-    /// `range` is read with it. `None`: it cannot be had.
-    pub(crate) fn swap_in<T>(
-        &self,
-        window: &mut SwapIn,
-        page: Page,
-        range: PageRange,
-        unpack: impl FnOnce(&[u8], Option<Fingerprint>) -> T,
-    ) -> Option<T> {
-        let swap = self.swap.as_ref()?;
-        let Entry::Swapped {
-            location,
-            size,
-            age,
-            ..
-        } = self.table.get(page)
-        else {
-            return None;
-        };
-        let needed = swap.extent(location, size);
-        if window.read(needed).is_none() {
-            self.plan_read(swap, window, needed, page, range);
-            // What is read along may be what cannot be read.
-            let read = self.read(swap, window) || window.only(needed) && self.read(swap, window);
-            if !read {
-                window.forget();
-                return None;
-            }
-        }
-        let (first, slots) = window.read(needed)?;
-        Window::new(first, slots)
-            .open(
-                swap.seal(),
-                label(page, age),
-                Location::from_raw(location),
-                size.into(),
-            )
-            .ok()
-            .map(|body| {
-                let fingerprint = swap.keeps_copies().then(|| swap.fingerprint(page, body));
-                unpack(body, fingerprint)
-            })
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Lists `needed`, where `page` is, and as much as there is room for of what is on the device of the pages that follow
-    /// it in `range`, wherever it lies.
-    fn plan_read(
-        &self,
-        swap: &Swap,
-        window: &mut SwapIn,
-        needed: Extent,
-        page: Page,
-        range: PageRange,
-    ) {
-        window.forget();
-        let mut room = window.add(needed);
-        for index in page.index() + 1..range.end {
-            if !room {
-                break;
-            }
-            if let Entry::Swapped { location, size, .. } = self.table.get(Page::from_index(index)) {
-                room = window.add(swap.extent(location, size));
-            }
-        }
-    }
-
-    /// Reads what is listed, at once.
-    fn read(&self, swap: &Swap, window: &mut SwapIn) -> bool {
-        let (extents, buffer) = window.to_read();
-        let mut queue = match extents.len() {
-            1 => None,
-            _ => swap.queues.iter().find_map(Lock::try_lock),
-        };
-        let counters = self.counters();
-        add(&counters.swap_bytes_in, wide(buffer.len()));
-        add(&counters.swap_reads, wide(extents.len()));
-        swap.device
-            .read_extents(queue.as_deref_mut(), extents, buffer)
-            .is_ok()
-    }
-
-    /// A page that cannot be read back from the device is counted; the first time is told.
-    pub(super) fn tell_unreadable(&self, page: Page) {
-        if let Some(swap) = &self.swap {
-            add(&self.counters().swap_read_fail, 1);
-            if !swap.told.swap(true, Relaxed) {
-                let name = &self.group.config.swap.name;
-                let _ = write_line(
-                    2,
-                    format_args!(
-                        "uzswap: memory at {:#x} cannot be read back from the swap device {}: the \
-                         program gets SIGBUS where it uses it",
-                        page.addr(),
-                        name.get(&mut [0; Text::LEN]),
-                    ),
-                );
+    /// Against a plain model, for all ways in which up to five devices can share priorities: higher ones first, and in
+    /// as many turns as there are peers each of them is at each of their places once.
+    #[test]
+    fn devices_are_filled_by_priority_and_peers_by_turns() {
+        for nr in 1..=5_usize {
+            for pattern in 0..1_u32 << (nr - 1) {
+                let mut priorities = vec![9];
+                for at in 1..nr {
+                    let lower = i32::from(pattern >> (at - 1) & 1 == 1);
+                    priorities.push(priorities[at - 1] - lower);
+                }
+                let order = |turn| -> Vec<usize> {
+                    let all = priorities.iter().copied();
+                    let turned = |at| turned(at, &peers(all.clone(), priorities[at]), turn);
+                    (0..nr).map(turned).collect()
+                };
+                let mut firsts = vec![0; nr];
+                for turn in 0..60 {
+                    let order = order(turn);
+                    let mut sorted = order.clone();
+                    sorted.sort_unstable();
+                    assert!(sorted.iter().copied().eq(0..nr), "{order:?}");
+                    assert!(order.is_sorted_by_key(|&at| -priorities[at]), "{order:?}");
+                    firsts[order[0]] += 1;
+                }
+                let best = priorities.iter().filter(|&&one| one == 9).count();
+                assert!(firsts[..best].iter().all(|&times| times == 60 / best));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! *What*: writeback: the coldest objects of the pool go to the swap device, as they are, many with one
-//! sequential write: choose → pack → write → publish. When and how much: `shrinker`.
+//! *What*: writeback: the coldest objects of the pool go to a swap device, as they are, many with one
+//! sequential write: choose → pack → write → publish. When and how much: `shrinker`. Where to: `swap_out`.
 //!
 //! There is no list of stored pages. Every entry carries the age at which its page was evicted, which
 //! gives the order exactly, and a page that was used since has a new age: that is its second round. A
@@ -20,13 +20,12 @@ use super::Parts;
 use super::object::is_as_noted;
 use super::shrinker::Shrinker;
 use super::swap::{Swap, label};
+use super::swap_out::{Asked, Taken};
 use crate::arena::{Page, wide};
 use crate::counters::add;
-use crate::swap::{Owner, Run as SlotRun};
 use crate::table::entry::AGE_BITS;
 use crate::table::{Age, CHUNK_PAGES, Entry, Holds};
-use uzswap_io::{DeviceError, Layout, MAX_RUN, PackError, Place, Run, SLOT};
-use uzswap_sys::thread;
+use uzswap_io::{Layout, MAX_RUN, PackError, Place, Run, SLOT};
 
 /// Most objects in a run.
 const MOST_OBJECTS: usize = 512;
@@ -34,8 +33,6 @@ const MOST_OBJECTS: usize = 512;
 pub(crate) const RUN_LEN: usize = MAX_RUN * SLOT;
 /// Order of the longest run of slots.
 const MOST_ORDER: u32 = MAX_RUN.ilog2();
-/// Every slot of a run counted once.
-const ONCE: [u8; MAX_RUN] = [1; MAX_RUN];
 /// How many ages there are.
 const NR_AGES: usize = 1 << AGE_BITS;
 /// The part of what is stored that one sweep takes.
@@ -140,9 +137,9 @@ pub(crate) enum Stuck {
     Nothing,
     /// Everything that was chosen was in use when it was its turn.
     Raced,
-    /// The device has no room.
+    /// The devices have no room.
     Full,
-    /// The device failed.
+    /// A device failed, and no other took it.
     Broken,
 }
 
@@ -154,8 +151,14 @@ impl Parts {
         writeback: &mut Writeback,
         least_age: u16,
     ) -> Result<Moved, Stuck> {
-        let owner = swap.owner().ok_or(Stuck::Nothing)?;
-        swap.discard(owner);
+        if !swap.counts() {
+            return Err(Stuck::Nothing);
+        }
+        for device in swap.devices() {
+            device.discard();
+        }
+        // Before anything is looked for that could not go anywhere.
+        let asked = Asked::of(swap)?;
         let (nr, nr_slots) = self.choose(swap, writeback, least_age);
         if nr == 0 {
             return Err(Stuck::Nothing);
@@ -163,14 +166,11 @@ impl Parts {
         let least = writeback.objects.first().map_or(1, |object| {
             (swap.seal().overhead() + usize::from(object.size)).div_ceil(SLOT)
         });
+        // The largest run that the objects fill, or what is to be had of it, if it holds the first.
+        let orders = least.next_power_of_two().ilog2()..=nr_slots.ilog2().min(MOST_ORDER);
         // Counted once for this writeback, until its objects are.
-        let mut taken = self.take_slots(swap, owner, nr_slots, least);
-        if taken.is_none() && self.forget_copies(swap) {
-            taken = self.take_slots(swap, owner, nr_slots, least);
-        }
-        let taken = taken.ok_or(Stuck::Full)?;
-        let first = u64::from(taken.first);
-        let packed = self.pack(swap, writeback, nr, usize::from(taken.nr) * SLOT);
+        let taken = self.take_slots(swap, &asked, &orders).ok_or(Stuck::Full)?;
+        let packed = self.pack(swap, writeback, nr, usize::from(taken.run.nr) * SLOT);
         let Packed {
             objects,
             unchanged,
@@ -179,9 +179,9 @@ impl Parts {
         } = packed;
         add(&self.counters().reject_reclaim_fail, raced);
         let written = match writeback.run.get(..len) {
-            Some(bytes) if objects > 0 => swap.device.write_at(first, bytes),
+            Some(bytes) if objects > 0 => self.write_out(swap, asked, taken, bytes),
             _ => {
-                swap.slots.put(owner, taken);
+                taken.device.put_run(taken.run);
                 return if unchanged.pages > 0 {
                     Ok(unchanged)
                 } else {
@@ -189,22 +189,12 @@ impl Parts {
                 };
             }
         };
-        let Some(objects) = writeback.objects.get(..nr) else {
-            return Err(Stuck::Nothing);
-        };
-        if let Err(error) = written {
-            self.abandon(objects);
-            if error == DeviceError::Full {
-                swap.slots.put(owner, taken);
-                return Err(Stuck::Full);
-            }
-            add(&self.counters().swap_write_fail, 1);
-            swap.slots.retire(owner, taken);
-            return Err(Stuck::Broken);
-        }
+        let objects = writeback.objects.get(..nr).unwrap_or_default();
+        let Taken { device, run } = written.inspect_err(|_| self.abandon(objects))?;
         add(&self.counters().swap_bytes_out, wide(len));
+        let first = device.number_of(run);
         let Moved { pages, bytes } = self.publish_swapped(swap, objects, first);
-        swap.slots.put(owner, taken);
+        device.put_run(run);
         Ok(Moved {
             pages: pages + unchanged.pages,
             bytes: bytes + unchanged.bytes,
@@ -303,42 +293,6 @@ impl Parts {
         writeback.begun = self.now();
         writeback.hand = 0;
         total > 0
-    }
-
-    /// The largest run of slots that the objects fill, or what is to be had of it, if it holds `least`.
-    fn take_slots(
-        &self,
-        swap: &Swap,
-        owner: Owner,
-        nr_slots: usize,
-        least: usize,
-    ) -> Option<SlotRun> {
-        let most = nr_slots.ilog2().min(MOST_ORDER);
-        if let Some(taken) = self.take_run(swap, owner, most) {
-            return Some(taken);
-        }
-        // What dead processes left behind may do.
-        swap.reap(self.group, self.process());
-        let least = least.next_power_of_two().ilog2();
-        (least..=most)
-            .rev()
-            .find_map(|order| self.take_run(swap, owner, order))
-    }
-
-    /// A run of that order, each of its slots counted once.
-    fn take_run(&self, swap: &Swap, owner: Owner, order: u32) -> Option<SlotRun> {
-        let cpu = thread::sched_getcpu() as usize;
-        let counts = ONCE.get(..1 << order)?;
-        #[expect(clippy::cast_possible_truncation, reason = "at most MOST_ORDER")]
-        let taken = swap.slots.alloc(owner, cpu, order as u8, counts);
-        if let Some(counters) = self.process().orders.get(order as usize) {
-            let cell = match taken {
-                Some(_) => &counters.swpout,
-                None => &counters.swpout_fallback,
-            };
-            add(cell, 1);
-        }
-        taken
     }
 
     /// Packs the first `nr` objects, as far as they still are what they were, are not on the device as they are,

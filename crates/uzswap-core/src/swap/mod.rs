@@ -41,7 +41,7 @@ pub use cluster::{CLUSTER_SLOTS, NR_ORDERS};
 pub use device::Slots;
 #[cfg(loom)]
 pub use memory::Model;
-pub use memory::{NR_CPUS, NR_PROCESSES, SUPERVISOR};
+pub use memory::{IsAlive, NR_CPUS, NR_PROCESSES, SUPERVISOR};
 pub use owners::Owner;
 
 /// Bytes of a slot.

@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use uzswap_core::counters::add;
-use uzswap_core::group::is_alive;
+use uzswap_core::group::{NR_DEVICES, is_alive};
 use uzswap_core::hazard::Hazard;
 use uzswap_core::request::{Request, VALUE};
 pub use uzswap_core::{Fault, Masked, Pin};
@@ -128,10 +128,12 @@ pub fn shut_door(_: &Masked) -> bool {
     true
 }
 
-/// The engine's descriptors, the smaller one first; -1 for what there is not.
-pub fn descriptors() -> [i32; 2] {
-    let (a, b) = (ENGINE.mapping_fd(), ENGINE.swap_fd());
-    [a.min(b), a.max(b)]
+/// The engine's descriptors; -1 for what there is not.
+pub fn descriptors() -> [i32; 1 + NR_DEVICES] {
+    let mut all = [ENGINE.mapping_fd(); 1 + NR_DEVICES];
+    let [_, swap @ ..] = &mut all;
+    *swap = ENGINE.swap_fds();
+    all
 }
 
 /// Counts a guarded call.

@@ -1,0 +1,82 @@
+//! *What*: what the group knows of each swap device, for people and for programs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+use uzswap_core::group::{DEVICE_FAILED, DEVICE_ON, DeviceConfig, Group, Text};
+
+use crate::size::Size;
+
+/// A swap device; sizes in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct SwapDevice {
+    /// The file, directory or block device.
+    pub name: String,
+    /// The higher, the earlier it is filled.
+    pub priority: i32,
+    /// `on`, or `failed`: nothing is written to it any more.
+    pub state: &'static str,
+    /// Its size.
+    pub total: u64,
+    /// In use, in whole clusters.
+    pub used: u64,
+    /// The most that ever was.
+    pub peak: u64,
+    /// Read from it.
+    pub bytes_in: u64,
+    /// Written to it.
+    pub bytes_out: u64,
+    /// Writes that failed.
+    pub write_fail: u64,
+}
+
+impl SwapDevice {
+    fn of(device: &DeviceConfig) -> Self {
+        let number = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        SwapDevice {
+            name: device.name.get(&mut [0; Text::LEN]).to_owned(),
+            priority: device.priority.load(Ordering::Relaxed),
+            state: match device.state.load(Ordering::Relaxed) {
+                DEVICE_ON => "on",
+                DEVICE_FAILED => "failed",
+                _ => "unknown",
+            },
+            total: number(&device.nr_slots) * 4096,
+            used: number(&device.used) * 4096,
+            peak: number(&device.peak) * 4096,
+            bytes_in: number(&device.bytes_in),
+            bytes_out: number(&device.bytes_out),
+            write_fail: number(&device.write_fail),
+        }
+    }
+}
+
+impl std::fmt::Display for SwapDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, priority, .. } = self;
+        write!(
+            f,
+            "{name}, priority {priority}: {} of {} in use (peak {}), {} written, {} read",
+            Size(self.used),
+            Size(self.total),
+            Size(self.peak),
+            Size(self.bytes_out),
+            Size(self.bytes_in),
+        )?;
+        match self.state {
+            "on" => Ok(()),
+            state => write!(f, ", {state}"),
+        }
+    }
+}
+
+/// The group's swap devices, in the order in which they are filled.
+pub fn swap_devices(group: &Group) -> Vec<SwapDevice> {
+    group.config.swap.devices().map(SwapDevice::of).collect()
+}
+
+/// What they are called, together; `None`: there are none.
+pub fn names(group: &Group) -> Option<String> {
+    let names: Vec<_> = swap_devices(group).into_iter().map(|d| d.name).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
