@@ -217,3 +217,51 @@ fn two_release_the_dead_at_once() {
         nothing_is_left(&slots, living, 1);
     });
 }
+
+/// One needs no lock in the cluster, the other does.
+#[test]
+fn a_guest_takes_what_the_home_leaves() {
+    explore(3, || {
+        let model = Arc::new(Model::new(1));
+        let slots = model.slots(&all_alive);
+        let (home, guest) = (slots.join(0), slots.join(1));
+        let first = slots.alloc(home, 0, 1, &[1, 1]).unwrap();
+        let other = {
+            let model = model.clone();
+            thread::spawn(move || {
+                let slots = model.slots(&all_alive);
+                let run = slots.alloc(guest, 1, 0, &[1]).unwrap();
+                alone(&slots, run);
+                slots.put(guest, run);
+            })
+        };
+        let run = slots.alloc(home, 0, 0, &[1]).unwrap();
+        alone(&slots, run);
+        slots.put(home, first);
+        slots.put(home, run);
+        other.join().unwrap();
+        nothing_is_left(&slots, home, 1);
+    });
+}
+
+#[test]
+fn parent_and_child_put_the_same_slots_at_once() {
+    explore(3, || {
+        let model = Arc::new(Model::new(1));
+        let slots = model.slots(&all_alive);
+        let parent = slots.join(0);
+        let run = slots.alloc(parent, 0, 1, &[1, 1]).unwrap();
+        let child = slots.fork(parent, 1);
+        let other = {
+            let model = model.clone();
+            thread::spawn(move || model.slots(&all_alive).put(child, run))
+        };
+        if let Some(run) = slots.alloc(parent, 0, 0, &[1]) {
+            alone(&slots, run);
+            slots.put(parent, run);
+        }
+        slots.put(parent, run);
+        other.join().unwrap();
+        nothing_is_left(&slots, parent, 1);
+    });
+}

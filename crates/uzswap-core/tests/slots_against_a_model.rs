@@ -13,6 +13,8 @@ use slots_support::{Ground, Random, all_alive, long, seed};
 use uzswap_core::swap::{CLUSTER_SLOTS, Owner, Run, Slots};
 
 const PROCESSES: usize = 3;
+/// The most that a process can count a slot.
+const MOST: u8 = 254;
 
 /// What is held: by whom, and which runs of slots once each.
 struct Story<'a> {
@@ -121,7 +123,7 @@ impl<'a> Story<'a> {
         let (who, run) = self.held[which];
         let fits = run
             .slots()
-            .all(|slot| self.counts[who][slot as usize] < u8::MAX);
+            .all(|slot| self.counts[who][slot as usize] < MOST);
         assert_eq!(self.slots.dup(self.owners[who], run), fits);
         if fits {
             self.held.push((who, run));
@@ -296,16 +298,17 @@ fn a_closed_device_hands_out_nothing_and_takes_back() {
 }
 
 #[test]
-fn a_slot_is_shared_by_255_objects_and_no_more() {
+fn a_slot_is_shared_by_254_objects_and_no_more() {
     let ground = Ground::new(CLUSTER_SLOTS);
     let slots = ground.slots(&all_alive);
     let owner = slots.join(0);
-    let run = slots.alloc(owner, 0, 0, &[254]).unwrap();
+    assert_eq!(slots.alloc(owner, 0, 0, &[MOST + 1]), None);
+    let run = slots.alloc(owner, 0, 0, &[MOST - 1]).unwrap();
     assert!(slots.dup(owner, run));
     assert!(!slots.dup(owner, run));
     let child = slots.fork(owner, 1);
-    assert_eq!(slots.count(run.first), 510);
-    for _ in 0..255 {
+    assert_eq!(slots.count(run.first), 2 * u16::from(MOST));
+    for _ in 0..MOST {
         slots.put(owner, run);
         assert_eq!(slots.used(), 1);
         slots.put(child, run);

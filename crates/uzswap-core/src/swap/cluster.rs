@@ -10,51 +10,48 @@
 //! ```
 //!
 //! # Invariants
-//! - Bit `i` of `taken` is set exactly while somebody counts slot `i`, and `nr_taken` is the number
-//!   of set bits.
-//! - Whoever counts a slot of it is one of its `users`. There may be more.
-//! - `Nonfull(o)` has an aligned run of 2^o free slots, `Frag(o)` has free slots but no such run,
-//!   `Full(o)` has none, `Free`, `Discard` and `Discarding` have nothing else. `Current(o)` may be any.
+//! - A cluster has a *home*: one process, whose row of counts here is the cluster's *map*. A slot is free
+//!   exactly while its byte there is 0. The home's own counts are in the map as in any row; what others
+//!   count and the home does not is marked as *foreign* there. So one word says whether a slot
+//!   is taken and, in a cluster that nobody else uses, all there is to say: a process may be killed
+//!   between any two instructions and leaves nothing that contradicts itself.
+//! - The home changes only while the cluster is empty and its home dead: no operation of it is under way.
+//! - The home allocates and puts without a lock. Only where the map may say less than the rows, because a
+//!   fork made others count what the home counts (`is_shared`), it puts under the lock. `is_shared` becomes
+//!   true in the fork of the home, with no operation of it under way.
+//! - Whoever counts a slot of it is one of its `users`, and so is the home. There may be more.
+//! - `Full(o)` has fewer than [`FEW`] free slots, `Nonfull(o)` has more and an aligned run of 2^o of them, `Frag(o)` has
+//!   more but no such run, `Free`, `Discard` and `Discarding` have nothing else; while nothing is under way:
+//!   who frees slots looks at the state after them, and who changes the state looks at the slots
+//!   after it, so one of them sees the other. `Current(o)` may be any. (How many slots of a full cluster are
+//!   free is only estimated until they are enough.)
 //! - A `Current(o)` cluster is named by at least one seat of order `o`, unless its holder died.
-//! - All of this is derived from the owners' counts, so a cluster whose holder died is rebuilt from them.
 //!
 //! # Locking
-//! `taken`, `nr_taken`, `users` and the counts of the slots belong to `lock`. `state` changes under `lock` and
-//! the device lock together (so the holder of either may read it); `next` and `prev` belong to the
-//! device lock.
+//! `home`, `users`, the rows of all but the home, and the change of a map's byte to or from foreign belong to
+//! `lock`; words of the map change by read-modify-write all the same, since the home needs no lock. `state`
+//! changes under `lock`, and to or from a state that has a list under the device lock too; `next` and `prev`
+//! belong to the device lock. `cursor` and `nr_free` are hints.
 //!
 //! # Context
 //! Signal, worker, init; in every process of the group.
 
 use super::lock::SharedLock;
 use super::memory::NR_ROWS;
-use crate::primitive::{AtomicU32, AtomicU64, Ordering};
-use core::hint::black_box;
+use crate::primitive::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Slots of a cluster.
 pub const CLUSTER_SLOTS: u32 = if cfg!(loom) { 4 } else { 512 };
 /// Orders of runs: a run of order `o` is 2^o slots; the largest is a whole cluster.
 pub const NR_ORDERS: usize = if cfg!(loom) { 3 } else { 10 };
 
-const WORDS: usize = (CLUSTER_SLOTS as usize).div_ceil(64);
-const USER_WORDS: usize = NR_ROWS.div_ceil(64);
-/// The bits of a word that stand for slots.
-const VALID: u64 = if CLUSTER_SLOTS < 64 {
-    (1 << CLUSTER_SLOTS) - 1
-} else {
-    u64::MAX
-};
+/// Free slots from which on a cluster is worth a place on a list. Those with fewer are come across by going round.
+pub(super) const FEW: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// Every 2^order-th bit of a word, for the orders that fit one.
-const STARTS: [u64; 7] = {
-    let mut starts = [0; 7];
-    let mut order = 0;
-    while order < 7 {
-        starts[order] = u64::MAX / (u64::MAX >> (64 - (1_u32 << order)));
-        order += 1;
-    }
-    starts
-};
+const USER_WORDS: usize = NR_ROWS.div_ceil(64);
+
+/// In [`Cluster::home`], beside 1 + the home's index.
+const SHARED: u32 = 1 << 16;
 
 /// Where a cluster is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +64,7 @@ pub(super) enum State {
     Nonfull(u8),
     /// Has free slots, but no run of its order.
     Frag(u8),
-    /// No slot is free; on no list.
+    /// Hardly a slot is free; on no list.
     Full(u8),
     /// Nothing in it; the device has not been told yet.
     Discard,
@@ -76,6 +73,7 @@ pub(super) enum State {
 }
 
 impl State {
+    #[inline]
     fn encode(self) -> u32 {
         let (kind, argument) = match self {
             State::Free => (0, 0),
@@ -89,6 +87,7 @@ impl State {
         kind | u32::from(argument) << 8
     }
 
+    #[inline]
     fn decode(word: u32) -> Self {
         let [kind, low, high, _] = word.to_le_bytes();
         match kind {
@@ -102,6 +101,11 @@ impl State {
         }
     }
 
+    /// Whether there is a cluster in use with this state, but no list of them.
+    pub(super) fn is_unlisted(self) -> bool {
+        matches!(self, State::Current(_) | State::Full(_))
+    }
+
     /// Whether no slot of such a cluster is taken.
     pub(super) fn is_empty(self) -> bool {
         matches!(self, State::Free | State::Discard | State::Discarding(_))
@@ -113,23 +117,26 @@ fn user_bit(index: usize) -> u64 {
     1 << (index % 64)
 }
 
-/// A cluster's descriptor: a quarter of a byte a slot, in two lines of the cache that come together.
-/// Zero is [`State::Free`].
+/// A cluster's descriptor: an eighth of a byte a slot, in one line of the cache.
+/// Zero is [`State::Free`], and nobody's home.
 #[derive(Debug)]
-#[repr(C, align(128))]
+#[repr(C, align(64))]
 pub(super) struct Cluster {
     pub(super) lock: SharedLock,
     state: AtomicU32,
+    home: AtomicU32,
+    /// Where the next search for free slots begins.
+    cursor: AtomicU16,
+    /// Free slots of a full cluster, about; 0 only if there are none.
+    nr_free: AtomicU16,
     /// Neighbours on the list of its state, as 1 + index.
     pub(super) next: AtomicU32,
     pub(super) prev: AtomicU32,
-    nr_taken: AtomicU32,
     users: [AtomicU64; USER_WORDS],
-    taken: [AtomicU64; WORDS],
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Cluster>() == 128);
+const _: () = assert!(size_of::<Cluster>() == 64);
 
 impl Cluster {
     #[cfg(loom)]
@@ -137,11 +144,12 @@ impl Cluster {
         Self {
             lock: SharedLock::new(),
             state: AtomicU32::new(0),
+            home: AtomicU32::new(0),
+            cursor: AtomicU16::new(0),
+            nr_free: AtomicU16::new(0),
             next: AtomicU32::new(0),
             prev: AtomicU32::new(0),
-            nr_taken: AtomicU32::new(0),
             users: core::array::from_fn(|_| AtomicU64::new(0)),
-            taken: core::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
@@ -150,15 +158,97 @@ impl Cluster {
         State::decode(self.state.load(Ordering::Relaxed))
     }
 
-    /// For [`super::lists::Lists`] alone, which moves the cluster between lists with it.
-    pub(super) fn set_state(&self, state: State) {
-        self.state.store(state.encode(), Ordering::Relaxed);
+    /// Whether some CPU allocates runs of `order` from it.
+    #[inline]
+    pub(super) fn is_current(&self, order: u8) -> bool {
+        self.state.load(Ordering::Relaxed) == State::Current(order).encode()
     }
 
-    /// Slots taken; exact for the holder of the lock.
+    /// The same after a change of the map; see [`Cluster::state_after_change`].
     #[inline]
-    pub(super) fn nr_taken(&self) -> u32 {
-        self.nr_taken.load(Ordering::Relaxed)
+    pub(super) fn is_current_after_change(&self, order: u8) -> bool {
+        self.word_after_change() == State::Current(order).encode()
+    }
+
+    /// The state after a change of the map by a SeqCst read-modify-write.
+    ///
+    /// If whoever changed the state at that time did not see the map's change in [`Cluster::set_state`]'s
+    /// aftermath, the new state is seen here.
+    #[inline]
+    pub(super) fn state_after_change(&self) -> State {
+        State::decode(self.word_after_change())
+    }
+
+    #[inline]
+    fn word_after_change(&self) -> u32 {
+        // Loom takes SeqCst accesses for less than they are.
+        #[cfg(loom)]
+        fence(Ordering::SeqCst);
+        self.state.load(Ordering::SeqCst)
+    }
+
+    /// For [`super::lists::Lists`] alone, which moves the cluster between lists with it. Whatever of the
+    /// map is read afterwards is read after it.
+    pub(super) fn set_state(&self, state: State) {
+        self.state.store(state.encode(), Ordering::Release);
+        // Pairs with the SeqCst accesses around `state_after_change`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whose row is the map.
+    #[inline]
+    pub(super) fn home(&self) -> Option<usize> {
+        let home = self.home.load(Ordering::Relaxed) & (SHARED - 1);
+        (home as usize).checked_sub(1)
+    }
+
+    /// Whether process `index` is the home.
+    #[inline]
+    pub(super) fn is_home_of(&self, index: usize) -> bool {
+        self.home() == Some(index)
+    }
+
+    /// Whether process `index` is the home, and slots that it counts are counted by nobody else.
+    #[inline]
+    pub(super) fn is_private_to(&self, index: usize) -> bool {
+        self.home.load(Ordering::Relaxed) as usize == index + 1
+    }
+
+    /// Makes process `index` the home: the cluster is empty, and no other home is alive.
+    pub(super) fn set_home(&self, index: usize) {
+        let home = u32::try_from(index + 1).unwrap_or(0);
+        self.home.store(home, Ordering::Relaxed);
+    }
+
+    /// From now on, others may count what the home counts.
+    pub(super) fn set_shared(&self) {
+        let home = self.home.load(Ordering::Relaxed);
+        self.home.store(home | SHARED, Ordering::Relaxed);
+    }
+
+    /// About how many slots of this full cluster are free.
+    #[inline]
+    pub(super) fn nr_free(&self) -> u32 {
+        self.nr_free.load(Ordering::Relaxed).into()
+    }
+
+    /// Not by a read-modify-write: what a thread counts that does so at the same time may be forgotten, but not that
+    /// there is something.
+    #[inline]
+    pub(super) fn set_nr_free(&self, nr: u32) {
+        let nr = u16::try_from(nr).unwrap_or(u16::MAX);
+        self.nr_free.store(nr, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn cursor(&self) -> u32 {
+        self.cursor.load(Ordering::Relaxed).into()
+    }
+
+    #[inline]
+    pub(super) fn set_cursor(&self, slot: u32) {
+        let slot = u16::try_from(slot).unwrap_or(0);
+        self.cursor.store(slot, Ordering::Relaxed);
     }
 
     /// Whether process `index` may count slots here. Never wrongly `false` for a process that does not run.
@@ -197,98 +287,5 @@ impl Cluster {
                     Some(first + bit)
                 })
             })
-    }
-
-    /// Whether nobody but process `index` may count slots here.
-    #[inline]
-    pub(super) fn has_no_user_but(&self, index: usize) -> bool {
-        let of_others = |(number, word): (usize, &AtomicU64)| {
-            let its = if number == index / 64 {
-                user_bit(index)
-            } else {
-                0
-            };
-            word.load(Ordering::Relaxed) & !its
-        };
-        let words = self.users.iter().enumerate().map(of_others);
-        words.fold(0, |all, word| all | word) == 0
-    }
-
-    fn word(&self, slot: u32) -> &AtomicU64 {
-        #[allow(clippy::indexing_slicing, reason = "reduced modulo the length")]
-        &self.taken[slot as usize / 64 % WORDS]
-    }
-
-    // Under the lock alone, so that a load and a store will do. `mask` is of the word that `slot` is in.
-    #[inline]
-    pub(super) fn mark_taken(&self, slot: u32, mask: u64) {
-        let word = self.word(slot);
-        let before = word.load(Ordering::Relaxed);
-        word.store(before | mask, Ordering::Relaxed);
-        let nr = self.nr_taken() + (mask & !before).count_ones();
-        self.nr_taken.store(nr, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(super) fn mark_free(&self, slot: u32, mask: u64) {
-        let word = self.word(slot);
-        let before = word.load(Ordering::Relaxed);
-        word.store(before & !mask, Ordering::Relaxed);
-        let nr = self.nr_taken().saturating_sub((mask & before).count_ones());
-        self.nr_taken.store(nr, Ordering::Relaxed);
-    }
-
-    /// Forgets what is taken, before it is counted anew.
-    pub(super) fn mark_all_free(&self) {
-        for word in &self.taken {
-            word.store(0, Ordering::Relaxed);
-        }
-        self.nr_taken.store(0, Ordering::Relaxed);
-    }
-
-    /// Reads the lines of the cache that change with `slot`.
-    #[inline]
-    pub(super) fn look_at(&self, slot: u32) {
-        black_box(self.word(slot).load(Ordering::Relaxed));
-        black_box(self.lock.holder());
-    }
-
-    /// The first slot of the first free aligned run of `order`.
-    #[inline]
-    pub(super) fn find_run(&self, order: u8) -> Option<u32> {
-        if CLUSTER_SLOTS - self.nr_taken() < 1 << order {
-            return None;
-        }
-        if order > 6 {
-            return self.find_words(1 << (order - 6));
-        }
-        let starts = STARTS.get(usize::from(order)).copied()?;
-        (0_u32..).zip(&self.taken).find_map(|(number, word)| {
-            let mut free = !word.load(Ordering::Relaxed) & VALID;
-            // After round k a bit says that 2^(k+1) slots from it on are free.
-            for k in 0..order {
-                free &= free >> (1_u32 << k);
-            }
-            free &= starts;
-            (free != 0).then(|| number * 64 + free.trailing_zeros())
-        })
-    }
-
-    fn find_words(&self, nr: usize) -> Option<u32> {
-        (0_u32..)
-            .step_by(nr)
-            .zip(self.taken.chunks(nr))
-            .find(|(_, words)| words.iter().all(|word| word.load(Ordering::Relaxed) == 0))
-            .map(|(number, _)| number * 64)
-    }
-
-    /// Where this cluster belongs by what is taken in it, when nobody allocates from it.
-    pub(super) fn resting(&self, order: u8, empty: State) -> State {
-        match self.nr_taken() {
-            0 => empty,
-            CLUSTER_SLOTS => State::Full(order),
-            _ if self.find_run(order).is_some() => State::Nonfull(order),
-            _ => State::Frag(order),
-        }
     }
 }

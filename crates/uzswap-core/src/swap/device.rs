@@ -2,13 +2,14 @@
 //! [`Slots`], one device: allocation from the CPU's current cluster, and the choice of the next one.
 //!
 //! # Invariants
-//! - A run is handed out by the holder of its cluster's lock alone, from slots whose taken bits are clear.
-//! - A seat's cluster that is not `Current` of the seat's order any more is no current cluster:
-//!   a seat may be stale, and is looked at again under the cluster's lock.
+//! - A run is handed out by the home of its cluster (see `home`) or by the holder of its lock.
+//! - A seat's cluster that is not `Current` of the seat's order any more is no current cluster: a seat may be
+//!   stale.
 //!
 //! # Locking
-//! Alloc: the seat's cluster, then (only when that is exhausted) the device lock, then the next cluster
-//! by trying. A cluster that could not be tried is waited for with nothing else held.
+//! Alloc: none in the seat's cluster by its home. Otherwise the seat's cluster, then (when that is exhausted) the
+//! device lock, then the next cluster by trying. A cluster that could not be tried is waited for with
+//! nothing else held.
 //!
 //! # Context
 //! Signal, worker; in every process of the group.
@@ -17,15 +18,19 @@ use super::cluster::{CLUSTER_SLOTS, Cluster, NR_ORDERS, State};
 use super::lists::Lists;
 use super::lock::Got;
 use super::memory::{CLOSED, DISCARD, Head, IsAlive, NR_CPUS, ROTATIONAL};
-use super::{LockWaits, Owner, Run};
+use super::row::MOST;
+use super::{LockWaits, Owner, Run, step};
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
 /// Clusters of one list that are looked at in one attempt to take a run from another order's cluster.
 const SLICE: usize = 16;
-/// Free slots from which on a cluster is preferred to an empty one.
-const WORTH_A_TURN: u32 = if cfg!(loom) { 1 } else { 32 };
 /// Seats that are tried before the first one's cluster is waited for.
 const SEATS_TRIED: usize = if cfg!(loom) { 1 } else { 8 };
+/// Full clusters that are looked at in one attempt before runs of other orders lose room to this one.
+const LOOKS: u32 = 64;
+/// Seats between those of one process and of the next: they share a CPU's seat only where there are more
+/// CPUs, or more processes than fit.
+const SEATS_APART: usize = 8;
 /// Attempts of one allocation; each but the first follows another thread's success, so this many
 /// mean that the caller had better ask for less.
 const ATTEMPTS: usize = 1000;
@@ -65,15 +70,57 @@ impl Drop for Held<'_, '_> {
     }
 }
 
-/// What looking for a cluster to allocate from led to.
-enum Pick<'a, 'm> {
-    Found(Held<'a, 'm>),
-    /// Another thread took a seat here meanwhile.
-    Again,
-    /// Nothing but, maybe, this cluster, whose lock was not free.
-    Nothing {
-        locked: Option<u32>,
-    },
+/// What looking for a seat led to.
+enum Found<'m> {
+    Run(Run),
+    Seat(&'m AtomicU32),
+}
+
+impl<'a, 'm> Held<'a, 'm> {
+    /// Allocates from this cluster, which a seat names, or else empties the seat.
+    fn take_or_empty(self, seat: &'m AtomicU32, order: u8, counts: &[u8]) -> Found<'m> {
+        if self.cluster.state() == State::Current(order) {
+            // The home has just tried.
+            if !self.cluster.is_home_of(self.owner.index())
+                && let Some(run) = self.take(order, counts)
+            {
+                return Found::Run(run);
+            }
+            self.rest(order);
+        }
+        // It is not current any more, and while its lock is held it does not become so.
+        if seat.load(Ordering::Relaxed) == self.index + 1 {
+            seat.store(0, Ordering::Relaxed);
+        }
+        Found::Seat(seat)
+    }
+
+    /// Takes the cluster, in which there is room for `order`, off its list.
+    fn leave(&self, lists: &Lists<'a, 'm>, order: u8) {
+        if self.cluster.state().is_empty() {
+            self.move_in();
+        }
+        // For those who go round: here is something, if they wait.
+        self.cluster.set_nr_free(CLUSTER_SLOTS);
+        lists.move_to(self, State::Full(order));
+    }
+
+    /// Makes this full cluster, in which there is room nevertheless, the current one of a seat that is free. Allocates
+    /// from it in any case; `None` if its home was faster.
+    fn sit_down(self, seat: &AtomicU32, order: u8, counts: &[u8]) -> Option<Run> {
+        let free = Ordering::Relaxed;
+        let sits = seat.compare_exchange(0, self.index + 1, free, free).is_ok();
+        step();
+        self.cluster.set_cursor(0);
+        if sits {
+            self.change_to(State::Current(order));
+        }
+        let run = self.take(order, counts);
+        if !sits {
+            self.rest(order);
+        }
+        run
+    }
 }
 
 impl<'m> Slots<'m> {
@@ -93,20 +140,28 @@ impl<'m> Slots<'m> {
 
     /// Allocates 2^`order` contiguous slots, aligned to as many.
     ///
-    /// Slot `i` is born with `counts[i]` of the owner's counts: how many objects touch it. Slots whose count
-    /// is 0 or not given stay free. `cpu` is a hint.
+    /// Slot `i` is born with `counts[i]` (at most 254) of the owner's counts: how many objects touch it. Slots whose
+    /// count is 0 or not given stay free. `cpu` is a hint.
     ///
     /// `None`: the device is closed, full or too fragmented; counted in [`Slots::fallbacks`]. The caller goes
     /// on with a smaller order. Order 0 fails only when no slot is free.
     #[must_use]
+    #[inline]
     pub fn alloc(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
         if usize::from(order) >= NR_ORDERS || counts.len() > 1 << order || !owner.owns() {
             return None;
         }
-        if self.is_closed() || counts.iter().all(|&count| count == 0) {
+        let most = counts.iter().copied().max().unwrap_or(0);
+        if self.is_closed() || most == 0 || most > MOST {
             return None;
         }
-        let run = self.alloc_near(owner, cpu, order, counts);
+        let seat = self.seat(owner, cpu, order)?;
+        if let Some(index) = self.seated(seat)
+            && let Some(run) = self.take_at_home(owner, index, order, counts)
+        {
+            return Some(run);
+        }
+        let run = self.alloc_locked(owner, cpu, order, counts);
         if run.is_none()
             && let Some(fallbacks) = self.head.fallbacks.get(usize::from(order))
         {
@@ -115,136 +170,170 @@ impl<'m> Slots<'m> {
         run
     }
 
-    fn alloc_near(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
+    #[cold]
+    fn alloc_locked(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
         for _ in 0..ATTEMPTS {
-            let (seat, current) = self.sit(owner, cpu, order)?;
-            if let Some(held) = &current
-                && held.cluster.state() == State::Current(order)
-                && let Some(run) = held.take(order, counts)
-            {
-                return Some(run);
-            }
-            let locked = match self.pick(owner, seat, order, current) {
-                Pick::Found(held) => return held.take(order, counts),
-                Pick::Again => continue,
-                Pick::Nothing { locked } => locked,
+            let seat = match self.find_seat(owner, cpu, order, counts)? {
+                Found::Run(run) => return Some(run),
+                Found::Seat(seat) => seat,
             };
-            if let Some(run) = self.alloc_beside(owner, order, counts) {
+            let mut locked = None;
+            let Some(held) = self.choose(owner, order, &mut locked) else {
+                if let Some(run) = self.alloc_beside(owner, order, counts) {
+                    return Some(run);
+                }
+                // Its holder may make room there, or may be dead: waiting takes it over.
+                drop(self.hold(owner, locked?));
+                continue;
+            };
+            if let Some(run) = held.sit_down(seat, order, counts) {
                 return Some(run);
             }
-            // Its holder may make room there, or may be dead: waiting takes it over.
-            drop(self.hold(owner, locked?));
         }
         None
     }
 
-    /// The CPU's seat, or one beside it if a thread that was preempted (or another CPU's) is in the cluster there:
-    /// what it waits for may take long. And the seat's cluster.
-    #[inline]
-    fn sit(
-        &self,
-        owner: Owner,
-        cpu: usize,
-        order: u8,
-    ) -> Option<(&AtomicU32, Option<Held<'_, 'm>>)> {
-        let seat = |cpu: usize| {
-            let seats = self.head.seats.get(cpu % NR_CPUS)?;
-            seats.0.get(usize::from(order))
-        };
-        let cpus = match self.head.has(ROTATIONAL) {
-            true => 0..0,
-            false => cpu..cpu.saturating_add(SEATS_TRIED),
-        };
-        for seat in cpus.clone().filter_map(seat) {
+    /// Allocates from the CPU's seat, or from one beside it if a thread that was preempted (or another CPU's) holds the
+    /// cluster there: what it waits for may take long. Or empties a seat whose cluster is exhausted.
+    fn find_seat(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Found<'m>> {
+        for beside in 0..SEATS_TRIED {
+            let seat = self.seat(owner, cpu.wrapping_add(beside), order)?;
             let Some(index) = self.seated(seat) else {
-                return Some((seat, None));
+                return Some(Found::Seat(seat));
             };
+            // The first one's was exhausted just now.
+            if beside > 0
+                && let Some(run) = self.take_at_home(owner, index, order, counts)
+            {
+                return Some(Found::Run(run));
+            }
             if let Some(held) = self.try_hold(owner, index) {
-                return Some((seat, Some(held)));
+                return Some(held.take_or_empty(seat, order, counts));
             }
         }
-        let seat = seat(cpus.start)?;
+        let seat = self.seat(owner, cpu, order)?;
         let held = self.seated(seat).and_then(|index| self.hold(owner, index));
-        Some((seat, held))
+        Some(held.map_or(Found::Seat(seat), |held| {
+            held.take_or_empty(seat, order, counts)
+        }))
     }
 
+    /// The place of a process on a CPU; where writes should stay sequential, the one that all have.
+    #[inline]
+    fn seat(&self, owner: Owner, cpu: usize, order: u8) -> Option<&'m AtomicU32> {
+        let number = match self.head.has(ROTATIONAL) {
+            true => 0,
+            false => cpu.wrapping_add(owner.index() * SEATS_APART) % NR_CPUS,
+        };
+        self.head.seats.get(number)?.0.get(usize::from(order))
+    }
+
+    #[inline]
     fn seated(&self, seat: &AtomicU32) -> Option<u32> {
         seat.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// Sends the exhausted current cluster to its list and seats another.
-    fn pick<'a>(
-        &'a self,
-        owner: Owner,
-        seat: &AtomicU32,
-        order: u8,
-        exhausted: Option<Held<'a, 'm>>,
-    ) -> Pick<'a, 'm> {
-        let lists = self.lists(owner);
-        if let Some(held) = exhausted
-            && held.cluster.state() == State::Current(order)
-        {
-            lists.move_to(&held, held.cluster.resting(order, self.empty()));
+    /// A cluster with room for `order`: one of that order, an empty one, or one of another order. One that could not
+    /// be tried is left in `locked`.
+    fn choose(&self, owner: Owner, order: u8, locked: &mut Option<u32>) -> Option<Held<'_, 'm>> {
+        let lists = &self.head.lists;
+        let fresh = lists.fresh.load(Ordering::Relaxed);
+        let is_listed = lists.have(State::Nonfull(order))
+            || lists.have(State::Free)
+            || self.cluster(fresh).is_some();
+        if is_listed && let Some(held) = self.choose_listed(owner, order, locked) {
+            return Some(held);
         }
-        // States stand still now. A seat is taken from a cluster only when it is not current any more,
-        // or that cluster would be on no list and in no seat.
-        let seated = self.seated(seat).and_then(|index| self.cluster(index));
-        if seated.is_some_and(|cluster| cluster.state() == State::Current(order)) {
-            return Pick::Again;
-        }
-        let mut locked = None;
-        let Some(held) = self.choose(&lists, owner, order, &mut locked) else {
-            return Pick::Nothing { locked };
-        };
-        seat.store(held.index + 1, Ordering::Relaxed);
-        super::step();
-        lists.move_to(&held, State::Current(order));
-        Pick::Found(held)
+        // Each looks at others.
+        let hand = || self.head.hand.0.fetch_add(1, Ordering::Relaxed) % fresh.max(1);
+        let next = (0..LOOKS.min(fresh)).map(|_| hand());
+        self.first_full(
+            owner,
+            order,
+            next,
+            |state| state == State::Full(order),
+            locked,
+        )
+        .or_else(|| self.choose_anothers(owner, order, locked))
+        .or_else(|| {
+            // Single slots must be found as long as there are any.
+            let all = 0..if order == 0 { fresh } else { 0 };
+            let is_full = |state| matches!(state, State::Full(_));
+            self.first_full(owner, order, all, is_full, locked)
+        })
     }
 
-    /// A cluster with room for `order`: one of that order, an empty one, or one of another order.
-    fn choose<'a>(
+    /// The first of these clusters that is full, as `wanted`, and has room nevertheless.
+    fn first_full(
+        &self,
+        owner: Owner,
+        order: u8,
+        mut clusters: impl Iterator<Item = u32>,
+        wanted: impl Fn(State) -> bool,
+        locked: &mut Option<u32>,
+    ) -> Option<Held<'_, 'm>> {
+        clusters.find_map(|index| {
+            let cluster = self.cluster(index)?;
+            if cluster.nr_free() < 1 << order || !wanted(cluster.state()) {
+                return None;
+            }
+            let Some(held) = self.try_hold(owner, index) else {
+                *locked = Some(index);
+                return None;
+            };
+            let has_room = wanted(cluster.state()) && held.map().find_run(order, 0).is_some();
+            has_room.then_some(held)
+        })
+    }
+
+    /// The first with room among those of a list that are looked at in one attempt.
+    fn first<'a>(
         &'a self,
         lists: &Lists<'a, 'm>,
         owner: Owner,
         order: u8,
+        state: State,
         locked: &mut Option<u32>,
     ) -> Option<Held<'a, 'm>> {
-        let mut first = |state| {
-            let mut slice = lists.iter(state).take(SLICE);
-            slice.find_map(|index| {
-                let Some(held) = self.try_hold(owner, index) else {
-                    *locked = Some(index);
-                    return None;
-                };
-                if held.cluster.find_run(order).is_none() {
-                    // To the end, so that the next attempt looks at others.
-                    lists.move_to(&held, held.cluster.state());
-                    return None;
-                }
-                Some(held)
-            })
-        };
-        // A turn costs the device lock: it should yield more than the slot that was freed last.
-        let oldest = lists.iter(State::Nonfull(order)).next();
-        let worth = oldest
-            .and_then(|index| self.cluster(index))
-            .is_some_and(|cluster| CLUSTER_SLOTS - cluster.nr_taken() >= WORTH_A_TURN);
-        if worth && let Some(held) = first(State::Nonfull(order)) {
-            return Some(held);
-        }
-        if let Some(held) = first(State::Free) {
-            return Some(held);
-        }
-        if lists.grow()
-            && let Some(held) = first(State::Free)
-        {
-            return Some(held);
-        }
-        if let Some(held) = first(State::Nonfull(order)) {
-            return Some(held);
-        }
-        // Holes that are of no use to a larger order any more, then room that would have been.
+        let mut slice = lists.iter(state).take(SLICE);
+        slice.find_map(|index| {
+            let Some(held) = self.try_hold(owner, index) else {
+                *locked = Some(index);
+                return None;
+            };
+            if held.map().find_run(order, 0).is_none() {
+                // To the end, so that the next attempt looks at others.
+                lists.move_to(&held, held.cluster.state());
+                return None;
+            }
+            // Off its list before the lists are left.
+            held.leave(lists, order);
+            Some(held)
+        })
+    }
+
+    fn choose_listed(
+        &self,
+        owner: Owner,
+        order: u8,
+        locked: &mut Option<u32>,
+    ) -> Option<Held<'_, 'm>> {
+        let lists = self.lists(owner);
+        let mut first = |state| self.first(&lists, owner, order, state, locked);
+        first(State::Nonfull(order))
+            .or_else(|| first(State::Free))
+            .or_else(|| lists.grow().then(|| first(State::Free)).flatten())
+    }
+
+    /// Holes that are of no use to a larger order any more, then room that would have been.
+    fn choose_anothers(
+        &self,
+        owner: Owner,
+        order: u8,
+        locked: &mut Option<u32>,
+    ) -> Option<Held<'_, 'm>> {
+        let lists = self.lists(owner);
+        let mut first = |state| self.first(&lists, owner, order, state, locked);
         let larger = order + 1..largest_order() + 1;
         first(State::Discard)
             .or_else(|| larger.clone().find_map(|order| first(State::Frag(order))))
@@ -269,7 +358,7 @@ impl<'m> Slots<'m> {
             .filter(|&index| {
                 self.cluster(index).is_some_and(|cluster| {
                     matches!(cluster.state(), State::Current(_))
-                        && cluster.nr_taken() < CLUSTER_SLOTS
+                        && self.map(index).nr_taken() < CLUSTER_SLOTS
                 })
             })
             .find_map(|index| {
@@ -333,7 +422,12 @@ impl<'m> Slots<'m> {
 
     pub(super) fn is_dead(&self, stamp: u32) -> bool {
         let (index, is_of_this_life) = self.life_of(stamp);
-        !is_of_this_life || !(self.is_alive)(index)
+        !is_of_this_life || !self.may_run(index)
+    }
+
+    /// Whether process `index` may be in the middle of something.
+    pub(super) fn may_run(&self, index: usize) -> bool {
+        (self.is_alive)(index)
     }
 
     #[inline]
@@ -384,9 +478,10 @@ impl<'m> Slots<'m> {
     /// Slots that are taken; exact while nothing changes. Looks at every cluster that was ever used.
     #[must_use]
     pub fn used(&self) -> u64 {
-        let fresh = self.head.lists.fresh.load(Ordering::Relaxed) as usize;
-        let used = self.clusters.iter().take(fresh);
-        used.map(|cluster| u64::from(cluster.nr_taken())).sum()
+        let fresh = self.head.lists.fresh.load(Ordering::Relaxed);
+        (0..fresh)
+            .map(|index| u64::from(self.map(index).nr_taken()))
+            .sum()
     }
 
     /// Slots of the clusters that are not empty: what the device occupies at most.

@@ -50,7 +50,9 @@ impl Slots<'_> {
     /// The device failed to write to the slots of `run`, which lies in one cluster and is held by `owner`: they
     /// are never handed out again, and the owner's counts of them are gone.
     pub fn retire(&self, owner: Owner, run: Run) {
-        if let Some(held) = self.hold_run(owner, run) {
+        if owner.owns()
+            && let Some(held) = self.hold(owner, run.first / CLUSTER_SLOTS)
+        {
             held.retire(run);
         }
     }

@@ -4,8 +4,8 @@
 //! # Invariants
 //! - A cluster is on the list of its state, and on no other; `Current`, `Full` and `Discarding` have none:
 //!   a full cluster's neighbours would have to be fetched from memory whenever a slot of it is put. Who looks for
-//!   full ones goes round all clusters, from `hand` on.
-//!   [`Lists::move_to`] is the one place where a state changes.
+//!   full ones goes round all clusters, from a `hand` on.
+//!   [`Lists::move_to`] is the one place where a state changes to or from one that has a list.
 //! - Clusters from `fresh` on were never used and are on no list.
 //! - `nr_nonempty` is the number of clusters whose state is not an empty one.
 //! - The lists hold nothing that the states do not say: when the holder of the device lock died,
@@ -49,7 +49,24 @@ pub(super) struct ListHeads {
     pub(super) waits: Waits,
 }
 
+/// The number of a state's list.
+fn number_of(state: State) -> Option<usize> {
+    Some(match state {
+        State::Free => 0,
+        State::Discard => 1,
+        State::Nonfull(order) => 2 + usize::from(order),
+        State::Frag(order) => 2 + NR_ORDERS + usize::from(order),
+        State::Current(_) | State::Full(_) | State::Discarding(_) => return None,
+    })
+}
+
 impl ListHeads {
+    /// Whether there is a cluster on the list of `state`: a hint.
+    pub(super) fn have(&self, state: State) -> bool {
+        let ends = number_of(state).and_then(|number| self.ends.get(number));
+        ends.is_some_and(|ends| ends.first.load(Ordering::Relaxed) != 0)
+    }
+
     #[cfg(loom)]
     pub(super) fn new() -> Self {
         Self {
@@ -91,13 +108,7 @@ impl<'a, 'm> Lists<'a, 'm> {
     }
 
     fn ends(&self, state: State) -> Option<&Ends> {
-        let number = match state {
-            State::Free => 0,
-            State::Discard => 1,
-            State::Nonfull(order) => 2 + usize::from(order),
-            State::Frag(order) => 2 + NR_ORDERS + usize::from(order),
-            State::Current(_) | State::Full(_) | State::Discarding(_) => return None,
-        };
+        let number = number_of(state)?;
         self.slots.head.lists.ends.get(number)
     }
 

@@ -13,10 +13,10 @@
 //! Init.
 
 use super::cluster::{CLUSTER_SLOTS, Cluster, NR_ORDERS};
-use super::counts::CLUSTER_WORDS;
 use super::device::Slots;
 use super::lists::ListHeads;
 use super::lock::Waits;
+use super::row::CLUSTER_WORDS;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
 /// Processes that can own slots.
@@ -39,11 +39,16 @@ pub(super) const ROTATIONAL: u32 = 2;
 /// [`Head::flags`]: empty clusters go over the discard list.
 pub(super) const DISCARD: u32 = 4;
 
-/// The current cluster of each order, as 1 + index; 0 for none. Changes under the device lock, and
-/// only when the cluster named is not `Current` of that order any more.
+/// The current cluster of each order, as 1 + index; 0 for none. A seat is emptied by the holder of the lock of
+/// the cluster named, which is not `Current` of that order any more; and it is taken when it is empty.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Seats(pub(super) [AtomicU32; NR_ORDERS]);
+
+/// Away from what is read all the time.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Hand(pub(super) AtomicU32);
 
 #[derive(Debug)]
 #[repr(C, align(4096))]
@@ -53,6 +58,8 @@ pub(super) struct Head {
     // Away from what is written all the time.
     pub(super) seats: [Seats; NR_CPUS],
     pub(super) flags: AtomicU32,
+    /// Where the next one looks who goes round the full clusters for a few free slots.
+    pub(super) hand: Hand,
     /// How many lives each process index has had.
     pub(super) epochs: [AtomicU32; NR_ROWS],
     /// Runs of each order that were asked for and not found.
@@ -106,11 +113,11 @@ fn clusters_of(nr_slots: u32) -> usize {
     (nr_slots / CLUSTER_SLOTS) as usize
 }
 
-/// Whether the process of this index is still there; `false` only when it surely is not.
+/// Whether the process of this index is still there; `false` only when it surely is not. It is from before it joins.
 pub type IsAlive<'m> = &'m (dyn Fn(usize) -> bool + Sync);
 
 impl<'m> Slots<'m> {
-    /// Bytes of shared memory that a device of `nr_slots` needs. Mostly address space: about 1.25 bytes
+    /// Bytes of shared memory that a device of `nr_slots` needs. Mostly address space: about 1.13 bytes
     /// a slot in use become memory.
     #[must_use]
     pub fn memory_len(nr_slots: u32) -> usize {
@@ -173,6 +180,7 @@ mod model {
                 head: Box::new(Head {
                     lists: ListHeads::new(),
                     flags: AtomicU32::new(0),
+                    hand: Hand(AtomicU32::new(0)),
                     cluster_waits: Waits::new(),
                     seats: core::array::from_fn(|_| {
                         Seats(core::array::from_fn(|_| AtomicU32::new(0)))

@@ -2,10 +2,12 @@
 //! The swap slot allocator. A device is cut into slots of 4 KiB, 512 of them a *cluster*; [`Slots`]
 //! hands out runs of 1 to 512 contiguous slots and counts, per process, how many objects lie on each.
 //!
-//! - `cluster`: a cluster's states, and which of its slots are taken
+//! - `cluster`: a cluster's states, its home and its users
+//! - `row`: the counts of a process in a cluster, and which slots are free
+//! - `home`: alloc and put without a lock, by the process that a cluster is the home of
 //! - `lists`: the clusters by state; the device lock
 //! - `device`: allocation from the CPU's current cluster, and the choice of the next one
-//! - `counts`: who counts a slot how often; `dup`, `put`, bad slots
+//! - `counts`: who counts a slot how often; `dup`, `put`, bad slots, under the cluster's lock
 //! - `owners`: the processes: they join, fork, die and are released
 //! - `discard`: empty clusters on their way back to the device; slots that went bad; walks
 //! - `memory`: the layout of it all, `lock`: the locks
@@ -15,13 +17,13 @@
 //!   indices, no pointers. All zeroes is an empty device.
 //! - A slot is taken while any process counts it; bad slots are counted for the supervisor, for good.
 //!   Counts are 8 bits for each process, so that fork never fails for a full counter.
-//! - The counts are the truth: taken bits, states and lists are derived from them. A process counts
-//!   under its cluster's lock alone, so that nobody sees a change half made; and whoever takes over a
-//!   dead holder's lock derives everything again.
+//! - The counts are the truth: states and lists are derived from them. One word of one row, changed at once, says
+//!   that a slot is taken; what more there is to say is said under the cluster's lock, and whoever
+//!   takes over a dead holder's lock derives it again.
 //!
 //! # Locking
 //! cluster lock, then device lock; both leaves below every lock of the engine. A call holds one
-//! cluster lock at a time, except that the holder of the device lock tries a second one.
+//! cluster lock at a time, except that the holder of the device lock tries a second one. Most calls take none.
 //!
 //! # Context
 //! Signal, worker, init; in every process of the group. No call allocates or panics.
@@ -30,10 +32,12 @@ mod cluster;
 mod counts;
 mod device;
 mod discard;
+mod home;
 mod lists;
 mod lock;
 mod memory;
 mod owners;
+mod row;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

@@ -185,6 +185,28 @@ fn a_process_dies_while_it_empties_and_discards_clusters() {
     );
 }
 
+/// Nothing is free but in the survivor's cluster.
+#[test]
+fn a_process_dies_as_a_guest() {
+    at_every_step(
+        false,
+        |slots, _, victim| {
+            (0..2)
+                .map(|_| slots.alloc(victim, 0, 9, &[1; 512]).unwrap())
+                .collect()
+        },
+        |slots, victim, _| {
+            let guests = [(0, 1), (4, 16)]
+                .map(|(order, nr)| slots.alloc(victim, 0, order, &[1; 16][..nr]).unwrap());
+            for run in guests {
+                assert!(slots.dup(victim, run));
+                slots.put(victim, run);
+                slots.put(victim, run);
+            }
+        },
+    );
+}
+
 #[test]
 fn a_process_dies_while_it_forks() {
     at_every_step(
@@ -222,9 +244,12 @@ fn a_lock_of_an_earlier_life_is_taken_over_though_the_index_lives() {
     let slots = unsafe { Slots::attach(memory.as_mut_ptr().cast(), CLUSTER_SLOTS, &|_| true) };
     let before = slots.join(4);
     let run = slots.alloc(before, 0, 3, &[1; 8]).unwrap();
-    assert!(dies_after(1, || slots.put(before, run)));
+    // What others count, too, is put under the lock.
+    let child = slots.fork(before, 5);
+    assert!(dies_after(0, || slots.put(before, run)));
     // The same process after exec, say.
     let after = slots.join(4);
+    slots.release(after, child.index());
     assert_eq!(slots.used(), 0);
     assert!(slots.alloc(after, 0, 9, &[1]).is_some());
 }

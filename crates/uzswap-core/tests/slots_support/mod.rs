@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU8, AtomicU32};
 use uzswap_core::swap::Slots;
 
 /// Zeroed memory that other processes can map.
@@ -91,6 +91,12 @@ impl Shared {
     pub fn words(&self) -> &[AtomicU32] {
         // SAFETY: aligned to a page, long enough, and atomics take any bits.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len / 4) }
+    }
+
+    /// The memory as bytes.
+    pub fn counts(&self) -> &[AtomicU8] {
+        // SAFETY: valid for `len` bytes, and atomics take any bits.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
     }
 
     /// The memory as bytes, when nobody else has it.
