@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -46,16 +47,41 @@ Examples:
   UZSWAP_SWAP='/mnt/a,pri=1;/mnt/b,pri=1' uzswap run -- ./job          two directories by turns
 ";
 
+const STAT_EXAMPLES: &str = "\
+Rates are those of a quarter of a second.
+Exit status: 0; 125 if there is no such run, or for wrong arguments.
+
+Examples:
+  uzswap stat 4711
+  uzswap stat 4711 --json | jq .refaults
+  uzswap stat 4711 --prometheus > /var/lib/node_exporter/uzswap.prom
+";
+
+const TOP_EXAMPLES: &str = "\
+Keys: q quits; up and down choose a process, Enter shows it over time, Esc goes back; s, left and right
+choose the column to sort by. What is no terminal gets one snapshot. Watched processes notice nothing.
+Exit status: 0; 1 if there is no such run; 2 for wrong arguments.
+
+Examples:
+  uzswap top                                     every process under uzswap
+  uzswap top 4711 -d 0.5                         one of them, over time
+  uzswap top | head                              one snapshot
+";
+
 const SET_USAGE: &str = "uzswap set [OPTIONS] PID [KNOB=VALUE]...";
 
 const SET_EXAMPLES: &str = "\
 Without KNOB=VALUE the knobs are shown: value, what they take and what they are for. A change holds
 for all processes of the run, from their next decision on.
-Exit status: 0; 1 if there is no such run or it cannot be changed; 2 for wrong arguments, with
-nothing changed.
+Exit status: 0; 1 if there is no such run or it cannot be changed; 2 for wrong arguments, or a limit
+lower than the least that works, with nothing changed.
+
+'ram' may be raised and lowered: a higher limit holds at once; for a lower one the processes evict what
+is too much, and 'set' waits until they have. If one cannot, nothing is changed.
 
 Examples:
   uzswap set 4711
+  uzswap set 4711 ram=128M
   uzswap set 4711 max_pool_percent=50 accept_threshold_percent=80
 ";
 
@@ -84,13 +110,34 @@ Examples:
   uzswap reclaim 4711 64M --writeback-only       move 64 MiB of compressed memory to swap
 ";
 
+const BENCH_EXAMPLES: &str = "\
+Exit status: 0; 1 if a suite failed; 2 for wrong arguments; 130 after ^C, with what was measured by then.
+
+Examples:
+  uzswap bench all --quick
+  sudo uzswap bench usemem --json usemem.json    beside the kernel's zswap, as root
+  uzswap report usemem.json
+";
+
+const REPORT_EXAMPLES: &str = "\
+Exit status: 0; 1 if the file cannot be read or is cut; 2 for wrong arguments.
+
+Examples:
+  uzswap run --trace job.jsonl --ram 256M -- ./job; uzswap report job.jsonl -o job.html
+  uzswap bench codecs --json codecs.json; uzswap report codecs.json
+";
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a command with its memory limited and compressed
     #[command(override_usage = RUN_USAGE, after_help = RUN_EXAMPLES)]
     Run(Box<Run>),
     /// Show what uzswap does for a process that runs under it
+    #[command(after_help = STAT_EXAMPLES)]
     Stat(Stat),
+    /// Watch the processes that run under uzswap, or one of them, as they go on
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(Top),
     /// Show or change the knobs of a run that is under way
     #[command(override_usage = SET_USAGE, after_help = SET_EXAMPLES)]
     Set(Set),
@@ -101,8 +148,10 @@ pub enum Command {
     #[command(after_help = RECLAIM_EXAMPLES)]
     Reclaim(Reclaim),
     /// Measure on this machine, beside its kernel
+    #[command(after_help = BENCH_EXAMPLES)]
     Bench(bench::Bench),
     /// Make a page to look at of what 'bench' measured or 'run --trace' wrote
+    #[command(after_help = REPORT_EXAMPLES)]
     Report(bench::Report),
 }
 
@@ -181,16 +230,9 @@ pub enum OverLimit {
 
 #[derive(Debug, Args)]
 pub struct Run {
-    /// RAM that each process may use for resident and compressed memory together
-    /// [default: 80 % of what the cgroup still allows, else half of the memory available]
-    #[arg(
-        verbatim_doc_comment,
-        long,
-        value_name = "SIZE",
-        env = "UZSWAP_RAM",
-        hide_env = true
-    )]
-    pub ram: Option<Size>,
+    /// The live knobs, as they are at the beginning.
+    #[command(flatten)]
+    pub knobs: Settings,
 
     /// Where memory goes that does not fit even compressed: auto, none, a directory, a file or a
     /// block device. Given several times, the one of the highest priority is filled first (0 to 32767;
@@ -226,10 +268,6 @@ pub struct Run {
     /// Write back a page at a time: for 'bench shrink', to show what that does
     #[arg(long, hide = true)]
     pub shrink_by_page: bool,
-
-    /// The live knobs, as they are at the beginning.
-    #[command(flatten)]
-    pub knobs: Settings,
 
     /// Memory is reclaimed in folios of this size, a power of two from 4K to 2M
     #[arg(long, value_name = "SIZE", env = "UZSWAP_FOLIO", hide_env = true,
@@ -294,6 +332,21 @@ pub struct Stat {
     /// Prometheus text exposition
     #[arg(long)]
     pub prometheus: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Process id of any process under 'uzswap run', or of that itself
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    pub pid: Option<u32>,
+
+    /// How often it is drawn anew: 2, 0.5, 1m
+    #[arg(long, short = 'd', value_name = "TIME", default_value = "1", value_parser = analyze::parse_time)]
+    pub interval: Duration,
+
+    /// One snapshot as JSON: an array of processes
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -414,7 +467,7 @@ mod tests {
     #[test]
     fn the_command_keeps_its_own_options() {
         let run = parse(&["run", "--ram", "256M", "--", "ls", "--ram", "1", "-q"]).unwrap();
-        assert_eq!(run.ram, Some(Size(256 << 20)));
+        assert_eq!(run.knobs.ram(), Some(Size(256 << 20)));
         assert_eq!(run.command, ["ls", "--ram", "1", "-q"]);
         assert!(!run.quiet);
         let run = parse(&["run", "--ram=1G", "python3", "-c", "pass", "--quiet"]).unwrap();
@@ -474,6 +527,18 @@ mod tests {
             let line = parse(args).unwrap_err();
             assert!(line.contains(part), "{line}");
             assert!(!line.contains('\n'), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_subcommand_shows_how_it_is_used() {
+        use clap::CommandFactory;
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string);
+            let example = format!("uzswap {} ", command.get_name());
+            let shown =
+                help.is_some_and(|help| help.contains("Examples:") && help.contains(&example));
+            assert!(shown, "{}", command.get_name());
         }
     }
 

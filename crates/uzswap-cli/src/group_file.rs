@@ -377,9 +377,9 @@ mod tests {
         let me = std::process::id();
         let group = GroupFile::create().unwrap();
         group.publish();
-        group.config.ram.store(42, Ordering::Relaxed);
+        group.knobs.ram.store(42, Ordering::Relaxed);
         let seen = of_process(me, Access::Read).unwrap();
-        assert_eq!(seen.config.ram.load(Ordering::Relaxed), 42);
+        assert_eq!(seen.knobs.ram.load(Ordering::Relaxed), 42);
         assert_eq!(seen.supervisor.load(Ordering::Relaxed), me);
     }
 

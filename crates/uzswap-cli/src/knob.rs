@@ -9,9 +9,14 @@ use uzswap_compress::Codec;
 use uzswap_core::knobs::{BLOCK_AUTO, Knob, Knobs, OFF, ON, Values};
 
 use crate::compressor::Compressor;
+use crate::size::Size;
 
 /// What [`Values::Block`] takes.
 const BLOCKS: [(&str, u64); 4] = [("auto", BLOCK_AUTO), ("4K", 0), ("16K", 2), ("64K", 4)];
+
+/// What `--ram` is unless it is told.
+const DEFAULT_RAM: &str =
+    "[default: 80 % of what the cgroup still allows, else half of the memory available]";
 
 /// What a knob takes, for a person to read.
 pub const fn takes(values: Values) -> &'static str {
@@ -20,6 +25,7 @@ pub const fn takes(values: Values) -> &'static str {
         Values::Percent => "1..100",
         Values::Codec => "CODEC",
         Values::Block => "auto|4K|16K|64K",
+        Values::Size => "SIZE",
     }
 }
 
@@ -36,6 +42,10 @@ pub fn parse(knob: &Knob, text: &str) -> Result<u64, String> {
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case(text))
             .map(|(_, value)| *value),
+        Values::Size => {
+            let size = text.parse().map(|Size(bytes)| bytes);
+            return size.map_err(|why: String| format!("{}: '{text}' is {why}", knob.name));
+        }
         Values::Codec => return Ok(text.parse::<Compressor>()?.codec().to_bits().into()),
     };
     let takes = takes(knob.values);
@@ -52,10 +62,16 @@ pub fn show(knob: &Knob, value: u64) -> String {
             .find(|(_, block)| *block == value)
             .map_or("unknown", |(name, _)| name)
             .to_owned(),
+        Values::Size => Size(value).to_string(),
         Values::Codec => {
             codec(value).map_or_else(|| "unknown".to_owned(), |codec| codec.to_string())
         }
     }
+}
+
+/// Whether the knob has a default; else what it is at the beginning is decided then.
+fn decided(knob: &Knob) -> bool {
+    !(knob.values == Values::Size && knob.default == 0)
 }
 
 fn codec(value: u64) -> Option<Codec> {
@@ -65,7 +81,7 @@ fn codec(value: u64) -> Option<Codec> {
 fn value_json(knob: &Knob, value: u64) -> Value {
     match knob.values {
         Values::Switch => json!(value != OFF),
-        Values::Percent => json!(value),
+        Values::Percent | Values::Size => json!(value),
         Values::Codec | Values::Block => json!(show(knob, value)),
     }
 }
@@ -76,7 +92,7 @@ pub fn to_json(knobs: &Knobs) -> Value {
     let entries = entries.map(|(cell, knob)| {
         let about = json!({
             "value": value_json(knob, cell.load(Ordering::Relaxed)),
-            "default": value_json(knob, knob.default),
+            "default": decided(knob).then(|| value_json(knob, knob.default)),
             "takes": takes(knob.values),
             "meaning": knob.meaning,
         });
@@ -118,11 +134,23 @@ pub struct Settings(Vec<u64>);
 impl Settings {
     /// The compressor.
     pub fn codec(&self) -> Codec {
-        let mut knobs = Knobs::ALL.iter().zip(&self.0);
-        let value = knobs.find(|(knob, _)| knob.values == Values::Codec);
-        value
-            .and_then(|(_, value)| codec(*value))
+        self.first(Values::Codec)
+            .and_then(codec)
             .unwrap_or(Codec::Lz4)
+    }
+
+    /// `--ram`, if it was told.
+    pub fn ram(&self) -> Option<Size> {
+        self.first(Values::Size)
+            .filter(|&bytes| bytes > 0)
+            .map(Size)
+    }
+
+    /// The only knob that takes such values.
+    fn first(&self, values: Values) -> Option<u64> {
+        let mut knobs = Knobs::ALL.iter().zip(&self.0);
+        let found = knobs.find(|(knob, _)| knob.values == values);
+        found.map(|(_, value)| *value)
     }
 
     /// Sets the group's knobs.
@@ -136,14 +164,18 @@ impl Settings {
 impl Args for Settings {
     fn augment_args(command: Command) -> Command {
         command.args(Knobs::ALL.iter().map(|knob| {
-            Arg::new(knob.name)
+            let arg = Arg::new(knob.name)
                 .long(knob.name.replace('_', "-"))
                 .value_name(takes(knob.values))
                 .env(format!("UZSWAP_{}", knob.name.to_ascii_uppercase()))
                 .hide_env(true)
-                .default_value(show(knob, knob.default))
-                .value_parser(|text: &str| parse(knob, text))
-                .help(knob.meaning)
+                .value_parser(|text: &str| parse(knob, text));
+            if decided(knob) {
+                arg.default_value(show(knob, knob.default))
+                    .help(knob.meaning)
+            } else {
+                arg.help(format!("{}\n{DEFAULT_RAM}", knob.meaning))
+            }
         }))
     }
 
@@ -178,9 +210,20 @@ mod tests {
             assert_eq!(assignment.parse(), Ok(Assignment { index, value }));
             let hyphens = assignment.replace('_', "-");
             assert_eq!(hyphens.parse(), Ok(Assignment { index, value }));
-            for wrong in ["", "maybe", "-1", "101", "1.5", "99999999999999999999"] {
+            for wrong in ["", "maybe", "-1", "99999999999999999999"] {
                 let error = parse(knob, wrong).unwrap_err();
                 assert!(error.contains(knob.name), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_percentage_is_a_whole_number_up_to_100() {
+        let percent = |knob: &&Knob| knob.values == Values::Percent;
+        for knob in Knobs::ALL.iter().filter(percent) {
+            assert_eq!(parse(knob, "100"), Ok(100));
+            for wrong in ["0", "101", "1.5"] {
+                assert!(parse(knob, wrong).is_err(), "{wrong}");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! `uzswap`: run any program in less memory than it needs.
 
 mod args;
+mod ask;
 mod clock;
 mod command;
 mod command_line;
@@ -10,6 +11,7 @@ mod failure;
 mod group_file;
 mod kernel;
 mod knob;
+mod limit;
 mod preload;
 mod private_dir;
 mod ram;
@@ -22,6 +24,7 @@ mod swap;
 mod swap_devices;
 mod swap_group;
 mod target;
+mod top;
 mod trace;
 
 use std::process::ExitCode;
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         args::Command::Run(run) => command::run::run(run),
         args::Command::Stat(stat) => command::stat::stat(stat),
+        args::Command::Top(options) => top::top(options),
         args::Command::Set(set) => command::set::set(set),
         args::Command::Analyze(analyze) => command::analyze::analyze(analyze),
         args::Command::Reclaim(reclaim) => command::reclaim::reclaim(reclaim),

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
-use uzswap_core::counters::{Counters, Histogram, Kind, NR_BUCKETS, OrderCounters};
+use uzswap_core::counters::{Counter, Counters, Histogram, Kind, NR_BUCKETS, OrderCounters, Unit};
 use uzswap_core::group::{
     FAILURE_INTERNAL, FAILURE_OVER_LIMIT, FAILURE_START, FAULT_MODE_AUTO, FAULT_MODE_SIGNAL,
     FAULT_MODE_THREAD, FREE, Group, Process,
@@ -14,7 +14,8 @@ use uzswap_core::group::{
 
 use crate::swap_devices::{self, swap_devices};
 
-const PAGE: u64 = 4096;
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
 
 /// Whether the group still runs: what its gauges are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +30,8 @@ pub enum When {
 #[derive(Clone, Debug)]
 pub struct Totals {
     cells: Vec<u64>,
-    /// By folio order; in each the cells of [`ORDER_KEYS`].
-    orders: Vec<[u64; 4]>,
+    /// By folio order.
+    orders: Vec<[u64; OrderCounters::ALL.len()]>,
     faults: Faults,
     /// Most that the pool stored, and the RAM that it took, in the process that needed most.
     peak_stored: u64,
@@ -38,8 +39,6 @@ pub struct Totals {
     /// Of the process that needed most.
     fault_mode: u32,
 }
-
-const ORDER_KEYS: [&str; 4] = ["zswpout", "swpout", "swpout_fallback", "zswpout_fallback"];
 
 impl Totals {
     /// Adds up `group`; `is_alive` tells whether a pid still is a process.
@@ -51,7 +50,7 @@ impl Totals {
             .chain(slots.iter().copied())
             .max_by_key(|p| p.counters.need_peak.load(Ordering::Relaxed))
             .unwrap_or(&group.ended);
-        let mut cells = vec![0_u64; Counters::NAMES.len()];
+        let mut cells = vec![0_u64; Counters::ALL.len()];
         let mut orders = Vec::new();
         let mut faults = Faults::default();
         for process in slots.iter().copied().chain([&group.ended]) {
@@ -62,23 +61,23 @@ impl Totals {
                         && is_alive(process.pid.load(Ordering::Relaxed))
                 }
             };
-            for ((sum, cell), (_, kind)) in cells
+            for ((sum, cell), what) in cells
                 .iter_mut()
                 .zip(process.counters.cells())
-                .zip(Counters::NAMES)
+                .zip(Counters::ALL)
             {
                 let value = cell.load(Ordering::Relaxed);
-                match kind {
+                match what.kind {
                     Kind::Counter => *sum += value,
                     Kind::Peak => *sum = value.max(*sum),
                     Kind::Gauge if counts_now => *sum += value,
                     Kind::Gauge => {}
                 }
             }
-            orders.resize(process.orders.len(), [0; 4]);
+            orders.resize(process.orders.len(), [0; OrderCounters::ALL.len()]);
             for (sums, order) in orders.iter_mut().zip(&process.orders) {
-                for (sum, cell) in sums.iter_mut().zip(order_cells(order)) {
-                    *sum += cell;
+                for (sum, cell) in sums.iter_mut().zip(order.cells()) {
+                    *sum += cell.load(Ordering::Relaxed);
                 }
             }
             faults.add(&process.fault_ticks);
@@ -101,9 +100,9 @@ impl Totals {
 
     /// A counter by its name.
     pub fn get(&self, name: &str) -> u64 {
-        Counters::NAMES
+        Counters::ALL
             .iter()
-            .position(|(known, _)| *known == name)
+            .position(|known| known.name == name)
             .map_or(0, |i| self.cells[i])
     }
 
@@ -127,6 +126,12 @@ impl Totals {
         }
     }
 
+    /// The cells of [`OrderCounters`] by folio size, from `4kB` on.
+    pub fn orders(&self) -> impl Iterator<Item = (String, &[u64; OrderCounters::ALL.len()])> {
+        let orders = self.orders.iter().enumerate();
+        orders.map(|(order, cells)| (format!("{}kB", 4 << order), cells))
+    }
+
     /// How long the faults took.
     pub fn faults(&self) -> &Faults {
         &self.faults
@@ -140,15 +145,6 @@ pub fn used_slots(group: &Group) -> impl Iterator<Item = &Process> {
         .used()
         .iter()
         .filter(|p| p.state.load(Ordering::Acquire) != FREE)
-}
-
-fn order_cells(order: &OrderCounters) -> [u64; 4] {
-    [
-        order.zswpout.load(Ordering::Relaxed),
-        order.swpout.load(Ordering::Relaxed),
-        order.swpout_fallback.load(Ordering::Relaxed),
-        order.zswpout_fallback.load(Ordering::Relaxed),
-    ]
 }
 
 /// Durations of faults, in ticks.
@@ -175,11 +171,26 @@ impl Faults {
         self.max = self.max.max(from.max.load(Ordering::Relaxed));
     }
 
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// How many surely took no more than `ticks`: whole buckets, so up to a quarter octave's are left out.
+    pub fn within(&self, ticks: u64) -> u64 {
+        let ends = (1..).map(Histogram::lower_bound);
+        let whole = self
+            .buckets
+            .iter()
+            .zip(ends)
+            .filter(|(_, end)| *end <= ticks);
+        whole.map(|(count, _)| count).sum()
+    }
+
     /// Ticks that `percent` of the faults did not exceed, read off the buckets' upper ends, which lie
     /// a quarter octave apart; 0 without faults.
     pub fn percentile(&self, percent: u64) -> u64 {
-        let total: u64 = self.buckets.iter().sum();
-        let rank = (total * percent).div_ceil(100).max(1);
+        let rank = (self.count() * percent).div_ceil(100).max(1);
         let mut seen = 0;
         for (index, count) in self.buckets.iter().enumerate() {
             seen += count;
@@ -218,7 +229,7 @@ impl Report {
         report.add("version", env!("CARGO_PKG_VERSION"));
         report.add("processes", group.nr_started.load(Ordering::Relaxed));
         report.add("elapsed_s", rounded(elapsed_s));
-        report.add("ram_limit", config.ram.load(Ordering::Relaxed));
+        report.add("ram_limit", group.knobs.ram.load(Ordering::Relaxed));
         for name in ["ram_peak", "need_peak", "resident", "metadata"] {
             report.add(name, totals.get(name));
         }
@@ -255,16 +266,16 @@ impl Report {
         report.add("swap_device", swap_devices::names(group));
         report.add("swap_devices", json!(swap_devices(group)));
         // The rest under the counters' own names; times were given in seconds, and pool_peak as zswap_peak.
-        for (name, _) in Counters::NAMES {
+        for Counter { name, unit, .. } in Counters::ALL {
             let told = report.0.iter().any(|(key, _)| key == name);
-            if !told && !name.ends_with("_ticks") && *name != "pool_peak" {
+            if !told && *unit != Unit::Ticks && *name != "pool_peak" {
                 report.add(name, totals.get(name));
             }
         }
-        let orders = totals.orders.iter().enumerate().map(|(order, cells)| {
-            let cells = ORDER_KEYS.iter().zip(cells);
-            let cells = cells.map(|(key, cell)| ((*key).to_owned(), json!(cell)));
-            (format!("{}kB", 4 << order), Value::Object(cells.collect()))
+        let orders = totals.orders().map(|(order, cells)| {
+            let cells = OrderCounters::ALL.iter().zip(cells);
+            let cells = cells.map(|(what, cell)| (what.name.to_owned(), json!(cell)));
+            (order, Value::Object(cells.collect()))
         });
         report.add("orders", Value::Object(orders.collect()));
         report.add("failure", failure(group));
@@ -274,11 +285,6 @@ impl Report {
     /// Adds one more key at the end.
     pub fn add(&mut self, key: &'static str, value: impl Into<Value>) {
         self.0.push((key, value.into()));
-    }
-
-    /// Keys and values in order.
-    pub fn entries(&self) -> &[(&'static str, Value)] {
-        &self.0
     }
 }
 
@@ -340,9 +346,9 @@ mod tests {
     }
 
     fn set(process: &Process, name: &str, value: u64) {
-        let index = Counters::NAMES
+        let index = Counters::ALL
             .iter()
-            .position(|(n, _)| *n == name)
+            .position(|known| known.name == name)
             .unwrap();
         process.counters.cells()[index].store(value, Ordering::Relaxed);
     }
@@ -477,7 +483,7 @@ mod tests {
         }
         assert_eq!(json["compressor"], "zstd:-3");
         for order in ["4kB", "64kB", "2048kB"] {
-            for key in ORDER_KEYS {
+            for key in OrderCounters::ALL.iter().map(|what| what.name) {
                 assert_eq!(json["orders"][order][key], 0, "{order} {key}");
             }
         }
@@ -485,7 +491,7 @@ mod tests {
         for key in ["p50", "p99", "max"] {
             assert_eq!(json["fault_ns"][key], 0);
         }
-        let keys: std::collections::HashSet<_> = report.entries().iter().map(|(k, _)| k).collect();
-        assert_eq!(keys.len(), report.entries().len(), "no key twice");
+        let keys: std::collections::HashSet<_> = report.0.iter().map(|(k, _)| k).collect();
+        assert_eq!(keys.len(), report.0.len(), "no key twice");
     }
 }

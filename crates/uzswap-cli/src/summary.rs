@@ -10,7 +10,7 @@ use crate::swap_devices;
 
 /// The summary's lines, without the `uzswap: ` before each.
 pub fn lines(group: &Group, totals: &Totals, hz: u64, elapsed_s: f64) -> Vec<String> {
-    let limit = Size(group.config.ram.load(Ordering::Relaxed));
+    let limit = Size(group.knobs.ram.load(Ordering::Relaxed));
     let processes = match group.nr_started.load(Ordering::Relaxed) {
         0 | 1 => String::new(),
         n => format!(" each, {n} processes"),

@@ -14,9 +14,7 @@ use uzswap_core::group::{Group, is_alive};
 
 use crate::clock::Moment;
 use crate::command_line;
-use crate::report::{Totals, When, compressor, rounded, seconds, used_slots};
-
-const PAGE: u64 = 4096;
+use crate::report::{PAGE, Totals, When, compressor, rounded, seconds, used_slots};
 
 /// The trace of a group's life.
 pub struct Tracer<'a> {
@@ -85,7 +83,7 @@ impl<'a> Tracer<'a> {
         Sample {
             elapsed_s: rounded(self.begin.elapsed().as_secs_f64()),
             live: live.count() as u64,
-            ram_limit: group.config.ram.load(Ordering::Relaxed),
+            ram_limit: group.knobs.ram.load(Ordering::Relaxed),
             resident: totals.get("resident"),
             zswap: totals.get("pool_total_size"),
             metadata: totals.get("metadata"),

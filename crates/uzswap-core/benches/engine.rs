@@ -93,9 +93,9 @@ fn main() {
     let layout = std::alloc::Layout::from_size_align(GROUP_LEN, 4096).unwrap();
     // SAFETY: zeroed memory is a valid group: it is made of atomics.
     let group: &'static Group = unsafe { &*std::alloc::alloc_zeroed(layout).cast::<Group>() };
-    group.config.ram.store((limit as u64) << 20, Relaxed);
     group.config.folio_order.store(4, Relaxed);
     group.knobs.reset();
+    group.knobs.ram.store((limit as u64) << 20, Relaxed);
     group
         .knobs
         .compressor

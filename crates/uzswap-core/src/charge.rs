@@ -6,11 +6,15 @@
 //! # Invariants
 //! - Memory is charged before it is touched and uncharged after it was given
 //!   back, so what is resident never exceeds `used`.
-//! - [`Charge::try_charge`] never makes `used` exceed `limit`, not for an
-//!   instant. Only [`Charge::charge_unchecked`] and lowering the limit do.
+//! - While the limit stays as it is, [`Charge::try_charge`] never makes `used`
+//!   exceed it, not for an instant. Only [`Charge::charge_unchecked`] and lowering
+//!   the limit do.
+//! - Once the limit was lowered and [`Charge::over`] has said 0, memory above it
+//!   is not touched any more: a charge that began before is compared with the limit
+//!   once more after it was made, and taken back if it is too much.
 //! - `used` = pages of all owners together = Σ resident + Σ open reserves.
 //! - All-zero memory is a valid `Charge` with limit 0: nothing can be charged
-//!   until [`Charge::set_limit`].
+//!   until [`Charge::follow`] or [`Charge::set_limit`].
 //!
 //! # Locking
 //! None; leaf.
@@ -18,7 +22,10 @@
 //! # Context
 //! Signal, worker, init.
 
-use crate::primitive::{AtomicU64, Ordering};
+use crate::arena::PAGE_SHIFT;
+#[cfg(loom)]
+use crate::primitive::fence;
+use crate::primitive::{AtomicPtr, AtomicU64, Ordering};
 
 /// The limit and what is used of it, in 4 KiB pages.
 ///
@@ -26,7 +33,10 @@ use crate::primitive::{AtomicU64, Ordering};
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Charge {
-    limit: AtomicU64,
+    /// Where the limit stands; null: in `own`.
+    followed: AtomicPtr<AtomicU64>,
+    /// The limit of a charge that follows none, bytes.
+    own: AtomicU64,
     used: AtomicU64,
     peak: AtomicU64,
 }
@@ -36,7 +46,8 @@ impl Charge {
     #[cfg(not(loom))]
     pub const fn new(limit: u64) -> Self {
         Self {
-            limit: AtomicU64::new(limit),
+            followed: AtomicPtr::new(core::ptr::null_mut()),
+            own: AtomicU64::new(limit << PAGE_SHIFT),
             used: AtomicU64::new(0),
             peak: AtomicU64::new(0),
         }
@@ -46,35 +57,50 @@ impl Charge {
     #[cfg(loom)]
     pub fn new(limit: u64) -> Self {
         Self {
-            limit: AtomicU64::new(limit),
+            followed: AtomicPtr::new(core::ptr::null_mut()),
+            own: AtomicU64::new(limit << PAGE_SHIFT),
             used: AtomicU64::new(0),
             peak: AtomicU64::new(0),
         }
     }
 
+    /// From now on the limit is what `bytes` says, whoever changes it: the group's knob.
+    pub fn follow(&self, bytes: &'static AtomicU64) {
+        let bytes = core::ptr::from_ref(bytes).cast_mut();
+        self.followed.store(bytes, Ordering::Release);
+    }
+
     /// Charges `nr` pages if they fit under the limit, and says whether they did.
     /// No pages always fit.
-    ///
-    /// A concurrent [`Charge::set_limit`] counts as done after this call when
-    /// this call did not see it.
     #[inline]
     #[must_use = "pages that were charged must be uncharged"]
     pub fn try_charge(&self, nr: u64) -> bool {
+        self.try_charge_below(nr, || self.limit())
+    }
+
+    /// As [`Charge::try_charge`], under another limit, in pages.
+    #[inline]
+    #[must_use = "pages that were charged must be uncharged"]
+    pub fn try_charge_below(&self, nr: u64, limit: impl Fn() -> u64) -> bool {
         // Acquire: pairs with the Release in `uncharge`, so that memory which
-        // made this room was really gone before ours is touched.
+        // made this room was really gone before ours is touched. SeqCst: see `over`.
         let charged = self
             .used
-            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |used| {
+            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, |used| {
                 let sum = used.checked_add(nr)?;
-                (nr == 0 || sum <= self.limit.load(Ordering::Relaxed)).then_some(sum)
+                (nr == 0 || sum <= limit()).then_some(sum)
             });
-        match charged {
-            Ok(before) => {
-                self.note_peak(before.wrapping_add(nr));
-                true
-            }
-            Err(_) => false,
+        let Ok(before) = charged else { return false };
+        // Loom takes SeqCst for AcqRel.
+        #[cfg(loom)]
+        fence(Ordering::SeqCst);
+        let sum = before.wrapping_add(nr);
+        if nr > 0 && sum > limit() {
+            self.uncharge(nr);
+            return false;
         }
+        self.note_peak(sum);
+        true
     }
 
     /// Charges `nr` pages whether or not they fit: the over-limit=allow policy,
@@ -101,16 +127,28 @@ impl Charge {
         self.limit().saturating_sub(self.used())
     }
 
-    /// The limit in pages.
-    #[inline]
-    pub fn limit(&self) -> u64 {
-        self.limit.load(Ordering::Relaxed)
+    /// Pages used above the limit. 0 after the limit was lowered: from now on it holds.
+    pub fn over(&self) -> u64 {
+        // SeqCst, as the charge, the look at the limit after it and the change of the limit: either a
+        // charge is seen here, or it sees the lowered limit.
+        #[cfg(loom)]
+        fence(Ordering::SeqCst);
+        let used = self.used.load(Ordering::SeqCst);
+        used.saturating_sub(self.limit())
     }
 
-    /// Changes the limit. When it falls below what is used, charging fails until
-    /// reclaim has caught up.
+    /// The limit in pages, as it is now.
+    #[inline]
+    pub fn limit(&self) -> u64 {
+        // SAFETY: null, or what `follow` was given, which lives for good.
+        let followed = unsafe { self.followed.load(Ordering::Acquire).as_ref() };
+        followed.unwrap_or(&self.own).load(Ordering::SeqCst) >> PAGE_SHIFT
+    }
+
+    /// Changes the limit of a charge that follows none. When it falls below what is used,
+    /// charging fails until reclaim has caught up.
     pub fn set_limit(&self, pages: u64) {
-        self.limit.store(pages, Ordering::Relaxed);
+        self.own.store(pages << PAGE_SHIFT, Ordering::SeqCst);
     }
 
     /// Pages charged now.
@@ -263,5 +301,24 @@ mod tests {
         assert!(charge.try_charge(1));
         assert!(!charge.try_charge(1));
         assert!(!charge.try_charge(u64::MAX), "no overflow");
+    }
+
+    #[test]
+    fn the_limit_is_where_it_is_followed_to() {
+        static LIMIT: AtomicU64 = AtomicU64::new(4 << PAGE_SHIFT);
+        let charge = Charge::new(1);
+        charge.follow(&LIMIT);
+        assert!(charge.try_charge(4));
+        assert!(!charge.try_charge(1));
+        LIMIT.store((6 << PAGE_SHIFT) + 1, Ordering::SeqCst);
+        assert!(charge.try_charge(2));
+        assert!(!charge.try_charge(1), "a part of a page is no page");
+        LIMIT.store(1 << PAGE_SHIFT, Ordering::SeqCst);
+        assert_eq!((charge.over(), charge.room()), (5, 0));
+        assert!(!charge.try_charge(1));
+        assert!(charge.try_charge_below(1, || 7), "under the limit before");
+        assert!(!charge.try_charge_below(1, || 7));
+        charge.uncharge(6);
+        assert_eq!(charge.over(), 0);
     }
 }

@@ -10,13 +10,13 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use crate::counters::{Counters, Histogram, NR_ORDERS, OrderCounters};
+use crate::counters::{Counters, Histogram, Kind, NR_ORDERS, OrderCounters};
 use crate::knobs::Knobs;
 use crate::request::Request;
 use uzswap_sys::{Errno, signal};
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x0005_5041_5753_5a55;
+pub const MAGIC: u64 = 0x0006_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last slot.
 pub const NR_PROCESSES: usize = 256;
 /// Swap devices that a group has at most.
@@ -55,12 +55,13 @@ pub const FAULT_MODE_SIGNAL: u32 = 1;
 /// [`Config::fault_mode`]: handler threads.
 pub const FAULT_MODE_THREAD: u32 = 2;
 
-/// What the command line decided, fixed for the group's life.
+/// What the command line decided, fixed for the group's life but for `ram_ceiling`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Config {
-    /// Limit of resident + pool + metadata for each process, bytes.
-    pub ram: AtomicU64,
+    /// The knob `ram`, or, while `uzswap set` lowers that and until no process is above it, what it was: only then
+    /// does the lower one hold strictly. Bytes.
+    pub ram_ceiling: AtomicU64,
     /// Folio order: a folio is 4 KiB shifted left by this, 0 to 9.
     pub folio_order: AtomicU32,
     /// One of the `FAULT_MODE_` constants.
@@ -69,6 +70,8 @@ pub struct Config {
     pub over_limit_allow: AtomicU32,
     /// 1: keep a reserve free from a background thread.
     pub background: AtomicU32,
+    /// Ticks of the time stamp counter in a second, measured once, so that times told of this group never go back.
+    pub tsc_hz: AtomicU64,
     /// 1: each fault mode chosen is told on stderr.
     pub verbose: AtomicU32,
     /// The swap devices.
@@ -303,6 +306,16 @@ pub struct Group {
     pub processes: [Process; NR_PROCESSES],
 }
 
+/// Moves what an ended process's cell holds to the sum of those that ended.
+fn fold_cell(to: &AtomicU64, from: &AtomicU64, kind: Kind) {
+    let n = from.swap(0, Ordering::Relaxed);
+    match kind {
+        Kind::Counter => to.fetch_add(n, Ordering::Relaxed),
+        Kind::Peak => to.fetch_max(n, Ordering::Relaxed),
+        Kind::Gauge => 0,
+    };
+}
+
 /// Bytes of a group file.
 pub const GROUP_LEN: usize = size_of::<Group>();
 
@@ -417,7 +430,6 @@ impl Group {
 
     /// Adds the counters of a slot that ended in `state` to [`Group::ended`] and, after `release`, frees it.
     fn fold(&self, from: &Process, state: u32, release: impl FnOnce()) {
-        use crate::counters::Kind;
         if from
             .state
             .compare_exchange(state, BUSY, Ordering::AcqRel, Ordering::Relaxed)
@@ -426,28 +438,15 @@ impl Group {
             return;
         }
         let to = &self.ended;
-        for ((a, b), (_, kind)) in to
-            .counters
-            .cells()
-            .iter()
-            .zip(from.counters.cells())
-            .zip(Counters::NAMES)
-        {
-            let n = b.swap(0, Ordering::Relaxed);
-            match kind {
-                Kind::Counter => a.fetch_add(n, Ordering::Relaxed),
-                Kind::Peak => a.fetch_max(n, Ordering::Relaxed),
-                Kind::Gauge => 0,
-            };
+        let cells = to.counters.cells().into_iter().zip(from.counters.cells());
+        for ((to, from), what) in cells.zip(Counters::ALL) {
+            fold_cell(to, from, what.kind);
         }
-        for (a, b) in to.orders.iter().zip(&from.orders) {
-            let move_one = |a: &AtomicU64, b: &AtomicU64| {
-                a.fetch_add(b.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-            };
-            move_one(&a.zswpout, &b.zswpout);
-            move_one(&a.swpout, &b.swpout);
-            move_one(&a.swpout_fallback, &b.swpout_fallback);
-            move_one(&a.zswpout_fallback, &b.zswpout_fallback);
+        for (to, from) in to.orders.iter().zip(&from.orders) {
+            let cells = to.cells().into_iter().zip(from.cells());
+            for ((to, from), what) in cells.zip(OrderCounters::ALL) {
+                fold_cell(to, from, what.kind);
+            }
         }
         let (a, b) = (&to.fault_ticks, &from.fault_ticks);
         for (a, b) in a.buckets.iter().zip(&b.buckets) {

@@ -21,6 +21,8 @@ pub enum Values {
     Codec,
     /// log2 of 1, 4 or 16 pages, or [`BLOCK_AUTO`].
     Block,
+    /// Bytes; 0 only as a default: decided when the group is made.
+    Size,
 }
 
 /// [`Values::Block`]: decided by how pages come back.
@@ -66,6 +68,8 @@ macro_rules! knobs {
 }
 
 knobs! {
+    /// RAM that each process may use for resident and compressed memory together
+    ram: Size = 0,
     /// Compressor and level of new pages: auto, lz4, zstd[:N], deflate[:N] or pz[:N]
     compressor: Codec = Codec::Lz4.to_bits() as u64,
     /// Memory that is compressed as one: auto, 4K, 16K or 64K; larger takes less room, and comes back whole

@@ -1,4 +1,5 @@
-//! A request to a managed process from outside: `uzswap reclaim` asks it to evict or to write back.
+//! A request to a managed process from outside: `uzswap reclaim` asks it to evict or to write back,
+//! `uzswap set` to come down to a lower limit.
 //!
 //! *What*: one word in the process's slot, the *door*, and what is asked behind it. An idle program
 //! has nobody in the engine, and a thread that waited for requests would be seen by it, so the
@@ -42,6 +43,8 @@ pub const VALUE: i32 = 0x757a_7377;
 pub const EVICT: u32 = 0;
 /// [`Request::what`]: write so many bytes of compressed memory to swap.
 pub const WRITE_BACK: u32 = 1;
+/// [`Request::what`]: come down to a limit that was lowered.
+pub const COME_DOWN: u32 = 2;
 
 /// The door, what is asked and what came of it.
 #[derive(Debug)]
@@ -49,7 +52,7 @@ pub const WRITE_BACK: u32 = 1;
 pub struct Request {
     /// Its state; a futex, shared.
     pub door: AtomicU32,
-    /// [`EVICT`] or [`WRITE_BACK`].
+    /// [`EVICT`], [`WRITE_BACK`] or [`COME_DOWN`].
     pub what: AtomicU32,
     /// Bytes that are asked for.
     pub wanted: AtomicU64,
@@ -57,6 +60,8 @@ pub struct Request {
     pub done: AtomicU64,
     /// Bytes of RAM that are free by it.
     pub freed: AtomicU64,
+    /// Bytes charged above the limit when it was done.
+    pub over: AtomicU64,
 }
 
 impl Request {
@@ -130,6 +135,7 @@ mod tests {
             wanted: AtomicU64::new(0),
             done: AtomicU64::new(0),
             freed: AtomicU64::new(0),
+            over: AtomicU64::new(0),
         }
     }
 

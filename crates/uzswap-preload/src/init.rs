@@ -78,7 +78,7 @@ fn start() {
 fn manage(group: &'static Group) {
     GROUP.store(core::ptr::from_ref(group).cast_mut(), Ordering::Release);
     let process = claim(group, None);
-    let limit = group.config.ram.load(Ordering::Relaxed);
+    let limit = group.knobs.ram.load(Ordering::Relaxed);
     malloc::set_limit(limit);
     Masked::block(|m| {
         let mode = match ENGINE.start(m, group, process) {
@@ -101,7 +101,7 @@ pub fn group() -> Option<&'static Group> {
 /// Ends a process that can be managed no longer.
 pub fn refuse_now(error: StartError) -> ! {
     match group() {
-        Some(group) => refuse(group, group.config.ram.load(Ordering::Relaxed), error),
+        Some(group) => refuse(group, group.knobs.ram.load(Ordering::Relaxed), error),
         None => thread::exit_group(125),
     }
 }

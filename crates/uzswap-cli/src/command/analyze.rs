@@ -302,8 +302,8 @@ fn measured(contents: &Contents, sample: &Sample) -> Option<Machine> {
     probe::machine(contents, told.trim().parse().ok()?, refaults)
 }
 
-/// Seconds, or with a unit.
-fn parse_time(text: &str) -> Result<Duration, String> {
+/// Seconds, or with a unit; a tenth of a second to a day.
+pub fn parse_time(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not a time: write 30s or 2m");
     let (number, unit) = text
         .strip_suffix('m')

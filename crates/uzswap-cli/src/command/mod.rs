@@ -2,6 +2,7 @@
 
 pub mod analyze;
 pub mod bench;
+mod prometheus;
 pub mod reclaim;
 pub mod run;
 pub mod set;
@@ -12,7 +13,7 @@ use std::io::{ErrorKind, Write as _, stdout};
 use anyhow::{Context, Result};
 
 /// Writes what a subcommand has to tell; its exit status.
-fn print(text: &str) -> Result<u8> {
+pub fn print(text: &str) -> Result<u8> {
     // A reader like head(1) that has seen enough is no failure.
     match stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

@@ -10,13 +10,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use uzswap_core::group::{
     Config, FAULT_MODE_AUTO, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, GROUP_ENV,
 };
-use uzswap_core::min_ram;
 
 use crate::args::{FaultMode, OverLimit, Run, Switch};
 use crate::clock::Moment;
 use crate::failure::Failure;
 use crate::group_file::{self, GroupFile};
 use crate::kernel;
+use crate::limit;
 use crate::preload::Preload;
 use crate::ram;
 use crate::report::{Report, Totals, When};
@@ -34,17 +34,23 @@ const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// Runs the command; the exit status is its own.
 pub fn run(options: &Run) -> Result<u8> {
+    let entered = Moment::now();
     check_options(options)?;
     check_not_nested()?;
     let target = find_target(options)?;
-    let ram = limit(options)?;
+    let ram = ram(options)?;
     let stats = create("statistics", "--stats", options.stats.as_deref())?;
     let trace = create("trace", "--trace", options.trace.as_deref())?;
     let preload = Preload::install()?;
     let group = GroupFile::create()?;
-    configure(&group.config, options, ram);
+    configure(&group.config, options);
     options.knobs.store(&group.knobs);
+    limit::begin(&group, ram);
     let swap = open_swap(options, &group.config)?;
+    group
+        .config
+        .tsc_hz
+        .store(entered.hz_since(), Ordering::Relaxed);
     group.publish();
 
     let begin = Moment::now();
@@ -133,14 +139,14 @@ fn find_target(options: &Run) -> Result<Target> {
 }
 
 /// `--ram` or its default, in bytes, if it is enough to run at all.
-fn limit(options: &Run) -> Result<u64> {
+fn ram(options: &Run) -> Result<u64> {
     let codec = options.knobs.codec();
-    let least = Size(min_ram(codec).next_multiple_of(1 << 20));
-    match options.ram {
+    let least = limit::least(codec);
+    match options.knobs.ram() {
         Some(ram) if ram < least => {
             bail!("--ram {ram} is too small: the least that works here with {codec} is {least}")
         }
-        Some(Size(ram)) => Ok(ram & !0xfff),
+        Some(Size(ram)) => Ok(ram),
         None => match ram::default_limit(Path::new("/")).map(Size) {
             Some(ram) if ram >= least => Ok(ram.0),
             Some(ram) => bail!(
@@ -152,9 +158,8 @@ fn limit(options: &Run) -> Result<u64> {
     }
 }
 
-fn configure(config: &Config, options: &Run, ram: u64) {
+fn configure(config: &Config, options: &Run) {
     let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
-    config.ram.store(ram, Ordering::Relaxed);
     set(&config.folio_order, options.folio);
     set(
         &config.fault_mode,

@@ -1,19 +1,20 @@
 //! `uzswap set PID [KNOB=VALUE]...`: shows or changes the live knobs of a run.
 
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use uzswap_compress::Codec;
 use uzswap_core::group::Group;
 use uzswap_core::knobs::{Knobs, Values};
-use uzswap_core::min_ram;
 
 use crate::args::Set;
 use crate::command::print;
 use crate::group_file::{self, Access};
 use crate::knob::{Assignment, show, takes, to_json};
+use crate::limit;
 use crate::size::Size;
+use crate::status::{self, refused};
 
 /// Changes the knobs that are told, and says what they are.
 pub fn set(options: &Set) -> Result<u8> {
@@ -22,14 +23,20 @@ pub fn set(options: &Set) -> Result<u8> {
         false => Access::Change,
     };
     let group = group_file::of_process(options.pid, access)?;
-    for change in &options.changes {
-        check_room(&group, change)?;
-    }
+    check_room(&group, &options.changes)?;
     let mut changed = String::new();
-    for change in &options.changes {
+    // First what may fail.
+    let (limit, others): (Vec<&Assignment>, Vec<_>) =
+        options.changes.iter().partition(|change| is_ram(change));
+    for change in limit.into_iter().chain(others) {
         let (cell, knob) = (group.knobs.cells()[change.index], &Knobs::ALL[change.index]);
-        let before = show(knob, cell.swap(change.value, Ordering::Relaxed));
-        let now = show(knob, change.value);
+        let before = cell.load(Ordering::Relaxed);
+        if is_ram(change) {
+            limit::change(&group, options.pid, change.value)?;
+        } else {
+            cell.store(change.value, Ordering::Relaxed);
+        }
+        let (before, now) = (show(knob, before), show(knob, change.value));
         let _ = writeln!(changed, "{} {before} -> {now}", knob.name);
     }
     let text = if options.json {
@@ -42,20 +49,26 @@ pub fn set(options: &Set) -> Result<u8> {
     print(&text)
 }
 
-/// Whether there is room for what the change needs.
-fn check_room(group: &Group, change: &Assignment) -> Result<()> {
-    let knob = &Knobs::ALL[change.index];
-    let codec = u32::try_from(change.value).ok().and_then(Codec::from_bits);
-    if let (Values::Codec, Some(codec)) = (knob.values, codec) {
-        let (ram, least) = (
-            Size(group.config.ram.load(Ordering::Relaxed)),
-            Size(min_ram(codec)),
-        );
-        if ram < least {
-            bail!(
-                "{codec} needs at least --ram {least}, and the run has {ram}: nothing was changed"
-            );
-        }
+fn is_ram(change: &Assignment) -> bool {
+    Knobs::ALL[change.index].values == Values::Size
+}
+
+/// Whether limit and compressor, as they are to be, go together.
+fn check_room(group: &Group, changes: &[Assignment]) -> Result<()> {
+    let to_be = |values, now: &AtomicU64| {
+        let mut changes = changes.iter().rev();
+        let change = changes.find(|change| Knobs::ALL[change.index].values == values);
+        change.map_or_else(|| now.load(Ordering::Relaxed), |change| change.value)
+    };
+    let ram = Size(to_be(Values::Size, &group.knobs.ram));
+    let codec = to_be(Values::Codec, &group.knobs.compressor);
+    let codec = u32::try_from(codec).ok().and_then(Codec::from_bits);
+    if let Some((codec, least)) = codec.map(|codec| (codec, limit::least(codec)))
+        && ram < least
+    {
+        let line =
+            format!("{codec} needs at least --ram {least}, and {ram} is less: nothing was changed");
+        return Err(refused(status::USAGE, line));
     }
     Ok(())
 }
@@ -64,13 +77,13 @@ fn table(knobs: &Knobs) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "{:<26} {:>6}  {:<7} MEANING",
+        "{:<26} {:>8}  {:<7} MEANING",
         "KNOB", "VALUE", "TAKES"
     );
     for (cell, knob) in knobs.cells().into_iter().zip(Knobs::ALL) {
         let value = show(knob, cell.load(Ordering::Relaxed));
         let (name, takes, meaning) = (knob.name, takes(knob.values), knob.meaning);
-        let _ = writeln!(text, "{name:<26} {value:>6}  {takes:<7} {meaning}");
+        let _ = writeln!(text, "{name:<26} {value:>8}  {takes:<7} {meaning}");
     }
     text
 }

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use uzswap_core::counters::{Counters, Kind};
 use uzswap_core::group::{self, Group, Process};
 
 use crate::args::Stat;
-use crate::clock::{self, Moment};
-use crate::command::print;
+use crate::clock::Moment;
+use crate::command::{print, prometheus};
 use crate::failure::comm;
 use crate::group_file::{self, Access};
 use crate::report::{Report, Totals, When, compressor, nanoseconds, seconds, used_slots};
@@ -27,7 +26,7 @@ pub fn stat(options: &Stat) -> Result<u8> {
     let text = if options.json {
         serde_json::to_string_pretty(&report(&group))? + "\n"
     } else if options.prometheus {
-        prometheus(&group)
+        prometheus::text(&group, &totals(&group), elapsed_s(&group))
     } else {
         table(&group)
     };
@@ -48,19 +47,23 @@ fn totals(group: &Group) -> Totals {
     Totals::of(group, When::Now, is_alive)
 }
 
+/// Ticks in a second of what the group counts.
+fn hz(group: &Group) -> u64 {
+    group.config.tsc_hz.load(Ordering::Relaxed)
+}
+
 /// Seconds since the first process that is still there, or whose slot is, started.
-fn elapsed_s(group: &Group, hz: u64) -> f64 {
+fn elapsed_s(group: &Group) -> f64 {
     let first = used_slots(group)
         .map(|p| p.start_tsc.load(Ordering::Relaxed))
         .min();
     first.map_or(0.0, |first| {
-        seconds(Moment::now().ticks().saturating_sub(first), hz)
+        seconds(Moment::now().ticks().saturating_sub(first), hz(group))
     })
 }
 
 fn report(group: &Group) -> Report {
-    let hz = clock::calibrate();
-    let mut report = Report::of_group(group, &totals(group), hz, elapsed_s(group, hz));
+    let mut report = Report::of_group(group, &totals(group), hz(group), elapsed_s(group));
     report.add("supervisor", group.supervisor.load(Ordering::Relaxed));
     let live: Vec<Value> = live_processes(group)
         .map(|process| {
@@ -81,7 +84,7 @@ fn report(group: &Group) -> Report {
 }
 
 /// Resident, pool and metadata, whose sum the limit holds for, then what is stored in the pool; bytes.
-fn sizes(process: &Process) -> [u64; 4] {
+pub fn sizes(process: &Process) -> [u64; 4] {
     let counters = &process.counters;
     [
         counters.resident.load(Ordering::Relaxed),
@@ -96,7 +99,7 @@ fn table(group: &Group) -> String {
     let begin = Moment::now();
     std::thread::sleep(SAMPLE);
     let now = totals(group);
-    let hz = begin.hz_since();
+    let hz = hz(group);
     let sampled = begin.elapsed();
     let rate = |name| {
         let n = now.get(name).saturating_sub(before.get(name));
@@ -114,10 +117,10 @@ fn table(group: &Group) -> String {
             group.supervisor.load(Ordering::Relaxed),
             live_processes(group).count(),
             group.nr_started.load(Ordering::Relaxed),
-            elapsed_s(group, hz),
+            elapsed_s(group),
         ),
     );
-    let limit = Size(group.config.ram.load(Ordering::Relaxed));
+    let limit = Size(group.knobs.ram.load(Ordering::Relaxed));
     line("limit", format!("{limit} for each process"));
     let [resident, pool, metadata] =
         ["resident", "pool_total_size", "metadata"].map(|name| now.get(name));
@@ -223,89 +226,5 @@ fn processes(group: &Group, text: &mut String) {
             Size(pool),
             Size(stored),
         );
-    }
-}
-
-/// Every number of the report as a metric, with the supervisor's pid as its label.
-fn prometheus(group: &Group) -> String {
-    let supervisor = group.supervisor.load(Ordering::Relaxed);
-    let mut text = String::new();
-    for (key, value) in report(group).entries() {
-        if let (Value::Number(number), true) = (value, *key != "supervisor") {
-            let counts = Counters::NAMES.contains(&(key, Kind::Counter))
-                || matches!(*key, "fault_s" | "reclaim_s" | "processes");
-            let (kind, end) = if counts {
-                ("counter", "_total")
-            } else {
-                ("gauge", "")
-            };
-            let name = match *key {
-                "fault_s" => "fault_seconds",
-                "reclaim_s" => "reclaim_seconds",
-                "elapsed_s" => "elapsed_seconds",
-                key => key,
-            };
-            let _ = writeln!(text, "# TYPE uzswap_{name}{end} {kind}");
-            let _ = writeln!(
-                text,
-                "uzswap_{name}{end}{{supervisor=\"{supervisor}\"}} {number}"
-            );
-        }
-        match (*key, value) {
-            ("fault_ns", Value::Object(quantiles)) => {
-                let _ = writeln!(text, "# TYPE uzswap_fault_ns gauge");
-                for (quantile, ns) in quantiles {
-                    let _ = writeln!(
-                        text,
-                        "uzswap_fault_ns{{supervisor=\"{supervisor}\",quantile=\"{quantile}\"}} {ns}"
-                    );
-                }
-            }
-            ("orders", Value::Object(orders)) => order_metrics(&mut text, supervisor, orders),
-            ("swap_devices", Value::Array(devices)) => {
-                device_metrics(&mut text, supervisor, devices);
-            }
-            _ => {}
-        }
-    }
-    text
-}
-
-/// Of each swap device its numbers, with its name and priority as labels.
-fn device_metrics(text: &mut String, supervisor: u32, devices: &[Value]) {
-    for (key, kind, end) in [
-        ("total", "gauge", ""),
-        ("used", "gauge", ""),
-        ("peak", "gauge", ""),
-        ("bytes_in", "counter", "_total"),
-        ("bytes_out", "counter", "_total"),
-        ("write_fail", "counter", "_total"),
-    ] {
-        if !devices.is_empty() {
-            let _ = writeln!(text, "# TYPE uzswap_swap_device_{key}{end} {kind}");
-        }
-        for (at, device) in devices.iter().enumerate() {
-            // JSON writes backslashes, quotes and newlines as Prometheus reads them.
-            let (name, priority) = (&device["name"], &device["priority"]);
-            let _ = writeln!(
-                text,
-                "uzswap_swap_device_{key}{end}{{supervisor=\"{supervisor}\",number=\"{at}\",device={name},priority=\"{priority}\"}} {}",
-                device[key]
-            );
-        }
-    }
-}
-
-fn order_metrics(text: &mut String, supervisor: u32, orders: &serde_json::Map<String, Value>) {
-    let keys = orders.values().next().and_then(Value::as_object);
-    for key in keys.into_iter().flat_map(serde_json::Map::keys) {
-        let _ = writeln!(text, "# TYPE uzswap_folio_{key}_total counter");
-        for (order, cells) in orders {
-            let _ = writeln!(
-                text,
-                "uzswap_folio_{key}_total{{supervisor=\"{supervisor}\",order=\"{order}\"}} {}",
-                cells[key]
-            );
-        }
     }
 }

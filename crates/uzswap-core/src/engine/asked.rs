@@ -1,4 +1,4 @@
-//! *What*: what `uzswap reclaim` asks of a process: see [`crate::request`].
+//! *What*: what `uzswap reclaim` and `uzswap set` ask of a process: see [`crate::request`].
 //!
 //! *Invariants*: a request ends: by what was asked, or by [`MAX_RECLAIM_RETRIES`] attempts in a row that
 //! moved nothing. *Locking*: as any operation. *Context*: a thread of its own, or the signal.
@@ -10,7 +10,7 @@ use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, narrow, wide};
 use crate::masked::Masked;
 use crate::primitive::Ordering::Relaxed;
-use crate::request::WRITE_BACK;
+use crate::request::{COME_DOWN, WRITE_BACK};
 use crate::slot::{BATCH_PAGES, RESERVE_PAGES, SLACK_PAGES};
 use uzswap_sys::{futex, thread};
 
@@ -21,14 +21,17 @@ impl Engine {
         let request = &parts.process().request;
         let wanted = request.wanted.load(Relaxed);
         let before = parts.charge.used();
-        let done = if request.what.load(Relaxed) == WRITE_BACK {
-            parts.write_back_bytes(masked, wanted)
-        } else {
-            parts.evict_bytes(masked, wanted)
+        let done = match request.what.load(Relaxed) {
+            WRITE_BACK => parts.write_back_bytes(masked, wanted),
+            COME_DOWN => parts.come_down(masked),
+            _ => parts.evict_bytes(masked, wanted),
         };
         let freed = before.saturating_sub(parts.charge.used());
         request.done.store(done, Relaxed);
         request.freed.store(freed * wide(PAGE_SIZE), Relaxed);
+        request
+            .over
+            .store(parts.charge.over() * wide(PAGE_SIZE), Relaxed);
         request.finish();
         let _ = futex::wake_shared(&request.door, u32::MAX);
     }
@@ -53,6 +56,29 @@ impl Parts {
             }
         }
         done
+    }
+
+    /// Frees until no more is charged than the limit allows. Returns the bytes freed.
+    fn come_down(&self, masked: &Masked) -> u64 {
+        let first = self.charge.over();
+        let mut least = first;
+        let mut failures = 0;
+        while least > 0 && failures < MAX_RECLAIM_RETRIES {
+            let mut slot = self.slot(masked);
+            self.follow_compressor(&mut slot);
+            let aim = narrow(least).min(BATCH_PAGES);
+            if !self.free_some(&mut slot, aim, failures > 0) {
+                self.try_harder(&mut slot);
+            }
+            slot.reserve.shrink_to(RESERVE_PAGES);
+            drop(slot);
+            // The program goes on meanwhile: only what was never reached before is progress.
+            let over = self.charge.over();
+            failures = if over < least { 0 } else { failures + 1 };
+            least = least.min(over);
+        }
+        self.publish_sizes();
+        (first - least) * wide(PAGE_SIZE)
     }
 
     /// Writes `wanted` bytes of what is stored to swap, the coldest first. Returns how many it were.

@@ -64,7 +64,7 @@ impl Engine {
         let child = swap.and_then(|(parts, swap)| swap.fork(parts.group));
         let refused = child.is_none()
             && swap.is_some_and(|(parts, _)| parts.counters().swapped_pages.load(Relaxed) > 0);
-        let gauges = Counters::new();
+        let gauges = Counters::default();
         if let Some(parts) = self.parts() {
             copy_gauges(parts.counters(), &gauges);
         }
@@ -155,8 +155,8 @@ fn whole_arena() -> PageRange {
 
 /// The child starts with what it has a copy of, and with counters at zero.
 fn copy_gauges(from: &Counters, to: &Counters) {
-    for ((from, to), (_, kind)) in from.cells().iter().zip(to.cells()).zip(Counters::NAMES) {
-        if *kind != Kind::Counter {
+    for ((from, to), what) in from.cells().iter().zip(to.cells()).zip(Counters::ALL) {
+        if what.kind != Kind::Counter {
             to.store(from.load(Relaxed), Relaxed);
         }
     }

@@ -7,6 +7,7 @@
 //! *Locking*: the folio is held by the caller. *Context*: signal, worker.
 
 use super::Parts;
+use super::clock::tick_shift;
 use super::fault::Fault;
 use super::object::{Undecodable, unpack_page};
 use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
@@ -385,7 +386,8 @@ impl Parts {
     /// over: had its folio been on the active list, it would still be in.
     pub(crate) fn is_workingset(&self, entry: Entry) -> bool {
         let Some(age) = entry.age() else { return false };
-        let distance = u64::from(age.distance(self.now())) << self.tick_shift;
+        let ticks = u64::from(age.distance(self.clock.now()));
+        let distance = ticks << tick_shift(self.charge.limit());
         distance <= self.resident.load(Relaxed)
     }
 

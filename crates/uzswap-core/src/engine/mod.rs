@@ -20,6 +20,7 @@
 
 mod asked;
 mod block;
+mod clock;
 mod compressor;
 mod copies;
 mod device;
@@ -44,6 +45,7 @@ mod writeback;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 
+use self::clock::Clock;
 use crate::arena::{PAGE_SIZE, Page, wide};
 use crate::charge::Charge;
 use crate::counters::{Counters, add, sub};
@@ -57,7 +59,7 @@ use crate::pool::Pool;
 use crate::primitive::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::region::RegionMap;
 use crate::slot::{SlotGuard, SlotTable};
-use crate::table::{Age, PageTable, entry::AGE_BITS};
+use crate::table::PageTable;
 use uzswap_sys::mem::SelfMadvise;
 
 pub use fault::Fault;
@@ -99,10 +101,8 @@ pub(crate) struct Parts {
     pub process: AtomicPtr<Process>,
     /// Whose memory this is: another pid here is a vfork child running in it.
     pub pid: AtomicI32,
-    /// Pages evicted ever: the clock that ages are told by.
-    pub evicted: AtomicU64,
-    /// Pages evicted in one tick, as a shift.
-    pub tick_shift: u32,
+    /// What ages are told by.
+    pub clock: Clock,
     /// Managed pages in the arena.
     pub resident: AtomicU64,
     /// Pages of page table and folio table, and what `start` charged.
@@ -120,8 +120,8 @@ pub(crate) struct Parts {
     pub protecting: Lock<()>,
     /// Nonzero while the background thread has work; its futex.
     pub kick: AtomicU32,
-    /// Room below which the background thread is woken; 0 without one. Pages.
-    pub low_water: u64,
+    /// Whether there is a background thread.
+    pub background: bool,
 }
 
 /// The engine. Zero-filled memory is one that has not started.
@@ -221,11 +221,9 @@ impl Parts {
         }
     }
 
-    /// The eviction clock's time.
-    #[inline]
-    pub(crate) fn now(&self) -> Age {
-        let ticks = self.evicted.load(Ordering::Relaxed) >> self.tick_shift;
-        Age((ticks & ((1 << AGE_BITS) - 1)) as u16)
+    /// Room below which the background thread is woken, pages.
+    pub(crate) fn low_water(&self) -> u64 {
+        self.charge.limit() / 64
     }
 
     /// Counts pages that became resident.

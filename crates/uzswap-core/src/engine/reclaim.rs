@@ -14,13 +14,13 @@
 
 use super::store::Stored;
 use super::{FaultMode, Parts};
-use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
+use crate::arena::{PAGE_SHIFT, PAGE_SIZE, Page, PageRange, narrow, wide};
 use crate::counters::add;
 use crate::folio::{CANCELLED, FolioGuard, RECLAIM};
 use crate::group::FAILURE_INTERNAL;
 use crate::lru::Lru;
 use crate::pool::{Loc, Relocate};
-use crate::primitive::Ordering::Relaxed;
+use crate::primitive::Ordering::{Relaxed, SeqCst};
 use crate::region::Flags;
 use crate::slot::{
     BATCH_FOLIOS, BATCH_PAGES, BatchFolio, BatchPage, RESERVE_PAGES, SLACK_PAGES, SlotGuard,
@@ -44,7 +44,7 @@ impl Parts {
             return slot.reserve.take(nr);
         }
         if self.charge.try_charge(nr) {
-            if self.low_water > 0 && self.charge.room() < self.low_water {
+            if self.background && self.charge.room() < self.low_water() {
                 self.kick_background();
             }
             return true;
@@ -65,38 +65,62 @@ impl Parts {
     /// Reclaims until the slot has `nr` pages above its reserve, and takes them.
     #[cold]
     pub(super) fn make_room(&self, slot: &mut SlotGuard<'_>, nr: u64) -> bool {
-        let counters = self.counters();
-        add(&counters.pool_limit_hit, 1);
+        add(&self.counters().pool_limit_hit, 1);
         let mut failures = 0;
         loop {
+            // The limit was lowered: nothing that is freed is ours until we are below it. (A process that
+            // may go over its limit comes down when it is asked, not by faults that each evict all they can.)
+            if !self.over_limit_allow && self.charge.over() > 0 {
+                slot.reserve.shrink_to(RESERVE_PAGES);
+            }
             // Others may have freed meanwhile.
             let missing = (RESERVE_PAGES + nr).saturating_sub(slot.reserve.pages());
             if missing == 0 || slot.reserve.grow(missing) {
                 return slot.reserve.take(nr);
             }
-            let before = slot.reserve.pages();
-            let dropped = self.reclaim_batch(slot, AIM_PAGES.max(narrow(nr)));
-            // A batch that freed nothing though it was no small one held data that do not compress; a
-            // small one met other threads', and is worth another try before anything is written.
-            let to_swap = failures > 0 || dropped >= AIM_PAGES / 4;
-            if slot.reserve.pages() > before || (to_swap && self.write_back(slot).is_ok()) {
+            if self.free_some(slot, AIM_PAGES.max(narrow(nr)), failures > 0) {
                 failures = 0;
                 continue;
             }
             failures += 1;
-            add(&counters.reject_reclaim_fail, 1);
             if failures < MAX_RECLAIM_RETRIES {
-                self.make_pool_smaller(slot, u64::MAX);
-                thread::sched_yield();
+                self.try_harder(slot);
                 continue;
             }
             if self.over_limit_allow {
                 self.charge.charge_unchecked(nr);
                 return true;
             }
+            // A limit that is being lowered ends nobody.
+            let ceiling = &self.group.config.ram_ceiling;
+            let ceiling = || ceiling.load(SeqCst) >> PAGE_SHIFT;
+            if self.charge.try_charge_below(nr, ceiling) {
+                return true;
+            }
             // The reserve is there for reclaim; the last of it goes to whoever would fail else.
             return slot.reserve.pages() >= nr && slot.reserve.take(nr);
         }
+    }
+
+    /// Evicts a batch, and writes some back if that frees nothing. Whether anything was freed; that nothing
+    /// was is counted.
+    pub(super) fn free_some(&self, slot: &mut SlotGuard<'_>, aim: usize, again: bool) -> bool {
+        let before = slot.reserve.pages();
+        let dropped = self.reclaim_batch(slot, aim);
+        // A batch that freed nothing though it was no small one held data that do not compress; a
+        // small one met other threads', and is worth another try before anything is written.
+        let to_swap = again || dropped >= AIM_PAGES / 4;
+        let freed = slot.reserve.pages() > before || (to_swap && self.write_back(slot).is_ok());
+        if !freed {
+            add(&self.counters().reject_reclaim_fail, 1);
+        }
+        freed
+    }
+
+    /// Nothing was freed: before it is tried again.
+    pub(super) fn try_harder(&self, slot: &mut SlotGuard<'_>) {
+        self.make_pool_smaller(slot, u64::MAX);
+        thread::sched_yield();
     }
 
     /// Evicts up to about `aim` pages; what is freed goes into the slot's reserve.
@@ -146,7 +170,7 @@ impl Parts {
     /// Whether this thread is the only one that can reach the process's memory.
     fn is_alone(&self) -> bool {
         self.mode == FaultMode::Signal
-            && self.low_water == 0
+            && !self.background
             && thread::getpid() == self.pid.load(Relaxed)
             && thread::nr_threads() == Some(1)
     }
@@ -246,7 +270,7 @@ impl Parts {
 
     /// Compresses the batch's pages.
     fn store_batch(&self, slot: &mut SlotGuard<'_>, alone: bool) {
-        let age = self.now();
+        let age = self.clock.now();
         for at in 0..slot.batch.nr_folios {
             let Some(folio) = slot.batch.folios.get(at).copied() else {
                 break;
@@ -324,7 +348,7 @@ impl Parts {
             }
         }
         self.count_dropped(dropped);
-        self.evicted.fetch_add(wide(dropped), Relaxed);
+        self.clock.advance(wide(dropped), self.charge.limit());
         slot.reserve.put(wide(dropped));
         dropped
     }

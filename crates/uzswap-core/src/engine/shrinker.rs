@@ -13,6 +13,7 @@
 //! *Locking*: slot → writeback. *Context*: signal, worker.
 
 use super::Parts;
+use super::clock::tick_shift;
 use super::reclaim::MAX_RECLAIM_RETRIES;
 use super::writeback::{Moved, Stuck, Writeback};
 use crate::counters::add;
@@ -148,16 +149,15 @@ impl Parts {
 
     /// Now and then: tells how many pages of those that are cold are to go. `false`: none.
     fn look_for_cold(&self, writeback: &mut Writeback) -> bool {
-        let evicted = self.evicted.load(Relaxed);
-        let since = evicted.wrapping_sub(writeback.shrinker.looked);
-        if since < (self.charge.limit() / LOOKS).max(1) {
+        let (now, limit) = (self.clock.reading(), self.charge.limit());
+        if self.clock.pages_since(writeback.shrinker.looked, limit) < (limit / LOOKS).max(1) {
             return false;
         }
         let stored = self.count_ages(writeback);
         let cold = writeback.nr_older(self.long_ago());
         let swapped_in = self.counters().pswpin.load(Relaxed);
         let shrinker = &mut writeback.shrinker;
-        shrinker.looked = evicted;
+        shrinker.looked = now;
         shrinker.recent = shrinker.recent / 2 + swapped_in.saturating_sub(shrinker.swapped_in);
         shrinker.swapped_in = swapped_in;
         let kept = shrinker.recent.min(cold);
@@ -169,7 +169,8 @@ impl Parts {
 
     /// The age, in ticks, from which on a page has been cold for long.
     fn long_ago(&self) -> u16 {
-        let ticks = (self.charge.limit() * LONG) >> self.tick_shift;
+        let limit = self.charge.limit();
+        let ticks = (limit * LONG) >> tick_shift(limit);
         u16::try_from(ticks).unwrap_or(u16::MAX)
     }
 }

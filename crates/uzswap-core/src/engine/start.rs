@@ -7,6 +7,7 @@
 use core::fmt;
 use core::mem::MaybeUninit;
 
+use super::clock::Clock;
 use super::compressor::{compressor_len, decoder_bit, new_compressor};
 use super::mapping::Mapping;
 use super::swap::{SWAP_PAGES, Swap};
@@ -26,7 +27,6 @@ use crate::slot::{
     BATCH_FOLIOS, BATCH_PAGES, Batch, BatchFolio, BatchPage, LOAD_LEN, RESERVE_PAGES, STORE_LEN,
     SWAP_IN_LEN, Slot, SlotInner, SlotTable, SwapIn,
 };
-use crate::table::entry::AGE_BITS;
 use crate::table::{Entry, PageTable, TABLE_LEN};
 use uzswap_compress::{Codec, Decompressor};
 use uzswap_sys::mem::{self, IoVec};
@@ -118,8 +118,7 @@ impl Engine {
         process: &'static Process,
     ) -> Result<FaultMode, StartError> {
         let config = &group.config;
-        let limit = config.ram.load(Ordering::Relaxed) >> PAGE_SHIFT;
-        self.charge.set_limit(limit);
+        self.charge.follow(&group.knobs.ram);
         let order = config.folio_order.load(Ordering::Relaxed).min(9);
         let codec = group
             .knobs
@@ -148,7 +147,6 @@ impl Engine {
                 NR_REGIONS,
             );
         }
-        let background = config.background.load(Ordering::Relaxed) != 0;
         // SAFETY: `parts` is written before `started` is set, and nobody reads it before.
         let parts = unsafe {
             (*self.parts.get()).write(Parts {
@@ -169,8 +167,7 @@ impl Engine {
                 group,
                 process: AtomicPtr::new(core::ptr::from_ref(process).cast_mut()),
                 pid: AtomicI32::new(thread::getpid()),
-                evicted: AtomicU64::new(0),
-                tick_shift: tick_shift(limit),
+                clock: Clock::new(),
                 resident: AtomicU64::new(0),
                 metadata: AtomicU64::new(0),
                 region_pages: AtomicU64::new(0),
@@ -180,7 +177,7 @@ impl Engine {
                 pool_faults: pool_faults(group),
                 protecting: Lock::new(()),
                 kick: AtomicU32::new(0),
-                low_water: if background { limit / 64 } else { 0 },
+                background: config.background.load(Ordering::Relaxed) != 0,
             })
         };
         // SAFETY: fresh memory; the pool is this engine's.
@@ -198,7 +195,7 @@ impl Engine {
         }
         parts.slots = make_slots(&self.charge, codec, &parts.metadata)?;
         // Without it the process goes on as if there were no device.
-        if let Some(swap) = Swap::open(group, process, limit) {
+        if let Some(swap) = Swap::open(group, process, self.charge.limit()) {
             match add_swap_buffers(&parts.slots, &self.charge) {
                 Some(pages) => {
                     parts.metadata.fetch_add(pages, Ordering::Relaxed);
@@ -227,12 +224,6 @@ fn pool_faults(group: &Group) -> uzswap_io::fault::Course {
     let [first, ..] = &group.config.swap.devices;
     let plan = uzswap_io::fault::Plan::parse(first.faults.get(&mut text));
     uzswap_io::fault::Course::new(plan.unwrap_or_default())
-}
-
-/// Pages evicted in a tick of the clock, as a shift: the clock goes round after 16 times the limit.
-fn tick_shift(limit: u64) -> u32 {
-    let round = (limit * 16).max(1).ilog2() + 1;
-    round.saturating_sub(AGE_BITS)
 }
 
 /// Reserves memory of the engine's own: zero-filled, touched later.

@@ -84,7 +84,7 @@ impl Engine {
             while parts.kick.swap(0, Ordering::Acquire) == 0 {
                 let _ = futex::wait(&parts.kick, 0, None);
             }
-            while parts.charge.room() < parts.low_water * 2 {
+            while parts.charge.room() < parts.low_water() * 2 {
                 let mut slot = parts.slot(masked);
                 parts.follow_compressor(&mut slot);
                 let freed = parts.reclaim_batch(&mut slot, 64);

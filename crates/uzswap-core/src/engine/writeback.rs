@@ -210,7 +210,7 @@ impl Parts {
             if writeback.hand == AT_END && !self.begin_sweep(writeback) {
                 break;
             }
-            let now = self.now();
+            let now = self.clock.now();
             let cold = writeback.begun.distance(now).saturating_add(writeback.cold);
             let mut layout = Layout::new();
             let mut nr = 0;
@@ -257,7 +257,7 @@ impl Parts {
 
     /// Counts the ages of what is stored. Returns how many pages that is.
     pub(crate) fn count_ages(&self, writeback: &mut Writeback) -> u64 {
-        let now = self.now();
+        let now = self.clock.now();
         writeback.ages.fill(0);
         let mut total = 0_u64;
         let mut at = 0;
@@ -290,7 +290,7 @@ impl Parts {
                 break;
             }
         }
-        writeback.begun = self.now();
+        writeback.begun = self.clock.now();
         writeback.hand = 0;
         total > 0
     }

@@ -29,9 +29,9 @@ pub fn start(mode: FaultMode, order: u32, background: bool) -> Option<&'static G
     let layout = std::alloc::Layout::from_size_align(GROUP_LEN, 4096).unwrap();
     // SAFETY: zeroed memory is a valid group: it is made of atomics.
     let group: &'static Group = unsafe { &*std::alloc::alloc_zeroed(layout).cast::<Group>() };
-    group.config.ram.store(RAM, Relaxed);
     group.config.folio_order.store(order, Relaxed);
     group.knobs.reset();
+    group.knobs.ram.store(RAM, Relaxed);
     group.config.fault_mode.store(mode as u32, Relaxed);
     group.config.background.store(background.into(), Relaxed);
     let process = group.claim(std::process::id(), 0, 0, |_| true);

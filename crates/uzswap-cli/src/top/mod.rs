@@ -1,0 +1,73 @@
+//! `uzswap top`: every process that runs under uzswap, or one of them, as it goes on.
+
+mod sample;
+mod view;
+
+use std::io::{IsTerminal as _, stdin, stdout};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use crate::args::Top;
+use crate::command::print;
+use sample::Watch;
+use view::{Asked, View};
+
+/// How long a snapshot looks at the counters to tell rates.
+const SAMPLE: Duration = Duration::from_millis(250);
+
+/// On a terminal until the user has seen enough; else once.
+pub fn top(options: &Top) -> Result<u8> {
+    let mut watch = Watch::new(options.pid)?;
+    if options.json || !stdout().is_terminal() || !stdin().is_terminal() {
+        std::thread::sleep(SAMPLE);
+        watch.sample();
+        let mut rows = watch.rows().to_vec();
+        if let Some(alone) = options.pid.and_then(|pid| watch.row(pid)) {
+            rows = vec![alone.clone()];
+        }
+        return print(&match options.json {
+            true => serde_json::to_string_pretty(&rows)? + "\n",
+            false => view::plain(&rows),
+        });
+    }
+    let alone = options.pid.filter(|pid| watch.row(*pid).is_some());
+    let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
+    let shown = show(
+        &mut terminal,
+        &mut watch,
+        View::new(alone),
+        options.interval,
+    );
+    ratatui::try_restore().context("cannot leave the terminal as it was")?;
+    shown.context("cannot draw on this terminal")?;
+    Ok(0)
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    watch: &mut Watch,
+    mut view: View,
+    interval: Duration,
+) -> std::io::Result<()> {
+    let mut next = Instant::now() + interval.min(SAMPLE);
+    loop {
+        terminal.draw(|frame| view.draw(frame, watch))?;
+        if event::poll(next.saturating_duration_since(Instant::now()))?
+            && let Event::Key(key) = event::read()?
+            && key.kind == KeyEventKind::Press
+        {
+            let interrupt =
+                key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+            if interrupt || view.key(key.code, watch) == Asked::Quit {
+                return Ok(());
+            }
+        }
+        if Instant::now() >= next {
+            watch.sample();
+            next = Instant::now() + interval;
+        }
+    }
+}

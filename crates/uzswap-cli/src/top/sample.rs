@@ -1,0 +1,251 @@
+//! What `uzswap top` looks at: every process that runs under uzswap, time after time.
+//!
+//! *What*: finds runs by their supervisors in `/proc`, maps their groups to read, makes rows and rates of the counters.
+//! *Invariants*: a watched process is never asked, signalled or stopped, nor is anything of it read but its counters:
+//! only supervisors' mappings are. *Context*: one thread.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+use uzswap_core::group::{Group, Process};
+
+use crate::command::stat::{live_processes, sizes};
+use crate::failure::comm;
+use crate::group_file::{self, Access, Mapping};
+use crate::report::PAGE;
+
+/// Samples that a process's history keeps.
+const HISTORY: usize = 600;
+
+/// A process at one moment. Sizes in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    pub pid: u32,
+    /// Process id of its `uzswap run`.
+    pub supervisor: u32,
+    pub name: String,
+    pub ram_limit: u64,
+    pub resident: u64,
+    pub zswap: u64,
+    pub metadata: u64,
+    /// Stored in the pool, before compression.
+    pub zswapped: u64,
+    /// On the swap device, before compression.
+    pub swapped: u64,
+    pub faults_per_s: f64,
+    pub refaults_per_s: f64,
+    /// Bytes read from and written to the swap device in a second.
+    pub swap_in_per_s: f64,
+    pub swap_out_per_s: f64,
+}
+
+impl Row {
+    /// What counts towards the limit.
+    pub fn in_use(&self) -> u64 {
+        self.resident + self.zswap + self.metadata
+    }
+
+    /// Bytes stored for each byte of pool; none while nothing is stored.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio to a few digits")]
+    pub fn ratio(&self) -> Option<f64> {
+        (self.zswapped > 0).then(|| self.zswapped as f64 / self.zswap.max(PAGE) as f64)
+    }
+}
+
+/// Counters that rates are made of.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    at: Instant,
+    counts: [u64; 4],
+}
+
+impl Counts {
+    fn of(process: &Process, at: Instant) -> Self {
+        let counters = &process.counters;
+        let counts = [
+            &counters.faults,
+            &counters.refaults,
+            &counters.swap_bytes_in,
+            &counters.swap_bytes_out,
+        ];
+        let counts = counts.map(|cell: &AtomicU64| cell.load(Relaxed));
+        Counts { at, counts }
+    }
+
+    /// What each rose by in a second since `before`.
+    #[expect(clippy::cast_precision_loss, reason = "a rate to a few digits")]
+    fn since(&self, before: &Counts) -> [f64; 4] {
+        let seconds = self.at.duration_since(before.at).as_secs_f64().max(1e-3);
+        let mut rates = [0.0; 4];
+        for (rate, (now, before)) in rates.iter_mut().zip(self.counts.iter().zip(&before.counts)) {
+            // A process that began anew counts from zero.
+            *rate = now.saturating_sub(*before) as f64 / seconds;
+        }
+        rates
+    }
+}
+
+/// Whom to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whom {
+    All,
+    /// The run of this process, which its first sight told.
+    Run(u32),
+}
+
+/// The processes, and what they were.
+pub struct Watch {
+    whom: Whom,
+    groups: HashMap<u32, Mapping>,
+    counts: HashMap<(u32, u32), Counts>,
+    history: HashMap<u32, VecDeque<Row>>,
+    rows: Vec<Row>,
+}
+
+impl Watch {
+    /// Everything that may be looked at, or the run that process `pid` belongs to.
+    pub fn new(pid: Option<u32>) -> Result<Self> {
+        let mut groups = HashMap::new();
+        let whom = match pid {
+            None => Whom::All,
+            Some(pid) => {
+                let group = group_file::of_process(pid, Access::Read)?;
+                let supervisor = group.supervisor.load(Relaxed);
+                groups.insert(supervisor, group);
+                Whom::Run(supervisor)
+            }
+        };
+        let mut watch = Watch {
+            whom,
+            groups,
+            counts: HashMap::new(),
+            history: HashMap::new(),
+            rows: Vec::new(),
+        };
+        watch.sample();
+        if let Some(pid) = pid
+            && watch.whom != Whom::Run(pid)
+            && watch.row(pid).is_none()
+        {
+            bail!("process {pid} manages no memory");
+        }
+        Ok(watch)
+    }
+
+    /// As if it had seen `rows`, of no run.
+    #[cfg(test)]
+    pub(super) fn of_rows(rows: Vec<Row>) -> Self {
+        let mut watch = Watch {
+            whom: Whom::All,
+            groups: HashMap::new(),
+            counts: HashMap::new(),
+            history: HashMap::new(),
+            rows: Vec::new(),
+        };
+        watch.note(rows);
+        watch
+    }
+
+    /// Looks once more. Rates are those since the last look.
+    pub fn sample(&mut self) {
+        if self.whom == Whom::All {
+            self.find_runs();
+        }
+        let at = Instant::now();
+        let mut rows = Vec::new();
+        let mut counts = HashMap::new();
+        for (&supervisor, group) in &self.groups {
+            for process in live_processes(group) {
+                let now = Counts::of(process, at);
+                let mut row = row(group, supervisor, process);
+                let key = (supervisor, row.pid);
+                if let Some(before) = self.counts.get(&key) {
+                    let [faults, refaults, swap_in, swap_out] = now.since(before);
+                    row.faults_per_s = faults.round();
+                    row.refaults_per_s = refaults.round();
+                    row.swap_in_per_s = swap_in.round();
+                    row.swap_out_per_s = swap_out.round();
+                }
+                counts.insert(key, now);
+                rows.push(row);
+            }
+        }
+        self.counts = counts;
+        self.note(rows);
+    }
+
+    /// Keeps what was seen.
+    pub(super) fn note(&mut self, rows: Vec<Row>) {
+        self.history
+            .retain(|pid, _| rows.iter().any(|row| row.pid == *pid));
+        for row in &rows {
+            let history = self.history.entry(row.pid).or_default();
+            history.push_back(row.clone());
+            if history.len() > HISTORY {
+                history.pop_front();
+            }
+        }
+        self.rows = rows;
+    }
+
+    /// The processes as they were at the last look.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// One of them.
+    pub fn row(&self, pid: u32) -> Option<&Row> {
+        self.rows.iter().find(|row| row.pid == pid)
+    }
+
+    /// What a process was at each look, the oldest first.
+    pub fn history(&self, pid: u32) -> impl DoubleEndedIterator<Item = &Row> {
+        self.history.get(&pid).into_iter().flatten()
+    }
+
+    /// Maps the groups of runs that are new, and lets go of those that have ended.
+    fn find_runs(&mut self) {
+        let found: HashSet<u32> = supervisors().collect();
+        self.groups.retain(|pid, _| found.contains(pid));
+        for pid in found {
+            // Another user's, one that is about to start, or of another version: not for us.
+            if !self.groups.contains_key(&pid)
+                && let Ok(group) = group_file::of_process(pid, Access::Read)
+                && group.supervisor.load(Relaxed) == pid
+            {
+                self.groups.insert(pid, group);
+            }
+        }
+    }
+}
+
+fn row(group: &Group, supervisor: u32, process: &Process) -> Row {
+    let [resident, zswap, metadata, zswapped] = sizes(process);
+    Row {
+        pid: process.pid.load(Relaxed),
+        supervisor,
+        name: comm(&process.comm),
+        ram_limit: group.knobs.ram.load(Relaxed),
+        resident,
+        zswap,
+        metadata,
+        zswapped,
+        swapped: process.counters.swapped_pages.load(Relaxed) * PAGE,
+        ..Row::default()
+    }
+}
+
+/// Processes that may be an `uzswap run`: those of the name that this program has.
+fn supervisors() -> impl Iterator<Item = u32> {
+    let own = fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(move |entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        (name == own && pid != std::process::id()).then_some(pid)
+    })
+}

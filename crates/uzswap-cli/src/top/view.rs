@@ -1,0 +1,483 @@
+//! How `uzswap top` looks: a table of processes, or one process over time; as a screen, or as plain text.
+//!
+//! *What*: one list of columns, from which headings, cells, sorting and the plain table are made.
+//! *Context*: draws what [`Watch`] has seen, and changes nothing of it.
+
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+
+use ratatui::Frame;
+use ratatui::crossterm::event::KeyCode;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize as _};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row as Cells, Sparkline, Table, TableState};
+
+use super::sample::{Row, Watch};
+use crate::size::Size;
+
+/// A column of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Column {
+    Pid,
+    Name,
+    Limit,
+    InUse,
+    Resident,
+    Pool,
+    Ratio,
+    Swap,
+    Faults,
+    SwapIn,
+    SwapOut,
+}
+
+impl Column {
+    const ALL: [Column; 11] = [
+        Column::Pid,
+        Column::Name,
+        Column::Limit,
+        Column::InUse,
+        Column::Resident,
+        Column::Pool,
+        Column::Ratio,
+        Column::Swap,
+        Column::Faults,
+        Column::SwapIn,
+        Column::SwapOut,
+    ];
+
+    fn title(self) -> &'static str {
+        match self {
+            Column::Pid => "PID",
+            Column::Name => "NAME",
+            Column::Limit => "LIMIT",
+            Column::InUse => "IN USE",
+            Column::Resident => "RESIDENT",
+            Column::Pool => "POOL",
+            Column::Ratio => "RATIO",
+            Column::Swap => "SWAP",
+            Column::Faults => "FAULTS/s",
+            Column::SwapIn => "SWAPIN/s",
+            Column::SwapOut => "SWAPOUT/s",
+        }
+    }
+
+    fn width(self) -> u16 {
+        match self {
+            Column::Pid => 8,
+            Column::Name => 15,
+            Column::Ratio => 6,
+            _ => 9,
+        }
+    }
+
+    fn text(self, row: &Row) -> String {
+        match self {
+            Column::Pid => row.pid.to_string(),
+            Column::Name => row.name.clone(),
+            Column::Limit => Size(row.ram_limit).to_string(),
+            Column::InUse => Size(row.in_use()).to_string(),
+            Column::Resident => Size(row.resident).to_string(),
+            Column::Pool => Size(row.zswap).to_string(),
+            Column::Ratio => row
+                .ratio()
+                .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+            Column::Swap => Size(row.swapped).to_string(),
+            Column::Faults => format!("{:.0}", row.faults_per_s),
+            Column::SwapIn => Size(whole(row.swap_in_per_s)).to_string(),
+            Column::SwapOut => Size(whole(row.swap_out_per_s)).to_string(),
+        }
+    }
+
+    /// Numbers with the largest first, names and process ids the other way round.
+    fn compare(self, a: &Row, b: &Row) -> Ordering {
+        let order = match self {
+            Column::Pid => a.pid.cmp(&b.pid),
+            Column::Name => a.name.cmp(&b.name),
+            Column::Limit => b.ram_limit.cmp(&a.ram_limit),
+            Column::InUse => b.in_use().cmp(&a.in_use()),
+            Column::Resident => b.resident.cmp(&a.resident),
+            Column::Pool => b.zswap.cmp(&a.zswap),
+            Column::Ratio => b
+                .ratio()
+                .unwrap_or(0.0)
+                .total_cmp(&a.ratio().unwrap_or(0.0)),
+            Column::Swap => b.swapped.cmp(&a.swapped),
+            Column::Faults => b.faults_per_s.total_cmp(&a.faults_per_s),
+            Column::SwapIn => b.swap_in_per_s.total_cmp(&a.swap_in_per_s),
+            Column::SwapOut => b.swap_out_per_s.total_cmp(&a.swap_out_per_s),
+        };
+        order.then(a.pid.cmp(&b.pid))
+    }
+}
+
+/// A rate as a number.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "not negative, and far below 2^64"
+)]
+fn whole(rate: f64) -> u64 {
+    rate as u64
+}
+
+fn sorted(rows: &[Row], by: Column) -> Vec<&Row> {
+    let mut rows: Vec<_> = rows.iter().collect();
+    rows.sort_by(|a, b| by.compare(a, b));
+    rows
+}
+
+/// The table for a reader that is no terminal.
+pub fn plain(rows: &[Row]) -> String {
+    let mut text = String::new();
+    let mut line = |cell: &dyn Fn(Column) -> String| {
+        for column in Column::ALL {
+            let (cell, width) = (cell(column), usize::from(column.width()));
+            let _ = match column {
+                Column::Name => write!(text, " {cell:<width$}"),
+                _ => write!(text, " {cell:>width$}"),
+            };
+        }
+        text.push('\n');
+    };
+    line(&|column| column.title().to_owned());
+    for row in sorted(rows, Column::InUse) {
+        line(&|column| column.text(row));
+    }
+    text
+}
+
+/// What a key asks the caller to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Nothing,
+    Quit,
+}
+
+/// What is on the screen.
+pub struct View {
+    sort: Column,
+    /// The process that is chosen, by its number: rows move.
+    chosen: Option<u32>,
+    /// Whether it alone is shown.
+    detail: bool,
+}
+
+impl View {
+    /// The table, or process `pid` alone.
+    pub fn new(pid: Option<u32>) -> Self {
+        View {
+            sort: Column::InUse,
+            chosen: pid,
+            detail: pid.is_some(),
+        }
+    }
+
+    /// A key was pressed.
+    pub fn key(&mut self, key: KeyCode, watch: &Watch) -> Asked {
+        match key {
+            KeyCode::Char('q') => return Asked::Quit,
+            KeyCode::Esc if !self.detail => return Asked::Quit,
+            KeyCode::Esc | KeyCode::Backspace => self.detail = false,
+            KeyCode::Enter => self.detail = self.chosen.is_some(),
+            KeyCode::Char('s') | KeyCode::Right => self.sort_by(1),
+            KeyCode::Left => self.sort_by(Column::ALL.len() - 1),
+            KeyCode::Down => self.choose(watch, 1),
+            KeyCode::Up => self.choose(watch, -1),
+            _ => {}
+        }
+        Asked::Nothing
+    }
+
+    fn sort_by(&mut self, further: usize) {
+        let at = Column::ALL.iter().position(|column| *column == self.sort);
+        self.sort = Column::ALL[(at.unwrap_or(0) + further) % Column::ALL.len()];
+    }
+
+    /// Chooses the process so many rows further down.
+    fn choose(&mut self, watch: &Watch, further: isize) {
+        let rows = sorted(watch.rows(), self.sort);
+        let Some(last) = rows.len().checked_sub(1) else {
+            return;
+        };
+        let now = rows.iter().position(|row| Some(row.pid) == self.chosen);
+        let next = now.map_or(0, |now| now.saturating_add_signed(further).min(last));
+        self.chosen = Some(rows[next].pid);
+    }
+
+    /// Draws it.
+    pub fn draw(&self, frame: &mut Frame<'_>, watch: &Watch) {
+        let [body, keys] =
+            Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+        let help = match self.chosen.and_then(|pid| watch.row(pid)) {
+            Some(row) if self.detail => {
+                draw_process(frame, body, row, watch);
+                "q quit  Esc all processes  \u{2191}\u{2193} another one"
+            }
+            None if self.detail => {
+                frame.render_widget(Paragraph::new("The process has ended."), body);
+                "q quit  Esc all processes"
+            }
+            _ => {
+                self.draw_table(frame, body, watch);
+                "q quit  s \u{2190}\u{2192} sort  \u{2191}\u{2193} choose  Enter one process over time"
+            }
+        };
+        frame.render_widget(Paragraph::new(help).dim(), keys);
+    }
+
+    fn draw_table(&self, frame: &mut Frame<'_>, area: Rect, watch: &Watch) {
+        let rows = sorted(watch.rows(), self.sort);
+        if rows.is_empty() {
+            let text = "Nothing runs under uzswap that you may look at.";
+            return frame.render_widget(Paragraph::new(text), area);
+        }
+        let heading = Column::ALL.map(|column| {
+            let style = match column == self.sort {
+                true => Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED),
+                false => Style::new().add_modifier(Modifier::BOLD),
+            };
+            aligned(column, column.title().to_owned()).style(style)
+        });
+        let cells = rows
+            .iter()
+            .map(|row| Cells::new(Column::ALL.map(|column| aligned(column, column.text(row)))));
+        let widths = Column::ALL.map(|column| Constraint::Length(column.width()));
+        let table = Table::new(cells, widths)
+            .header(Cells::new(heading))
+            .row_highlight_style(Style::new().bg(Color::Blue));
+        let chosen = rows.iter().position(|row| Some(row.pid) == self.chosen);
+        frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(chosen));
+    }
+}
+
+fn aligned(column: Column, text: String) -> Cell<'static> {
+    let line = Line::from(text);
+    Cell::from(match column {
+        Column::Name => line,
+        _ => line.right_aligned(),
+    })
+}
+
+/// A process over time.
+fn draw_process(frame: &mut Frame<'_>, area: Rect, row: &Row, watch: &Watch) {
+    let [head, limit, charts] = Layout::vertical([
+        Constraint::Length(3),
+        Constraint::Length(1),
+        Constraint::Min(0),
+    ])
+    .areas(area);
+    let ratio = row
+        .ratio()
+        .map_or_else(String::new, |ratio| format!(" ({ratio:.2}:1)"));
+    frame.render_widget(
+        Paragraph::new(vec![
+            Line::from(format!(
+                "{} ({}), of run {}",
+                row.name, row.pid, row.supervisor
+            ))
+            .bold(),
+            Line::from(format!(
+                "resident {}  pool {} holds {}{ratio}  metadata {}  swap {}",
+                Size(row.resident),
+                Size(row.zswap),
+                Size(row.zswapped),
+                Size(row.metadata),
+                Size(row.swapped),
+            )),
+            Line::from(format!(
+                "{:.0} faults/s, {:.0} of them on evicted pages",
+                row.faults_per_s, row.refaults_per_s
+            )),
+        ]),
+        head,
+    );
+    let in_use = format!("{} of {}", Size(row.in_use()), Size(row.ram_limit));
+    #[expect(clippy::cast_precision_loss, reason = "a bar")]
+    let part = row.in_use() as f64 / row.ram_limit.max(1) as f64;
+    let gauge = Gauge::default().ratio(part.min(1.0)).label(in_use);
+    frame.render_widget(gauge.gauge_style(Style::new().fg(Color::Blue)), limit);
+    let areas = Layout::vertical([Constraint::Fill(1); CHARTS.len()]).split(charts);
+    for (chart, area) in CHARTS.iter().zip(areas.iter()) {
+        // The latest at the right edge.
+        let width = usize::from(area.width);
+        let history = watch.history(row.pid).rev().take(width);
+        let mut data: Vec<u64> = history.map(chart.value).collect();
+        let highest = data.iter().copied().max().unwrap_or(0);
+        data.resize(width, 0);
+        data.reverse();
+        let (most, title) = if chart.of_limit {
+            (
+                row.ram_limit,
+                format!("{}, of {}", chart.title, Size(row.ram_limit)),
+            )
+        } else {
+            (highest, format!("{}, up to {highest}", chart.title))
+        };
+        let line = Sparkline::default()
+            .block(Block::new().title(title))
+            .data(data)
+            .max(most.max(1))
+            .style(Style::new().fg(Color::Cyan));
+        frame.render_widget(line, *area);
+    }
+}
+
+/// A number over time.
+struct Chart {
+    title: &'static str,
+    value: fn(&Row) -> u64,
+    /// Whether its top is the limit; else the highest value in sight.
+    of_limit: bool,
+}
+
+const CHARTS: [Chart; 5] = [
+    Chart {
+        title: "resident",
+        value: |row| row.resident,
+        of_limit: true,
+    },
+    Chart {
+        title: "pool",
+        value: |row| row.zswap,
+        of_limit: true,
+    },
+    Chart {
+        title: "faults/s",
+        value: |row| whole(row.faults_per_s),
+        of_limit: false,
+    },
+    Chart {
+        title: "swap in, bytes/s",
+        value: |row| whole(row.swap_in_per_s),
+        of_limit: false,
+    },
+    Chart {
+        title: "swap out, bytes/s",
+        value: |row| whole(row.swap_out_per_s),
+        of_limit: false,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn row(pid: u32, name: &str, resident: u64, faults_per_s: f64) -> Row {
+        Row {
+            pid,
+            supervisor: 4,
+            name: name.to_owned(),
+            ram_limit: 256 << 20,
+            resident,
+            zswap: 10 << 20,
+            zswapped: 35 << 20,
+            faults_per_s,
+            ..Row::default()
+        }
+    }
+
+    fn watch() -> Watch {
+        let mut watch = Watch::of_rows(vec![row(11, "idle", 7 << 20, 0.0)]);
+        for faults in [10.0, 800.0] {
+            watch.note(vec![
+                row(12, "busy", 90 << 20, faults),
+                row(11, "idle", 7 << 20, 0.0),
+            ]);
+        }
+        watch
+    }
+
+    fn drawn(view: &View, watch: &Watch) -> Vec<String> {
+        let Ok(mut terminal) = Terminal::new(TestBackend::new(110, 30));
+        let Ok(_) = terminal.draw(|frame| view.draw(frame, watch));
+        let buffer = terminal.backend().buffer();
+        let line =
+            |cells: &[ratatui::buffer::Cell]| cells.iter().map(|cell| cell.symbol()).collect();
+        buffer.content.chunks(110).map(line).collect()
+    }
+
+    #[test]
+    fn the_table_is_sorted_as_asked() {
+        let watch = watch();
+        let mut view = View::new(None);
+        let lines = drawn(&view, &watch);
+        assert!(
+            lines[0].contains("RESIDENT") && lines[0].contains("FAULTS/s"),
+            "{lines:#?}"
+        );
+        for word in ["12", "busy", "256 MiB", "100 MiB", "90 MiB", "3.50", "800"] {
+            assert!(lines[1].contains(word), "no {word} in {}", lines[1]);
+        }
+        assert!(lines[2].contains("idle"), "{lines:#?}");
+        assert!(lines[29].contains("q quit"), "{lines:#?}");
+        // From what is in use back to names.
+        for _ in 0..2 {
+            assert_eq!(view.key(KeyCode::Left, &watch), Asked::Nothing);
+        }
+        view.key(KeyCode::Left, &watch);
+        assert!(drawn(&view, &watch)[1].contains("idle"), "by process id");
+    }
+
+    #[test]
+    fn one_process_over_time() {
+        let watch = watch();
+        let mut view = View::new(None);
+        view.key(KeyCode::Enter, &watch);
+        assert!(
+            drawn(&view, &watch)[0].contains("RESIDENT"),
+            "none is chosen"
+        );
+        view.key(KeyCode::Down, &watch);
+        view.key(KeyCode::Enter, &watch);
+        let lines = drawn(&view, &watch);
+        assert!(lines[0].contains("busy (12), of run 4"), "{lines:#?}");
+        let faults = lines
+            .iter()
+            .position(|line| line.contains("faults/s, up to 800"));
+        let faults = faults.expect("a chart");
+        let bars = &lines[faults + 1..faults + 5];
+        assert!(
+            bars.iter().all(|line| line.ends_with('\u{2588}')),
+            "the latest is the highest: {bars:#?}"
+        );
+        view.key(KeyCode::Down, &watch);
+        assert!(drawn(&view, &watch)[0].contains("idle (11)"));
+        assert_eq!(view.key(KeyCode::Esc, &watch), Asked::Nothing);
+        assert!(drawn(&view, &watch)[0].contains("RESIDENT"));
+        assert_eq!(view.key(KeyCode::Esc, &watch), Asked::Quit);
+        assert_eq!(
+            View::new(Some(11)).key(KeyCode::Char('q'), &watch),
+            Asked::Quit
+        );
+    }
+
+    #[test]
+    fn what_has_ended_and_a_screen_too_small_are_no_failure() {
+        let lines = drawn(&View::new(Some(99)), &watch());
+        assert!(lines[0].contains("has ended"), "{lines:#?}");
+        let lines = drawn(&View::new(None), &Watch::of_rows(Vec::new()));
+        assert!(lines[0].contains("Nothing runs"), "{lines:#?}");
+        for (width, height) in [(1, 1), (20, 3), (0, 0)] {
+            let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
+            for view in [View::new(None), View::new(Some(12))] {
+                let Ok(_) = terminal.draw(|frame| view.draw(frame, &watch()));
+            }
+        }
+    }
+
+    #[test]
+    fn plain_text_has_a_line_for_each() {
+        let text = plain(watch().rows());
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(
+            lines[1].contains("busy") && lines[2].contains("idle"),
+            "{text}"
+        );
+        assert_eq!(lines[0].len(), lines[1].len(), "{text}");
+    }
+}
