@@ -13,10 +13,10 @@
 //! - What is asked is written by whoever rings, before the signal; the answer by the process, before
 //!   it opens the door again.
 //!
-//! *Locking*: none; the door's states are passed on by compare-and-swap. *Context*: the process's side
+//! *Locking*: none; the door's states are passed on by compare-and-swap; modelled in `tests/shuttle_door.rs`. *Context*: the process's side
 //! signal and worker; the other side `uzswap reclaim`.
 
-use core::sync::atomic::{
+use crate::primitive::{
     AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
@@ -70,23 +70,41 @@ impl Request {
         self.door.store(OPEN, Release);
     }
 
-    /// The process will not handle the signal any more. `false`: one is on its way.
-    #[must_use]
-    pub fn try_shut(&self) -> bool {
+    /// The process will not handle the signal any more: another program is to be executed, to which it would be fatal.
+    /// Waits for one that is on its way. `came` takes back a signal that is pending, `is_alive` says whether a process is
+    /// still there, and `wait` passes time.
+    pub fn shut(
+        &self,
+        mut came: impl FnMut() -> bool,
+        is_alive: impl Fn(u32) -> bool,
+        mut wait: impl FnMut(),
+    ) {
+        while !self.try_shut() {
+            // In this order: whoever is gone has sent what it ever will.
+            let gone = self.ringer().is_some_and(|pid| !is_alive(pid));
+            if came() || gone {
+                self.refuse();
+            } else {
+                wait();
+            }
+        }
+    }
+
+    /// The process serves nobody; nobody need wait.
+    pub(crate) fn refuse(&self) {
+        self.door.store(SHUT, Release);
+    }
+
+    /// `false`: a signal is on its way.
+    fn try_shut(&self) -> bool {
         let free = |door| matches!(door, SHUT | OPEN | WORKING).then_some(SHUT);
         self.door.fetch_update(AcqRel, Relaxed, free).is_ok()
     }
 
     /// Who rings, if anybody does.
-    #[must_use]
-    pub fn ringer(&self) -> Option<u32> {
+    fn ringer(&self) -> Option<u32> {
         let door = self.door.load(Relaxed);
         (door & RINGING != 0).then_some(door & !RINGING)
-    }
-
-    /// The signal has come to a process that cannot serve it; nobody need wait.
-    pub fn refuse(&self) {
-        self.door.store(SHUT, Release);
     }
 
     /// The signal has come. `None`: it is none of ours. `Some(false)`: nobody waits for it any more.

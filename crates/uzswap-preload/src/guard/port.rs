@@ -115,16 +115,11 @@ pub fn shut_door(_: &Masked) -> bool {
     let Some(request) = request() else {
         return false;
     };
-    while !request.try_shut() {
-        // Blocked here, and waited for, it comes to no handler.
-        let came = signal::take_pending(SigSet::EMPTY.with(SIGSYS)).is_some();
-        let gone = request.ringer().is_some_and(|pid| !is_alive(pid));
-        if came || gone {
-            request.refuse();
-        } else {
-            thread::sched_yield();
-        }
-    }
+    // Blocked here, and waited for, it comes to no handler.
+    let came = || signal::take_pending(SigSet::EMPTY.with(SIGSYS)).is_some();
+    request.shut(came, is_alive, || {
+        thread::sched_yield();
+    });
     true
 }
 
