@@ -103,8 +103,9 @@ pub struct Watch {
     /// Processor time when the watch began.
     cpu_before: f64,
     next: Instant,
-    /// When the window began, and the processor time that reading took since.
+    /// When the window began, the processor time that the process had used then, and what reading took since.
     began: Instant,
+    cpu_at_begin: f64,
     reading: Duration,
     /// Whether a new window is due: there is none, the last one is over, or somebody else touched the memory.
     over: bool,
@@ -130,6 +131,7 @@ impl Watch {
             cpu_before: process::cpu_seconds(pid).unwrap_or(0.0),
             next: zero,
             began: zero,
+            cpu_at_begin: 0.0,
             reading: Duration::ZERO,
             over: true,
         }
@@ -239,8 +241,8 @@ impl Watch {
             touched: memory.touched,
         });
         window.early = memory.touched as f64 >= ALL * memory.anon as f64;
-        let old = (at / 4).clamp(Duration::from_secs(1), Duration::from_secs(15));
-        self.over = window.early || now - self.began >= old;
+        let spent = self.life.cpu_s - self.cpu_at_begin;
+        self.over = window.early || is_old(at, now - self.began, spent);
     }
 
     fn begin_window(&mut self, anon: u64) {
@@ -250,6 +252,7 @@ impl Watch {
         }
         self.looked(now);
         self.over = false;
+        self.cpu_at_begin = self.life.cpu_s;
         self.began = Instant::now();
         self.reading = Duration::ZERO;
         self.life.windows.push(Window {
@@ -260,5 +263,31 @@ impl Watch {
             }],
             early: false,
         });
+    }
+}
+
+/// Whether a window has nothing more to tell that is worth waiting for: `at` since the watch began, it has lasted for `age`, in which the process
+/// used `spent` seconds of processor time. One that gets less than half a processor has up to four times as long: it does little in a second.
+fn is_old(at: Duration, age: Duration, spent: f64) -> bool {
+    let old = (at / 4).clamp(Duration::from_secs(1), Duration::from_secs(15));
+    age >= old * 4 || (age >= old && spent >= age.as_secs_f64() / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_lasts_longer_when_the_process_gets_little_done() {
+        let s = Duration::from_secs;
+        assert!(!is_old(s(2), Duration::from_millis(900), 0.9));
+        assert!(is_old(s(2), s(1), 0.9));
+        assert!(!is_old(s(2), s(1), 0.2) && !is_old(s(2), s(3), 0.9));
+        assert!(
+            is_old(s(2), s(4), 0.0),
+            "an idle one is looked at for four times as long"
+        );
+        assert!(!is_old(s(40), s(9), 9.0) && is_old(s(40), s(10), 9.0));
+        assert!(is_old(s(1000), s(15), 9.0) && is_old(s(1000), s(60), 0.0));
     }
 }
