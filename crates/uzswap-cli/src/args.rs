@@ -127,6 +127,17 @@ Examples:
   uzswap bench codecs --json codecs.json; uzswap report codecs.json
 ";
 
+const SWAPOFF_EXAMPLES: &str = "\
+What does not fit in RAM goes to the other devices. A device from which not everything can be brought
+back stays in use, and nothing is lost.
+Exit status: 0; 1 if not everything could be brought back, or there is no such device; 2 for wrong arguments.
+
+Examples:
+  uzswap swapoff 4711                            the only device
+  uzswap swapoff 4711 /dev/nvme0n1p3             by its name
+  uzswap swapoff 4711 2                          the second that 'uzswap stat 4711' shows
+";
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a command with its memory limited and compressed
@@ -147,6 +158,9 @@ pub enum Command {
     /// Have a process evict memory now, or write compressed memory to swap
     #[command(after_help = RECLAIM_EXAMPLES)]
     Reclaim(Reclaim),
+    /// Have all processes of a run bring back what they have on a swap device, which is not used any more
+    #[command(name = "swapoff", after_help = SWAPOFF_EXAMPLES)]
+    SwapOff(SwapOff),
     /// Measure on this machine, beside its kernel
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(bench::Bench),
@@ -360,6 +374,20 @@ pub struct Set {
     pub changes: Vec<Assignment>,
 
     /// Show the knobs, after the change, as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SwapOff {
+    /// Process id of 'uzswap run' or of any process under it
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    pub pid: u32,
+
+    /// The device, as 'uzswap stat' calls it, or its number there; needed if there are several
+    pub device: Option<String>,
+
+    /// One JSON object, sizes in bytes
     #[arg(long)]
     pub json: bool,
 }

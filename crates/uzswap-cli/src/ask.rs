@@ -22,7 +22,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// What came of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Done {
-    /// Bytes evicted, or written back.
+    /// Bytes evicted, written back or brought back.
     pub done: u64,
     /// Bytes of RAM that are free by it.
     pub freed: u64,

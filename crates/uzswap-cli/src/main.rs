@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         args::Command::Set(set) => command::set::set(set),
         args::Command::Analyze(analyze) => command::analyze::analyze(analyze),
         args::Command::Reclaim(reclaim) => command::reclaim::reclaim(reclaim),
+        args::Command::SwapOff(swapoff) => command::swapoff::swapoff(swapoff),
         args::Command::Bench(bench) => command::bench::bench(bench),
         args::Command::Report(report) => command::bench::report(report),
     };

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
-use uzswap_core::group::{DEVICE_FAILED, DEVICE_ON, DeviceConfig, Group, Text};
+use uzswap_core::group::{DEVICE_FAILED, DEVICE_OFF, DEVICE_ON, DeviceConfig, Group, Text};
 
 use crate::size::Size;
 
@@ -14,7 +14,7 @@ pub struct SwapDevice {
     pub name: String,
     /// The higher, the earlier it is filled.
     pub priority: i32,
-    /// `on`, or `failed`: nothing is written to it any more.
+    /// `on`; `failed`: nothing is written to it any more; `off`: what was there is brought back.
     pub state: &'static str,
     /// Its size.
     pub total: u64,
@@ -39,6 +39,7 @@ impl SwapDevice {
             state: match device.state.load(Ordering::Relaxed) {
                 DEVICE_ON => "on",
                 DEVICE_FAILED => "failed",
+                DEVICE_OFF => "off",
                 _ => "unknown",
             },
             total: number(&device.nr_slots) * 4096,

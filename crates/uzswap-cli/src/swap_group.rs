@@ -116,16 +116,72 @@ fn table(nr_slots: u32, rotational: bool) -> io::Result<File> {
     // SAFETY: memfd_create gave this descriptor, and nothing else owns it.
     let file = unsafe { File::from_raw_fd(fd) };
     file.set_len(len as u64)?;
-    // SAFETY: a fresh shared mapping at an address that the kernel picks; it is unmapped below, when the
-    // device that was attached to it is gone.
+    let at = map(&file, len)?;
+    // SAFETY: shared memory of that length, page aligned and writable. It is unmapped when the allocator that was
+    // attached to it is gone.
     unsafe {
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        let at = libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, fd, 0);
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
         Slots::attach(at.cast(), nr_slots, &|_| true).set_kind(rotational, true);
         libc::munmap(at, len);
     }
     Ok(file)
+}
+
+/// Maps the first `len` bytes of a table, shared and writable.
+fn map(table: &File, len: usize) -> io::Result<*mut libc::c_void> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a fresh shared mapping at an address that the kernel picks.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            prot,
+            libc::MAP_SHARED,
+            table.as_raw_fd(),
+            0,
+        )
+    };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(at)
+}
+
+/// Who has something on a device, looked at from outside the run.
+#[derive(Debug)]
+pub struct Users(Slots<'static>);
+
+impl Users {
+    /// Of `device` of `group`.
+    pub fn of(group: &Group, device: &DeviceConfig) -> Result<Self> {
+        let supervisor = group.supervisor.load(Ordering::Relaxed);
+        let fd = device.table_fd.load(Ordering::Relaxed);
+        let nr_slots = u32::try_from(device.nr_slots.load(Ordering::Relaxed)).unwrap_or(0);
+        let len = Slots::memory_len(nr_slots);
+        let table = File::options()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{supervisor}/fd/{fd}"))
+            .and_then(|table| match table.metadata()?.len() >= len as u64 {
+                true => map(&table, len),
+                false => Err(io::ErrorKind::UnexpectedEof.into()),
+            })
+            .with_context(|| format!("cannot look at the slots of process {supervisor}'s swap"))?;
+        // SAFETY: shared memory of that length, page aligned, never unmapped; everybody goes by the configuration's
+        // number of slots.
+        Ok(Users(unsafe {
+            Slots::attach(table.cast(), nr_slots, &|_| true)
+        }))
+    }
+
+    /// Whether the process of slot `number` has anything there.
+    pub fn has(&self, number: usize) -> bool {
+        self.0.holds(number)
+    }
+
+    /// Bytes of the slots that the process of slot `number` has anything in.
+    pub fn bytes(&self, number: usize) -> u64 {
+        let mut bytes = 0;
+        self.0.for_each_owned(number, |_, _| bytes += 4096);
+        bytes
+    }
 }

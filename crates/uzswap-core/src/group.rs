@@ -101,10 +101,11 @@ impl SwapConfig {
         self.devices.iter().take_while(there)
     }
 
-    /// Slots of all of them together.
+    /// Slots of all of them together that are not off.
     #[must_use]
     pub fn nr_slots(&self) -> u64 {
-        let slots = self.devices().map(|device| &device.nr_slots);
+        let there = |device: &&DeviceConfig| device.state.load(Ordering::Relaxed) != DEVICE_OFF;
+        let slots = self.devices().filter(there).map(|device| &device.nr_slots);
         slots.map(|nr| nr.load(Ordering::Relaxed)).sum()
     }
 
@@ -120,6 +121,9 @@ impl SwapConfig {
 pub const DEVICE_ON: u32 = 0;
 /// [`DeviceConfig::state`]: it failed too often and is only read.
 pub const DEVICE_FAILED: u32 = 1;
+
+/// [`DeviceConfig::state`]: what is on it is being brought back, or was.
+pub const DEVICE_OFF: u32 = 2;
 
 /// One of the swap devices.
 #[derive(Debug)]

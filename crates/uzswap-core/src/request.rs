@@ -1,5 +1,5 @@
 //! A request to a managed process from outside: `uzswap reclaim` asks it to evict or to write back,
-//! `uzswap set` to come down to a lower limit.
+//! `uzswap set` to come down to a lower limit, `uzswap swapoff` to bring back what is on a swap device.
 //!
 //! *What*: one word in the process's slot, the *door*, and what is asked behind it. An idle program
 //! has nobody in the engine, and a thread that waited for requests would be seen by it, so the
@@ -45,6 +45,8 @@ pub const EVICT: u32 = 0;
 pub const WRITE_BACK: u32 = 1;
 /// [`Request::what`]: come down to a limit that was lowered.
 pub const COME_DOWN: u32 = 2;
+/// [`Request::what`]: bring back what is on the swap device of that number.
+pub const SWAP_OFF: u32 = 3;
 
 /// The door, what is asked and what came of it.
 #[derive(Debug)]
@@ -52,11 +54,11 @@ pub const COME_DOWN: u32 = 2;
 pub struct Request {
     /// Its state; a futex, shared.
     pub door: AtomicU32,
-    /// [`EVICT`], [`WRITE_BACK`] or [`COME_DOWN`].
+    /// [`EVICT`], [`WRITE_BACK`], [`COME_DOWN`] or [`SWAP_OFF`].
     pub what: AtomicU32,
-    /// Bytes that are asked for.
+    /// Bytes that are asked for, or the device's number.
     pub wanted: AtomicU64,
-    /// Bytes of it that were evicted or written back.
+    /// Bytes of it that were evicted, written back or brought back.
     pub done: AtomicU64,
     /// Bytes of RAM that are free by it.
     pub freed: AtomicU64,

@@ -52,9 +52,12 @@ impl Shared {
     }
 
     fn device_full(&self) {
-        self.cache.drain(|_| {
-            self.counts.fetch_sub(1, SeqCst);
-        });
+        self.cache.drain(
+            |_| true,
+            |_| {
+                self.counts.fetch_sub(1, SeqCst);
+            },
+        );
     }
 }
 

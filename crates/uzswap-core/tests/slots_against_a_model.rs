@@ -228,6 +228,8 @@ impl<'a> Story<'a> {
             let mut walked = vec![0; self.bad.len()];
             self.slots
                 .for_each_owned(who, |slot, count| walked[slot as usize] = count);
+            let holds = walked.iter().any(|&count| count > 0);
+            assert_eq!(self.slots.holds(who), holds, "process {who}");
             assert_eq!(walked, self.counts[who]);
         }
     }

@@ -347,6 +347,8 @@ impl Live {
         };
         let stats = fs::read(self.scratch.join("stats.json"))
             .ok()
+            // Killed before it wrote them.
+            .filter(|text| !text.is_empty())
             .map_or(Value::Null, |text| {
                 serde_json::from_slice(&text).expect("the stats are JSON")
             });

@@ -1,9 +1,13 @@
-//! Several swap devices at once: which one is written to, and what happens when one cannot be.
+//! Several swap devices at once: which one is written to, what happens when one cannot be, and when one is switched off.
 //!
 //! The `uzswap` of these stories is built with the feature `fault-injection`; see `uzswap_io::fault` for plans.
 
+use std::time::Duration;
+
 use serde_json::Value;
-use uzswap_e2e::{Job, MIB, Outcome, Scratch, seed};
+use uzswap_e2e::{Job, Live, MIB, Outcome, Scratch, seed};
+
+const SIGUSR1: i32 = 10;
 
 /// A directory for swap files on a disk; scratch directories may lie in memory.
 const DISK: &str = "/var/tmp";
@@ -58,7 +62,7 @@ fn the_one_of_higher_priority_is_filled_first() {
 
 #[test]
 fn those_of_the_same_priority_take_turns() {
-    let outcome = noise(96, &[",pri=3", ",pri=3", ",pri=2"], "256M", "");
+    let outcome = noise(64, &[",pri=3", ",pri=3", ",pri=2"], "256M", "");
     let [a, b, last] = [0, 1, 2].map(|at| number(&outcome, at, "bytes_out"));
     assert!(a.abs_diff(b) < (a + b) / 10, "{a} and {b}");
     assert_eq!(last, 0);
@@ -73,7 +77,7 @@ fn what_one_cannot_take_goes_to_the_next() {
         ("write=enospc@1+;", "on"),
         ("write=eio@20%,write=enospc@20%,write=short@20%;", "on"),
     ] {
-        let outcome = noise(96, &[",pri=9", ",pri=1"], "256M", plans);
+        let outcome = noise(64, &[",pri=9", ",pri=1"], "256M", plans);
         assert_eq!(device(&outcome, 0)["state"], state, "{plans}");
         assert_eq!(device(&outcome, 1)["state"], "on", "{plans}");
         assert!(number(&outcome, 1, "bytes_out") > 0, "{plans}");
@@ -106,5 +110,125 @@ fn a_family_on_several_devices_keeps_its_own() {
     assert_eq!(outcome.text(), "right\n");
     for at in 0..3 {
         assert!(number(&outcome, at, "bytes_out") > 0, "{}", outcome.stats);
+    }
+}
+
+/// What `uzswap swapoff` says of the run of `live`.
+fn swapoff(live: &Live, args: &[&str]) -> Outcome {
+    Job::new("swapoff")
+        .arg(live.pid().to_string())
+        .args(args)
+        .faults("")
+        .uzswap_itself()
+}
+
+/// What the run says of itself while it goes on.
+fn stat(live: &Live) -> Value {
+    let pid = live.pid().to_string();
+    let job = Job::new("stat").args([&pid, "--json"]).faults("");
+    let outcome = job.uzswap_itself().expect_success("stat");
+    serde_json::from_slice(&outcome.stdout).expect("JSON")
+}
+
+/// 48 MiB that do not compress, in a process that holds them until it is told to check them.
+fn holding(scratch: &Scratch, ram_mib: u64, devices: &[&str], plans: &str) -> Live {
+    let mut job = Job::new(scratch.compile("apps/swapped.c"))
+        .args(["hold", "48", &seed().to_string()])
+        .ram_mib(ram_mib)
+        .option("--swap-max", "64M")
+        .faults(plans);
+    for device in devices {
+        job = job.option("--swap", format!("{DISK}{device}"));
+    }
+    let mut live = job.start_managed();
+    live.wait_for("ready");
+    live
+}
+
+fn check(live: Live) -> Outcome {
+    live.signal(SIGUSR1);
+    live.wait().expect_success("it checks its memory")
+}
+
+#[test]
+fn a_device_that_is_switched_off_is_empty_and_its_data_are_on_the_other() {
+    let scratch = Scratch::new();
+    let live = holding(&scratch, 24, &[",pri=9", ""], "");
+    assert!(stat(&live)["swap_devices"][0]["used"].as_u64() > Some(16 * MIB));
+    let said = swapoff(&live, &["1", "--json"]).expect_success("swapoff");
+    let said: Value = serde_json::from_slice(&said.stdout).expect("JSON");
+    assert!(said["brought_back"].as_u64() > Some(16 * MIB), "{said}");
+    let after = stat(&live);
+    assert_eq!(after["swap_devices"][0]["state"], "off", "{after}");
+    assert_eq!(after["swap_devices"][0]["used"], 0, "{after}");
+    assert_eq!(after["swap_total"], 64 * MIB, "{after}");
+    assert!(after["swap_devices"][1]["used"].as_u64() > Some(16 * MIB));
+    let again = swapoff(&live, &["1"]).expect_success("nothing is left to do");
+    assert!(again.text().contains("is off; 0 B"), "{}", again.text());
+    // Nothing goes there any more.
+    let written = after["swap_devices"][0]["bytes_out"].as_u64();
+    let outcome = check(live);
+    assert_eq!(Some(number(&outcome, 0, "bytes_out")), written);
+    assert_eq!(outcome.text(), "ready\nright\n");
+    outcome.expect_within(16 * MIB);
+}
+
+/// The data are 48 MiB and the limit 24: it fails, nothing is lost, and the device is in use as before.
+#[test]
+fn what_does_not_fit_stays_where_it_is() {
+    let scratch = Scratch::new();
+    let live = holding(&scratch, 24, &[""], "");
+    let refused = swapoff(&live, &[]);
+    assert_eq!(refused.status, 1, "{}", refused.stderr);
+    assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    for word in [DISK, "stays in use", "no room", "--ram"] {
+        assert!(refused.stderr.contains(word), "{}", refused.stderr);
+    }
+    assert_eq!(stat(&live)["swap_devices"][0]["state"], "on");
+    let wrong = swapoff(&live, &["/nowhere"]);
+    assert!(wrong.stderr.contains("no swap device"), "{}", wrong.stderr);
+    assert_eq!(check(live).text(), "ready\nright\n");
+}
+
+/// What cannot be read cannot be brought back; that is no reason to lose it.
+#[test]
+fn a_device_that_cannot_be_read_is_not_switched_off() {
+    let scratch = Scratch::new();
+    let live = holding(&scratch, 24, &[",pri=9", ""], "read=eio@1,read=eio@2;");
+    let refused = swapoff(&live, &["1"]);
+    assert_eq!(refused.status, 1, "{}", refused.stderr);
+    assert_eq!(stat(&live)["swap_devices"][0]["state"], "on");
+    assert_eq!(check(live).text(), "ready\nright\n");
+}
+
+/// Threads that work on all of it, and families that come and go, while devices are switched off under them.
+#[test]
+fn devices_go_while_programs_work() {
+    let scratch = Scratch::new();
+    let devices = [",pri=9", ",pri=5", ""].map(|device| format!("{DISK}{device}"));
+    let seed = seed().to_string();
+    let pattern =
+        Job::new(scratch.compile("pattern/pattern.c")).args(["64", "4", "mixed", "20000", &seed]);
+    let family = Job::new(scratch.compile("apps/swapped.c")).args(["family", "24", &seed]);
+    for (job, right) in [(pattern, ": right"), (family, "right\n")] {
+        let mut job = job
+            .ram_mib(16)
+            .option("--max-pool-percent", "10")
+            .option("--swap-max", "256M")
+            .faults("");
+        for device in &devices {
+            job = job.option("--swap", device);
+        }
+        let live = job.start_managed();
+        let mut off = 0;
+        for number in ["1", "2"] {
+            std::thread::sleep(Duration::from_millis(400));
+            // The program may have ended, or a child just be at its end.
+            off += u32::from(swapoff(&live, &[number]).status == 0);
+        }
+        println!("{off} devices were switched off in time");
+        let outcome = live.wait().expect_success("devices go");
+        assert!(outcome.text().contains(right), "{}", outcome.text());
+        assert_eq!(outcome.stat("swap_read_fail"), 0, "{}", outcome.stats);
     }
 }

@@ -7,6 +7,7 @@ pub mod reclaim;
 pub mod run;
 pub mod set;
 pub mod stat;
+pub mod swapoff;
 
 use std::io::{ErrorKind, Write as _, stdout};
 

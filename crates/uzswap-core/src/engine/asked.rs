@@ -1,4 +1,4 @@
-//! *What*: what `uzswap reclaim` and `uzswap set` ask of a process: see [`crate::request`].
+//! *What*: what `uzswap reclaim`, `uzswap set` and `uzswap swapoff` ask of a process: see [`crate::request`].
 //!
 //! *Invariants*: a request ends: by what was asked, or by [`MAX_RECLAIM_RETRIES`] attempts in a row that
 //! moved nothing. *Locking*: as any operation. *Context*: a thread of its own, or the signal.
@@ -10,7 +10,7 @@ use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, narrow, wide};
 use crate::masked::Masked;
 use crate::primitive::Ordering::Relaxed;
-use crate::request::{COME_DOWN, WRITE_BACK};
+use crate::request::{COME_DOWN, SWAP_OFF, WRITE_BACK};
 use crate::slot::{BATCH_PAGES, RESERVE_PAGES, SLACK_PAGES};
 use uzswap_sys::{futex, thread};
 
@@ -24,6 +24,7 @@ impl Engine {
         let done = match request.what.load(Relaxed) {
             WRITE_BACK => parts.write_back_bytes(masked, wanted),
             COME_DOWN => parts.come_down(masked),
+            SWAP_OFF => parts.swap_off(masked, narrow(wanted)),
             _ => parts.evict_bytes(masked, wanted),
         };
         let freed = before.saturating_sub(parts.charge.used());

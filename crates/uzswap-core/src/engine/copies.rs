@@ -9,6 +9,7 @@
 //! *Locking*: a page's copy is kept and taken with its folio held. *Context*: signal, worker.
 
 use super::Parts;
+use super::device::SwapDevice;
 use super::swap::Swap;
 use crate::arena::Page;
 use crate::counters::{add, sub};
@@ -16,6 +17,7 @@ use crate::primitive::Ordering::Relaxed;
 use crate::slot::{RESERVE_PAGES, SlotGuard};
 use crate::swap_cache::Copy;
 use crate::table::Entry;
+use uzswap_io::Location;
 
 impl Parts {
     /// Keeps the copy of a page that was read back by `old`, with the count that `old` had, if it was noted at
@@ -79,11 +81,18 @@ impl Parts {
     /// Lets go of all copies: the devices are full. Returns whether there were any.
     pub(crate) fn forget_copies(&self, swap: &Swap) -> bool {
         let mut any = false;
-        swap.cache.drain(|copy| {
+        let all = |_| true;
+        swap.cache.drain(all, |copy| {
             any = true;
             self.put_copy(swap, copy);
         });
         any
+    }
+
+    /// Lets go of all copies that are on `device`.
+    pub(crate) fn forget_copies_on(&self, swap: &Swap, device: &SwapDevice) {
+        let there = |entry| matches!(entry, Entry::Swapped { location, .. } if device.has(Location::from_raw(location).slot));
+        swap.cache.drain(there, |copy| self.put_copy(swap, copy));
     }
 
     fn put_copy(&self, swap: &Swap, copy: Copy) {

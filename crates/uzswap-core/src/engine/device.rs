@@ -17,7 +17,7 @@ use core::ops::Range;
 use super::reclaim::MAX_RECLAIM_RETRIES;
 use super::start;
 use crate::arena::wide;
-use crate::group::{DEVICE_FAILED, DEVICE_ON, DeviceConfig, Group};
+use crate::group::{DEVICE_FAILED, DEVICE_OFF, DEVICE_ON, DeviceConfig, Group};
 use crate::primitive::{
     AtomicU32,
     Ordering::{AcqRel, Acquire, Relaxed},
@@ -276,6 +276,12 @@ impl SwapDevice {
         self.device.read_extents(queue, extents, buffer)
     }
 
+    /// Whether this process has anything on it.
+    pub(crate) fn is_used(&self) -> bool {
+        self.owner()
+            .is_some_and(|owner| self.slots.holds(owner.index()))
+    }
+
     /// Tells the device about slots that are free, a cluster at most. `false`: there are none.
     pub(crate) fn discard(&self) -> bool {
         let Some(owner) = self.owner() else {
@@ -297,7 +303,12 @@ impl SwapDevice {
 
     /// Says in the group how much of it is in use. Returns that, and the most that ever was, in slots.
     pub(crate) fn publish_use(&self) -> (u64, u64) {
-        let (used, peak) = (self.slots.in_use(), self.slots.peak());
+        let used = match self.config.state.load(Relaxed) {
+            // Clusters that were allocated from last count as in use, though they may be empty.
+            DEVICE_OFF => self.slots.used(),
+            _ => self.slots.in_use(),
+        };
+        let peak = self.slots.peak();
         self.config.used.store(used, Relaxed);
         self.config.peak.store(peak, Relaxed);
         (used, peak)

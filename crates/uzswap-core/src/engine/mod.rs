@@ -3,7 +3,7 @@
 //! Where to look: [`start`](self) maps and registers; `fault` serves a page fault; `load` brings
 //! pages in, and `mapping` tells the kernel; `object` is how their bytes are stored; `compressor` says what pages are stored with, and `block` how several are as one; `reclaim` makes
 //! room (isolate → protect → store → drop); `writeback` moves the coldest of
-//! what is stored to the `swap` devices (`swap_out`, `swap_in`, one of them `device`), of which `copies` remembers
+//! what is stored to the `swap` devices (`swap_out`, `swap_in`, `swap_off`, one of them `device`), of which `copies` remembers
 //! what is still right there; `space` is the address space
 //! (map, unmap, discard, protect) and `remap` mremap; `pin` keeps memory in for system calls; `fork`
 //! carries the engine into a child; `asked` does what
@@ -38,6 +38,7 @@ mod start;
 mod store;
 mod swap;
 mod swap_in;
+mod swap_off;
 mod swap_out;
 mod threads;
 mod writeback;

@@ -128,13 +128,17 @@ impl Swap {
         self.devices.iter().flatten()
     }
 
+    /// The device of that number.
+    pub(crate) fn device(&self, number: usize) -> Option<&SwapDevice> {
+        self.devices.get(number)?.as_ref()
+    }
+
     /// The devices, and their numbers, in the order in which they are filled: those of one priority take turns.
     pub(crate) fn in_turn(&self) -> impl Iterator<Item = (usize, &SwapDevice)> {
         let turn = self.turn.load(Relaxed) as usize;
-        let device = |at: usize| self.devices.get(at).and_then(Option::as_ref);
         (0..NR_DEVICES).filter_map(move |at| {
-            let at = turned(at, &device(at)?.peers, turn);
-            Some((at, device(at)?))
+            let at = turned(at, &self.device(at)?.peers, turn);
+            Some((at, self.device(at)?))
         })
     }
 

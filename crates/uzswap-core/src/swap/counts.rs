@@ -99,6 +99,13 @@ impl<'m> Slots<'m> {
         self.count_in_row(index, slot)
     }
 
+    /// Whether process `index` counts any slot. A hint while it counts.
+    #[must_use]
+    pub fn holds(&self, index: usize) -> bool {
+        self.used_by(index)
+            .any(|cluster| slots_of(cluster).any(|slot| self.count_of(index, slot) > 0))
+    }
+
     /// Calls `f` with every slot that process `index` holds and its counts, with no lock held: the way to
     /// bring everything back before a device goes.
     pub fn for_each_owned(&self, index: usize, mut f: impl FnMut(u32, u8)) {
