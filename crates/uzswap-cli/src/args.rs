@@ -229,7 +229,7 @@ pub enum FaultMode {
     Signal,
     /// Handler threads; needs root, a sysctl or /dev/userfaultfd
     Thread,
-    /// Memory protection, without userfaultfd
+    /// SIGSEGV in the faulting thread, by memory protection, where userfaultfd is not to be had; slower
     Segv,
 }
 

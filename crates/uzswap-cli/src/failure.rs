@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use uzswap_core::StartStep;
-use uzswap_core::group::{FAILURE_OVER_LIMIT, FAILURE_START, Group};
+use uzswap_core::group::{FAILURE_MAPPINGS, FAILURE_OVER_LIMIT, FAILURE_START, Group};
 use uzswap_core::knobs::is_on;
 
 use crate::report::Totals;
@@ -36,6 +36,11 @@ impl Failure {
                 failure.limit.load(Ordering::Relaxed),
                 totals.compression_ratio(),
                 &swap(group, totals),
+            ),
+            FAILURE_MAPPINGS => format!(
+                "{} was ended: it has as many mappings as a process may have, which without userfaultfd \
+                 leaves none for its memory: raise 'sysctl vm.max_map_count'",
+                name_of(group, pid)
             ),
             FAILURE_START => start(
                 &name_of(group, pid),
@@ -99,7 +104,7 @@ fn start(who: &str, step: u32, errno: u32, limit: u64) -> String {
         }
         Some(StartStep::Tables) => "no address space for uzswap's tables: see 'ulimit -v'",
         Some(StartStep::UffdOpen) => {
-            "userfaultfd is not to be had: see the container's seccomp profile, or --fault-mode"
+            "userfaultfd is not to be had: see the container's seccomp profile, or use --fault-mode segv"
         }
         Some(StartStep::UffdApi) => {
             "the kernel's userfaultfd lacks write protection: use Linux 5.7 or later"
@@ -118,6 +123,9 @@ fn start(who: &str, step: u32, errno: u32, limit: u64) -> String {
         }
         Some(StartStep::Compressor) => {
             "its library lacks this compressor: use another --compressor"
+        }
+        Some(StartStep::Memory) => {
+            "without userfaultfd it fills memory through /proc/self/mem, which cannot be opened or written to"
         }
         None => "its system call guard could not be set up: use --fault-mode thread as root",
     };

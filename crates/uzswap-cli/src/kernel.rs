@@ -1,8 +1,10 @@
 //! Checks on the kernel and its limits before the command starts, each with one line that says what
 //! is missing and what to do. The managed process would find the same, but can say less about it.
 
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::ptr;
 
 use anyhow::Result;
@@ -30,13 +32,66 @@ struct UffdioApi {
     ioctls: u64,
 }
 
-/// Refuses a kernel, container or limit under which the engine cannot start in `mode`.
-pub fn check(mode: FaultMode) -> Result<()> {
-    check_userfaultfd(mode)?;
+/// Refuses a kernel, container or limit under which the engine cannot start in `mode`. Tells why, if the mode that it
+/// is to choose cannot be the fastest.
+pub fn check(mode: FaultMode) -> Result<Option<String>> {
+    let refused = match mode {
+        FaultMode::Segv => None,
+        FaultMode::Auto => check_userfaultfd(mode).err(),
+        FaultMode::Signal | FaultMode::Thread => {
+            check_userfaultfd(mode)?;
+            None
+        }
+    };
+    let without = mode == FaultMode::Segv || refused.is_some();
+    if without {
+        check_memory()?;
+    }
     if mode != FaultMode::Thread {
         check_seccomp()?;
     }
-    check_arena()
+    check_arena(if without {
+        libc::PROT_NONE
+    } else {
+        libc::PROT_READ | libc::PROT_WRITE
+    })?;
+    Ok(refused.map(|why| format!("segv mode, which is slower: {why}")))
+}
+
+/// Without userfaultfd pages are filled through /proc/self/mem while nobody may access them.
+fn check_memory() -> Result<()> {
+    let filled = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/proc/self/mem")
+        .and_then(|memory| fill_closed_page(&memory));
+    filled.map_err(|error| refused(FAILED, no_memory(&error)))
+}
+
+fn fill_closed_page(memory: &File) -> io::Result<()> {
+    const LEN: usize = 4096;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a fresh mapping where the kernel likes.
+    let at = unsafe { libc::mmap(ptr::null_mut(), LEN, libc::PROT_NONE, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let filled = memory.write_all_at(&[1], at.addr() as u64);
+    // SAFETY: the mapping made just now; nothing points into it.
+    unsafe { libc::munmap(at, LEN) };
+    filled
+}
+
+fn no_memory(error: &io::Error) -> String {
+    let next = match error.raw_os_error() {
+        Some(libc::ENOENT) => "mount /proc, or allow userfaultfd",
+        _ => {
+            "allow userfaultfd, or a kernel without proc_mem.force_override=never (gVisor has neither)"
+        }
+    };
+    format!(
+        "without userfaultfd uzswap fills memory through /proc/self/mem, which fails ({error}): {next}"
+    )
 }
 
 fn check_userfaultfd(mode: FaultMode) -> Result<()> {
@@ -83,7 +138,7 @@ fn open_userfaultfd(flags: libc::c_int) -> io::Result<OwnedFd> {
 /// A userfaultfd that serves faults inside system calls too.
 fn open_with_kernel_faults() -> io::Result<OwnedFd> {
     open_userfaultfd(0).or_else(|error| {
-        let device = std::fs::File::open("/dev/userfaultfd").map_err(|_| error)?;
+        let device = File::open("/dev/userfaultfd").map_err(|_| error)?;
         // SAFETY: this ioctl takes open flags and gives a new descriptor.
         let fd = unsafe {
             libc::ioctl(
@@ -149,14 +204,14 @@ fn check_seccomp() -> Result<()> {
 }
 
 /// Maps the arena's address range for a moment, as the managed process will.
-fn check_arena() -> Result<()> {
+fn check_arena(prot: libc::c_int) -> Result<()> {
     let wanted = ptr::without_provenance_mut::<libc::c_void>(ARENA_BASE);
     // SAFETY: NOREPLACE: the mapping replaces nothing.
     let at = unsafe {
         libc::mmap(
             wanted,
             ARENA_LEN,
-            libc::PROT_READ | libc::PROT_WRITE,
+            prot,
             libc::MAP_PRIVATE
                 | libc::MAP_ANONYMOUS
                 | libc::MAP_NORESERVE
@@ -224,5 +279,7 @@ mod tests {
             }
         }
         assert!(no_arena(&io::Error::from_raw_os_error(libc::EEXIST)).contains("taken"));
+        assert!(no_memory(&io::Error::from_raw_os_error(libc::ENOENT)).contains("mount /proc"));
+        assert!(no_memory(&io::Error::from_raw_os_error(libc::EIO)).contains("proc_mem"));
     }
 }

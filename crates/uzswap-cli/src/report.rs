@@ -8,8 +8,8 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 use uzswap_core::counters::{Counter, Counters, Histogram, Kind, NR_BUCKETS, OrderCounters, Unit};
 use uzswap_core::group::{
-    FAILURE_INTERNAL, FAILURE_OVER_LIMIT, FAILURE_START, FAULT_MODE_AUTO, FAULT_MODE_SIGNAL,
-    FAULT_MODE_THREAD, FREE, Group, Process,
+    FAILURE_INTERNAL, FAILURE_MAPPINGS, FAILURE_OVER_LIMIT, FAILURE_START, FAULT_MODE_AUTO,
+    FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, FREE, Group, Process,
 };
 
 use crate::swap_devices::{self, swap_devices};
@@ -122,6 +122,7 @@ impl Totals {
         match self.fault_mode {
             FAULT_MODE_SIGNAL => "signal",
             FAULT_MODE_THREAD => "thread",
+            FAULT_MODE_SEGV => "segv",
             _ => "none",
         }
     }
@@ -314,6 +315,7 @@ fn failure(group: &Group) -> Value {
         FAILURE_OVER_LIMIT => "over_limit",
         FAILURE_START => "start",
         FAILURE_INTERNAL => "internal",
+        FAILURE_MAPPINGS => "mappings",
         _ => "unknown",
     };
     json!({

@@ -42,6 +42,9 @@ pub const RUNS_OF_4: u32 = 1 << 8;
 /// As [`RUNS_OF_4`], sixteen or more.
 pub const RUNS_OF_16: u32 = 1 << 9;
 
+/// The kernel had no mapping left with which to give some of its resident pages the protection that they need.
+pub const SHUT: u32 = 1 << 10;
+
 const SPINS: u32 = if cfg!(any(loom, miri)) { 1 } else { 100 };
 
 /// One folio's sixteen bytes.

@@ -54,6 +54,8 @@ pub const FAULT_MODE_AUTO: u32 = 0;
 pub const FAULT_MODE_SIGNAL: u32 = 1;
 /// [`Config::fault_mode`]: handler threads.
 pub const FAULT_MODE_THREAD: u32 = 2;
+/// [`Config::fault_mode`]: SIGSEGV in the faulting thread, without userfaultfd, system calls guarded.
+pub const FAULT_MODE_SEGV: u32 = 3;
 
 /// What the command line decided, fixed for the group's life but for `ram_ceiling`.
 #[derive(Debug)]
@@ -227,6 +229,8 @@ pub const FAILURE_OVER_LIMIT: u32 = 1;
 pub const FAILURE_START: u32 = 2;
 /// [`Failure::reason`]: an invariant of uzswap's own did not hold.
 pub const FAILURE_INTERNAL: u32 = 3;
+/// [`Failure::reason`]: no mapping was left to let the program at a page with, and evicting others gave none back.
+pub const FAILURE_MAPPINGS: u32 = 4;
 
 /// One process's slot.
 #[derive(Debug)]

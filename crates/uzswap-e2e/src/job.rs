@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::sandbox::forbid_userfaultfd;
 use crate::user::NOBODY;
 use crate::{HardLimit, Scratch, User, uzswap, uzswap_with_faults};
 
@@ -23,6 +24,7 @@ pub struct Job {
     user: User,
     within: Option<PathBuf>,
     faulty: bool,
+    no_userfaultfd: bool,
     timeout: Duration,
 }
 
@@ -70,6 +72,7 @@ impl Job {
             user: User::Same,
             within: None,
             faulty: false,
+            no_userfaultfd: false,
             timeout: Duration::from_secs(240),
         }
     }
@@ -143,6 +146,13 @@ impl Job {
     #[must_use]
     pub fn within(mut self, limit: &HardLimit) -> Self {
         self.within = Some(limit.procs());
+        self
+    }
+
+    /// Runs it, and `uzswap` with it, where a seccomp filter forbids userfaultfd.
+    #[must_use]
+    pub const fn without_userfaultfd(mut self) -> Self {
+        self.no_userfaultfd = true;
         self
     }
 
@@ -259,6 +269,9 @@ impl Job {
         };
         if self.user == User::Ordinary {
             command.uid(NOBODY).gid(NOBODY);
+        }
+        if self.no_userfaultfd {
+            forbid_userfaultfd(&mut command);
         }
         let child = command.spawn().unwrap_or_else(|e| panic!("{what}: {e}"));
         Live {

@@ -10,6 +10,7 @@
 mod binary;
 mod cgroup;
 mod job;
+mod sandbox;
 mod scratch;
 mod user;
 

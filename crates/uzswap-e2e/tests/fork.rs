@@ -30,6 +30,11 @@ fn everyone_keeps_their_blocks() {
 }
 
 #[test]
+fn without_userfaultfd() {
+    family(User::Same, "segv", "4K");
+}
+
+#[test]
 fn with_handler_threads() {
     if !is_root() {
         skip("handler threads need root");

@@ -155,6 +155,23 @@ fn every_size_of_block() {
 }
 
 #[test]
+fn without_userfaultfd() {
+    for (threads, order, source, folio) in [
+        (1, "random", "mmap", "64K"),
+        (2, "sequential", "malloc", "4K"),
+        (8, "mixed", "pieces", "64K"),
+    ] {
+        run(&Run {
+            threads,
+            order,
+            source,
+            options: &[("--fault-mode", "segv"), ("--folio", folio)],
+            share: 8,
+        });
+    }
+}
+
+#[test]
 fn handler_threads() {
     if !is_root() {
         skip("handler threads need root");

@@ -41,6 +41,11 @@ fn sixteen_threads() {
 }
 
 #[test]
+fn sixteen_threads_without_userfaultfd() {
+    race(16, "segv");
+}
+
+#[test]
 fn sixteen_threads_and_handler_threads() {
     if !is_root() {
         skip("handler threads need root");

@@ -65,7 +65,7 @@ fn tell(kind: &str) {
         for option in options {
             job = job.flag(&option);
         }
-        let mut ways = vec![("signal", User::Same)];
+        let mut ways = vec![("signal", User::Same), ("segv", User::Same)];
         if is_root() {
             ways.push(("signal", User::Ordinary));
             if directive(source, "modes").first().map(String::as_str) != Some("signal") {

@@ -94,6 +94,11 @@ fn threads_see_their_own_data_in_blocks() {
 }
 
 #[test]
+fn without_userfaultfd_it_comes_back_too() {
+    pattern(User::Same, "segv", "on", "lz4", "4K");
+}
+
+#[test]
 fn handler_threads_bring_it_back_too() {
     if !is_root() {
         skip("handler threads need root");

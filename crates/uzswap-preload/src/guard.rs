@@ -89,14 +89,14 @@ pub fn install(m: &Masked, mode: FaultMode) -> Result<(), StartError> {
     };
     tls::set_record(r);
     uzswap_core::masked::set_leave(threads::leave);
-    signals::install(m).map_err(failed)?;
+    signals::install(m, mode).map_err(failed)?;
     filters().map_err(failed)?;
     STATE.store(ON, Ordering::Relaxed);
     start_workers(m);
     Ok(())
 }
 
-/// Takes SIGBUS and SIGSYS out of the mask that the process was started with: for init to call with
+/// Takes the signals that are ours out of the mask that the process was started with: for init to call with
 /// that mask in force again.
 pub fn unblock() {
     let mask = stub::block_all();

@@ -1,4 +1,4 @@
-//! *What*: the program's signals. SIGBUS and SIGSYS are ours; every handler of the program is known
+//! *What*: the program's signals. SIGBUS and SIGSYS are ours, without userfaultfd SIGSEGV too; every handler of the program is known
 //! to the kernel only through an entry of ours, which brings it onto the stack and under the mask
 //! where the kernel would have started it ([`deliver`]).
 //!
@@ -8,16 +8,16 @@
 //! the program may have as small an alternate stack as it likes.
 //!
 //! *Invariants*
-//! - In the kernel, SIGBUS and SIGSYS always have our actions. What the program sets for them is in
+//! - In the kernel, the signals that are [`ours`] always have our actions. What the program sets for them is in
 //!   [`ACTIONS`] alone, and is honoured for signals that are not ours.
 //! - For other signals the kernel's action is what [`ACTIONS`] says, with [`entry::program`] in the
 //!   handler's place. A process that shares memory but not actions (a vfork child) changes the
 //!   kernel's only.
-//! - SIGBUS and SIGSYS are in no mask of the kernel's while a program's code runs: masks lose them
+//! - Ours are in no mask of the kernel's while a program's code runs: masks lose them
 //!   on the way in. What the program believes is in [`Record::blocked`]: it reads back what it set
 //!   with `sigprocmask`; a fault under a blocked SIGBUS ends the program as it natively does. Not
-//!   kept: sent (not raised) SIGBUS and SIGSYS are not held back, nor seen by `sigwaitinfo` or
-//!   `signalfd`; and a program started with exec begins with both unblocked and not ignored.
+//!   kept: sent (not raised) signals of ours are not held back, nor seen by `sigwaitinfo` or
+//!   `signalfd`; and a program started with exec begins with them unblocked and not ignored.
 //!
 //! *Locking*: [`ACTIONS`], held across the kernel's call that goes with a change, and across fork.
 //! *Context*: signal, init.
@@ -27,10 +27,13 @@ pub mod entry;
 pub mod fault;
 pub mod resume;
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use uzswap_core::FaultMode;
 use uzswap_core::lock::{Lock, LockGuard};
 use uzswap_sys::signal::{
     NSIG, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_ONSTACK, SA_RESTART, SIG_BLOCK, SIG_DFL, SIG_IGN,
-    SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGKILL, SIGSTOP, SIGSYS, SS_AUTODISARM, SS_DISABLE,
+    SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SS_AUTODISARM, SS_DISABLE,
     SS_ONSTACK, SigAction, SigSet, SigStack, UContext,
 };
 use uzswap_sys::{Errno, thread};
@@ -40,8 +43,16 @@ use crate::guard::port::Masked;
 use crate::guard::{stub, user};
 use crate::threads::Record;
 
-/// The two signals that the program cannot block.
-const OURS: SigSet = SigSet::EMPTY.with(SIGBUS).with(SIGSYS);
+/// [`ours`], once [`install`] has decided.
+static OURS: AtomicU64 = AtomicU64::new(SigSet::EMPTY.with(SIGBUS).with(SIGSYS).0);
+
+/// The signals that the program cannot block.
+#[inline]
+#[must_use]
+pub fn ours() -> SigSet {
+    // Relaxed: written while the process has one thread.
+    SigSet(OURS.load(Ordering::Relaxed))
+}
 
 /// What the program set, for signals 0 to 64.
 pub struct Actions {
@@ -97,12 +108,15 @@ fn kernels(action: &SigAction) -> SigAction {
     )
 }
 
-/// Takes over the signals of the process: handlers that are there already become entries, SIGBUS
-/// and SIGSYS get ours.
+/// Takes over the signals of the process: handlers that are there already become entries, those by which faults in
+/// `mode` and system calls come get ours.
 ///
 /// # Errors
 /// Practically none.
-pub fn install(_: &Masked) -> Result<(), Errno> {
+pub fn install(_: &Masked, mode: FaultMode) -> Result<(), Errno> {
+    if mode == FaultMode::Segv {
+        OURS.store(ours().with(SIGSEGV).0, Ordering::Relaxed);
+    }
     let mut actions = ACTIONS.lock();
     actions.pid = thread::getpid();
     for signal in 1..=NSIG {
@@ -117,8 +131,8 @@ pub fn install(_: &Masked) -> Result<(), Errno> {
             *kept = found;
         }
         let new = match signal {
-            SIGBUS => SigAction::new(entry::sigbus, SA_ONSTACK, SigSet::FULL),
             SIGSYS => SigAction::new(entry::sigsys, SA_ONSTACK | SA_RESTART, SigSet::FULL),
+            _ if ours().contains(signal) => SigAction::new(entry::fault, SA_ONSTACK, SigSet::FULL),
             _ if is_handler(&found) => kernels(&found),
             _ => continue,
         };
@@ -135,7 +149,7 @@ pub fn reset(signal: i32, delivered: &SigAction) {
         && kept == delivered
     {
         kept.handler = SIG_DFL;
-        if signal != SIGBUS && signal != SIGSYS {
+        if !ours().contains(signal) {
             // SAFETY: the default action.
             let _ = unsafe { stub::sigaction(signal, Some(&SigAction::DEFAULT)) };
         }
@@ -167,7 +181,7 @@ pub unsafe fn sigaction(signal: i32, new: usize, old: usize, size: usize) -> isi
     let Some(kept) = actions.table.get_mut(index(signal)) else {
         return fail(Errno::EINVAL);
     };
-    let ours = signal == SIGBUS || signal == SIGSYS;
+    let ours = ours().contains(signal);
     let found = if ours {
         Ok(*kept)
     } else {
@@ -238,7 +252,7 @@ pub unsafe fn sigprocmask(
             let after = after.without(SIGKILL).without(SIGSTOP);
             (*uc).uc_sigmask = unblockable(after);
             if let Some(r) = r {
-                (*r).blocked = SigSet(after.0 & OURS.0);
+                (*r).blocked = SigSet(after.0 & ours().0);
             }
         }
         if old != 0

@@ -61,7 +61,7 @@ pub struct Record {
     pub frame: Frame,
     /// The alternate stack that the program set.
     pub altstack: SigStack,
-    /// SIGBUS and SIGSYS, as far as the program believes them blocked.
+    /// The signals of ours that the program believes blocked.
     pub blocked: SigSet,
     /// A mask passed to the kernel in place of the program's.
     pub mask: SigSet,

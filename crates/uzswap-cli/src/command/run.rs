@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
 use uzswap_core::group::{
-    Config, FAULT_MODE_AUTO, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, GROUP_ENV,
+    Config, FAULT_MODE_AUTO, FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, GROUP_ENV,
 };
 
 use crate::args::{FaultMode, OverLimit, Run, Switch};
@@ -35,7 +35,6 @@ const LD_PRELOAD: &str = "LD_PRELOAD";
 /// Runs the command; the exit status is its own.
 pub fn run(options: &Run) -> Result<u8> {
     let entered = Moment::now();
-    check_options(options)?;
     check_not_nested()?;
     let target = find_target(options)?;
     let ram = ram(options)?;
@@ -104,13 +103,6 @@ fn create(what: &str, option: &str, path: Option<&Path>) -> Result<Option<File>>
     .transpose()
 }
 
-fn check_options(options: &Run) -> Result<()> {
-    if options.fault_mode == FaultMode::Segv {
-        bail!("--fault-mode segv: not in this version: use auto, signal or thread");
-    }
-    Ok(())
-}
-
 fn check_not_nested() -> Result<()> {
     let Some(supervisor) = group_file::enclosing_run() else {
         return Ok(());
@@ -132,8 +124,11 @@ fn find_target(options: &Run) -> Result<Target> {
     if !options.allow_unmanaged {
         target.must_be_managed()?;
     }
-    if target.unmanaged.is_none() {
-        kernel::check(options.fault_mode)?;
+    if target.unmanaged.is_none()
+        && let Some(note) = kernel::check(options.fault_mode)?
+        && !options.quiet
+    {
+        eprintln!("uzswap: {note}");
     }
     Ok(target)
 }
@@ -164,9 +159,10 @@ fn configure(config: &Config, options: &Run) {
     set(
         &config.fault_mode,
         match options.fault_mode {
-            FaultMode::Auto | FaultMode::Segv => FAULT_MODE_AUTO,
+            FaultMode::Auto => FAULT_MODE_AUTO,
             FaultMode::Signal => FAULT_MODE_SIGNAL,
             FaultMode::Thread => FAULT_MODE_THREAD,
+            FaultMode::Segv => FAULT_MODE_SEGV,
         },
     );
     set(

@@ -10,7 +10,7 @@ use super::load::{Brought, LoadError};
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::counters::add;
-use crate::folio::{ACTIVE, FolioGuard, INACTIVE, RECLAIM, REFERENCED};
+use crate::folio::{ACTIVE, FolioGuard, INACTIVE, RECLAIM, REFERENCED, SHUT};
 use crate::group::FAILURE_INTERNAL;
 use crate::masked::Masked;
 use crate::region::Flags;
@@ -156,7 +156,12 @@ impl Parts {
             },
             _ => {
                 let run = slot.streams.window(page, folio);
-                let range = self.whole_blocks(run);
+                let granule = self.mapping.granule();
+                let wanted = PageRange {
+                    start: run.start & !(granule - 1),
+                    end: run.end.next_multiple_of(granule),
+                };
+                let range = self.whole_blocks(wanted.and(folio));
                 if range.len() > run.len() {
                     slot.streams.widen(run, range);
                 }
@@ -237,12 +242,18 @@ impl Parts {
 
     /// The page is in the arena already: it was protected, or another thread brought it in.
     fn resident_fault(&self, slot: &mut SlotGuard<'_>, page: Page) -> Fault {
-        let guard = self.folios.of(page).lock();
+        let index = self.folios.index_of(page);
+        let guard = self.folios.at(index).lock();
         if self.table.get(page) != Entry::Resident {
             return Fault::Resolved;
         }
         guard.cancel_reclaim();
-        self.unprotect(page.addr(), PAGE_SIZE);
+        self.unprotect(&guard, PageRange::one(page));
+        if guard.has(SHUT) {
+            drop(guard);
+            self.open_shut(slot, index);
+            return Fault::Resolved;
+        }
         let (last, nr) = slot.spurious;
         slot.spurious = if last == page.index() {
             (last, nr + 1)

@@ -300,8 +300,8 @@ impl Parts {
         brought: &mut Brought,
     ) -> Result<(), LoadError> {
         let source = match run.source {
-            Source::Zeroes => self.zeroes,
-            Source::Loaded => slot.load.get(run.at..).unwrap_or_default().as_ptr(),
+            Source::Zeroes => None,
+            Source::Loaded => Some(slot.load.get(run.at..).unwrap_or_default().as_ptr()),
         };
         let mut done = 0;
         let mut most = run.nr;
@@ -310,7 +310,10 @@ impl Parts {
             let len = (run.nr - done).min(most) * PAGE_SIZE;
             // SAFETY: the destination is arena memory that no entry calls resident, so nothing is
             // overwritten; the source is readable for `len` bytes: a run is at most LOAD_LEN.
-            let result = unsafe { self.mapping.install(dst, source.add(done * PAGE_SIZE), len) };
+            let result = unsafe {
+                let source = source.map(|source| source.add(done * PAGE_SIZE));
+                self.install(guard, dst, source, len)
+            };
             let copied = match result {
                 Ok(copied) => copied,
                 Err(error) if error.copied > 0 => error.copied,

@@ -1,14 +1,17 @@
-//! *What*: the arena as the kernel has it: how a page becomes present, absent and write-protected.
+//! *What*: the arena as the kernel has it: how a page becomes present, absent and write-protected. By userfaultfd, or, where
+//! that is not to be had, by [`protection`](super::protection) alone.
 //!
 //! *Invariants*: what the rest of the engine says of a page (its entry), it says after the kernel was told when
-//! the page comes, and before when it goes; in between, the folio is held.
+//! the page comes, and before its memory goes; in between, the folio is held.
 //! *Locking*: the folio of the pages is held by the caller, except where write protection is put on: there `RECLAIM` keeps
 //! them in. *Context*: signal, worker; opening and adopting also init and the fork child.
 
 use super::start::{StartError, StartStep, failed, high};
-use super::{FaultMode, Parts};
-use crate::arena::{ARENA_BASE, ARENA_LEN, PageRange};
+use super::{FaultMode, Parts, protection};
+use crate::arena::{ARENA_BASE, ARENA_LEN, Page, PageRange};
+use crate::folio::FolioGuard;
 use crate::region::Flags;
+use crate::slot::{Batch, BatchFolio};
 use crate::table::Entry;
 use uzswap_sys::uffd::{
     self, CopyError, MODE_DONTWAKE, REGISTER_MODE_MISSING, REGISTER_MODE_WP, Uffd, feature,
@@ -16,32 +19,72 @@ use uzswap_sys::uffd::{
 use uzswap_sys::{Errno, file, mem};
 
 /// What the engine tells the kernel through.
-pub(crate) struct Mapping {
-    uffd: Uffd,
-    /// Whether threads sleep in the kernel until their page is there.
-    wakes: bool,
+pub(crate) enum Mapping {
+    /// An absent page faults whatever its protection, which is the program's.
+    Userfaultfd {
+        uffd: Uffd,
+        /// Whether threads sleep in the kernel until their page is there.
+        wakes: bool,
+    },
+    /// An absent page may be accessed by nobody.
+    Protection {
+        /// This process's own memory, as a file.
+        memory: i32,
+        /// See [`Mapping::granule`].
+        granule: usize,
+    },
 }
 
 impl Mapping {
-    /// What `mode` needs, for this process, at a number where programs do not meet it.
-    pub fn open(mode: FaultMode) -> Result<Mapping, StartError> {
-        Ok(Mapping {
-            uffd: Uffd(high(open_uffd(mode)?.0)),
-            wakes: mode == FaultMode::Thread,
+    /// What `mode` needs, for this process with its limit of `limit` pages, at a number where programs do not meet it.
+    pub fn open(mode: FaultMode, limit: u64) -> Result<Mapping, StartError> {
+        let fd = high(open_for(mode)?);
+        Ok(match mode {
+            FaultMode::Segv => Mapping::Protection {
+                memory: fd,
+                granule: protection::granule(limit),
+            },
+            _ => Mapping::Userfaultfd {
+                uffd: Uffd(fd),
+                wakes: mode == FaultMode::Thread,
+            },
         })
     }
 
     /// The descriptor that the program must not close.
     pub const fn fd(&self) -> i32 {
-        self.uffd.0
+        match self {
+            Mapping::Userfaultfd { uffd, .. } => uffd.0,
+            Mapping::Protection { memory, .. } => *memory,
+        }
     }
 
     /// Where a handler thread reads faults.
-    pub const fn uffd(&self) -> Uffd {
-        self.uffd
+    pub const fn uffd(&self) -> Option<Uffd> {
+        match self {
+            Mapping::Userfaultfd { uffd, .. } => Some(*uffd),
+            Mapping::Protection { .. } => None,
+        }
     }
 
-    /// Makes a fresh private anonymous mapping in the arena's range ours.
+    /// The protection of the arena where it is not mapped by the program.
+    pub const fn prot(&self) -> i32 {
+        match self {
+            Mapping::Userfaultfd { .. } => mem::PROT_READ | mem::PROT_WRITE,
+            Mapping::Protection { .. } => mem::PROT_NONE,
+        }
+    }
+
+    /// Pages, a power of two, that come together at least: what is there without its neighbours costs a mapping or two, of
+    /// which the kernel has not many.
+    pub const fn granule(&self) -> usize {
+        match self {
+            Mapping::Userfaultfd { .. } => 1,
+            Mapping::Protection { granule, .. } => *granule,
+        }
+    }
+
+    /// Makes a fresh private anonymous mapping in the arena's range, with [`Mapping::prot`], ours.
     pub fn adopt(&self, addr: usize, len: usize) -> Result<(), Errno> {
         // SAFETY: anonymous memory of the arena; the advice changes no contents. Kernels without
         // huge pages answer EINVAL.
@@ -49,42 +92,18 @@ impl Mapping {
         // A core dump looks at every page of the range: minutes for terabytes, most of them empty.
         // SAFETY: as above.
         let _ = unsafe { mem::madvise(addr, len, mem::MADV_DONTDUMP) };
-        // SAFETY: as above; missing pages there are served by `fault` from now on.
-        unsafe {
-            self.uffd
-                .register(addr, len, REGISTER_MODE_MISSING | REGISTER_MODE_WP)
+        match self {
+            // SAFETY: as above; missing pages there are served by `fault` from now on.
+            Mapping::Userfaultfd { uffd, .. } => unsafe {
+                uffd.register(addr, len, REGISTER_MODE_MISSING | REGISTER_MODE_WP)
+            },
+            Mapping::Protection { .. } => Ok(()),
         }
-    }
-
-    /// Makes pages present, filled from `source`, each at once. Returns the bytes done.
-    ///
-    /// # Safety
-    /// `source` is readable for `len` bytes, and the pages at `addr` are arena memory that no entry calls resident.
-    #[inline]
-    pub unsafe fn install(
-        &self,
-        addr: usize,
-        source: *const u8,
-        len: usize,
-    ) -> Result<usize, CopyError> {
-        let mode = if self.wakes { 0 } else { MODE_DONTWAKE };
-        // SAFETY: the caller's promise.
-        unsafe { self.uffd.copy(addr, source, len, mode) }
-    }
-
-    fn write_protect(&self, range: PageRange) -> Result<(), Errno> {
-        self.uffd
-            .write_protect(range.addr(), range.bytes(), true, false)
-    }
-
-    /// Makes pages writable again. A range that is no mapping of ours any more needs it no more.
-    fn unprotect(&self, addr: usize, len: usize) {
-        let _ = self.uffd.write_protect(addr, len, false, !self.wakes);
     }
 }
 
-/// Opens a userfaultfd for `mode`, with the features it needs.
-fn open_uffd(mode: FaultMode) -> Result<Uffd, StartError> {
+/// Opens what `mode` needs.
+fn open_for(mode: FaultMode) -> Result<i32, StartError> {
     let nonblock = file::O_CLOEXEC | file::O_NONBLOCK;
     let (flags, wanted) = match mode {
         FaultMode::Signal => (
@@ -92,10 +111,11 @@ fn open_uffd(mode: FaultMode) -> Result<Uffd, StartError> {
             feature::PAGEFAULT_FLAG_WP | feature::SIGBUS,
         ),
         FaultMode::Thread => (nonblock, feature::PAGEFAULT_FLAG_WP),
+        FaultMode::Segv => return protection::open_memory(),
     };
     let fd = Uffd::open(flags).map_err(|errno| failed(StartStep::UffdOpen, errno))?;
     match fd.api(wanted) {
-        Ok(_) => Ok(fd),
+        Ok(_) => Ok(fd.0),
         Err(errno) => {
             let _ = fd.close();
             Err(failed(StartStep::UffdApi, errno))
@@ -104,34 +124,139 @@ fn open_uffd(mode: FaultMode) -> Result<Uffd, StartError> {
 }
 
 impl Parts {
-    /// Write-protects the pages of a reclaimer's batch that lie in `range`.
-    pub(super) fn protect(&self, range: PageRange) {
-        if self.mapping.write_protect(range).is_ok() {
+    /// Makes pages of the folio of `guard` present, filled from `source` (`None`: with zeroes). Returns the bytes done.
+    ///
+    /// # Safety
+    /// `source` is memory of the engine's own, initialized for `len` bytes, and the pages at `addr` are arena memory that no entry calls
+    /// resident.
+    #[inline]
+    pub(super) unsafe fn install(
+        &self,
+        guard: &FolioGuard<'_>,
+        addr: usize,
+        source: Option<*const u8>,
+        len: usize,
+    ) -> Result<usize, CopyError> {
+        match self.mapping {
+            Mapping::Userfaultfd { uffd, wakes } => {
+                let mode = if wakes { 0 } else { MODE_DONTWAKE };
+                // SAFETY: the caller's promise; the zeroes are as many as any run is long.
+                unsafe { uffd.copy(addr, source.unwrap_or(self.zeroes), len, mode) }
+            }
+            // SAFETY: the caller's promise.
+            Mapping::Protection { memory, .. } => unsafe {
+                self.fill_and_open(memory, guard, addr, source, len)
+            },
+        }
+    }
+
+    /// Write-protects what a reclaimer has isolated. What cannot be protected is cancelled: nobody may be told that a
+    /// page is protected which is not.
+    pub(super) fn protect_batch(&self, batch: &Batch) {
+        let Mapping::Userfaultfd { uffd, .. } = self.mapping else {
+            return self.make_read_only(batch);
+        };
+        // Neighbours in one call, with what lies between: marking what is absent, or another's, costs nothing.
+        let mut run: Option<PageRange> = None;
+        for at in 0..=batch.nr_folios {
+            let next = batch.pages_of(at);
+            match (&mut run, next) {
+                (Some(run), Some(next)) if run.end == next.start => run.end = next.end,
+                (_, next) => {
+                    if let Some(done) = run.take() {
+                        self.write_protect(uffd, done);
+                    }
+                    run = next;
+                }
+            }
+        }
+    }
+
+    fn write_protect(&self, uffd: Uffd, range: PageRange) {
+        let protect = |range: PageRange| {
+            uffd.write_protect(range.addr(), range.bytes(), true, false)
+                .is_ok()
+        };
+        if protect(range) {
             return;
         }
-        // Part of it is no mapping of ours any more, or a mapping of the program's own lies within: page by page
-        // then, and nobody may be told that a page is protected which is not.
+        // Part of it is no mapping of ours any more, or a mapping of the program's own lies within.
         for page in range.pages() {
-            let protected = self.table.get(page) != Entry::Resident
-                || self.mapping.write_protect(PageRange::one(page)).is_ok();
-            if !protected {
+            if self.table.get(page) == Entry::Resident && !protect(PageRange::one(page)) {
                 self.folios.of(page).lock().cancel_reclaim();
             }
         }
     }
 
-    /// Makes pages writable again.
-    pub(super) fn unprotect(&self, addr: usize, len: usize) {
-        self.mapping.unprotect(addr, len);
+    /// Lets the program at the resident pages of `range`, within the folio of `guard`, as it mapped them. A range that
+    /// is no mapping of ours any more needs it no more.
+    pub(super) fn unprotect(&self, guard: &FolioGuard<'_>, range: PageRange) {
+        match self.mapping {
+            Mapping::Userfaultfd { uffd, wakes } => {
+                let _ = uffd.write_protect(range.addr(), range.bytes(), false, !wakes);
+            }
+            Mapping::Protection { .. } => {
+                self.open_folio(guard, self.folios.index_of(Page::from_index(range.start)));
+            }
+        }
+    }
+
+    /// Of what was stored of a folio of the batch, nobody reads the pages any more: their memory may go. `false`: not so.
+    pub(super) fn close_stored(
+        &self,
+        guard: &FolioGuard<'_>,
+        batch: &Batch,
+        folio: &BatchFolio,
+    ) -> bool {
+        match self.mapping {
+            // While they go, whoever touches them finds them or waits for the folio.
+            Mapping::Userfaultfd { .. } => true,
+            Mapping::Protection { .. } => self.close_batch(guard, batch, folio),
+        }
+    }
+
+    /// Nobody finds the pages of `range` any more, which the program gives up: their memory may go. `false`: not so.
+    pub(super) fn close(&self, range: PageRange) -> bool {
+        match self.mapping {
+            Mapping::Userfaultfd { .. } => true,
+            Mapping::Protection { .. } => protection::protect(range, mem::PROT_NONE),
+        }
+    }
+
+    /// Makes the protection of a range `prot`, which is, or is about to be, what the region map says.
+    pub(super) fn set_prot_now(&self, addr: usize, len: usize, prot: u32) -> Result<(), Errno> {
+        match self.mapping {
+            // SAFETY: arena memory; no reclaimer reads it if it becomes unreadable (`change_prot` waits).
+            Mapping::Userfaultfd { .. } => unsafe { mem::mprotect(addr, len, prot.cast_signed()) },
+            Mapping::Protection { .. } => self.open_again(PageRange::covering(addr, len)),
+        }
+    }
+
+    /// Makes a pinned page readable that is to be copied and then dropped, whatever the program may do with it: for userfaultfd
+    /// the caller has made it so.
+    pub(super) fn make_readable(&self, page: Page) -> Result<(), Errno> {
+        match self.mapping {
+            Mapping::Userfaultfd { .. } => Ok(()),
+            Mapping::Protection { .. } => self.let_read(page),
+        }
+    }
+
+    /// Whether the protection of pages tells more than the region map: it follows the map then, at once and after.
+    pub(super) const fn prot_follows(&self) -> bool {
+        matches!(self.mapping, Mapping::Protection { .. })
     }
 
     /// In a fork child: opens what the mapping is managed through for this process, under the old one's number,
     /// and makes the arena this process's.
     pub(super) fn renew_mapping(&self) -> Result<(), StartError> {
-        let fresh = open_uffd(self.mode)?;
-        file::dup3(fresh.0, self.mapping.fd(), file::O_CLOEXEC)
+        let fresh = open_for(self.mode)?;
+        file::dup3(fresh, self.mapping.fd(), file::O_CLOEXEC)
             .map_err(|errno| failed(StartStep::UffdOpen, errno))?;
-        let _ = file::close(fresh.0);
+        let _ = file::close(fresh);
+        if self.mapping.uffd().is_none() {
+            // Protection is inherited.
+            return Ok(());
+        }
         // Parts with mappings of the program's own are registered around.
         let end = ARENA_BASE + ARENA_LEN;
         let mut from = ARENA_BASE;

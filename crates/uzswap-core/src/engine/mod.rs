@@ -1,7 +1,7 @@
 //! *What*: the engine: everything above put together, one in a process.
 //!
 //! Where to look: [`start`](self) maps and registers; `fault` serves a page fault; `load` brings
-//! pages in, and `mapping` tells the kernel; `object` is how their bytes are stored; `compressor` says what pages are stored with, and `block` how several are as one; `reclaim` makes
+//! pages in, and `mapping` tells the kernel (`protection` where there is no userfaultfd); `object` is how their bytes are stored; `compressor` says what pages are stored with, and `block` how several are as one; `reclaim` makes
 //! room (isolate → protect → store → drop); `writeback` moves the coldest of
 //! what is stored to the `swap` devices (`swap_out`, `swap_in`, `swap_off`, one of them `device`), of which `copies` remembers
 //! what is still right there; `space` is the address space
@@ -30,6 +30,7 @@ mod load;
 mod mapping;
 mod object;
 mod pin;
+mod protection;
 mod reclaim;
 mod remap;
 mod shrinker;
@@ -78,6 +79,8 @@ pub enum FaultMode {
     Signal = crate::group::FAULT_MODE_SIGNAL,
     /// A handler thread reads them; faults inside the kernel are served as well.
     Thread = crate::group::FAULT_MODE_THREAD,
+    /// SIGSEGV in the faulting thread, by protection instead of userfaultfd; else as [`FaultMode::Signal`].
+    Segv = crate::group::FAULT_MODE_SEGV,
 }
 
 /// What a started engine is made of.

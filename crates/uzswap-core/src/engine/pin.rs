@@ -10,7 +10,7 @@ use super::load::LoadError;
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
 use crate::counters::add;
-use crate::folio::{FolioGuard, HELD, RECLAIM};
+use crate::folio::{FolioGuard, HELD, RECLAIM, SHUT};
 use crate::hazard::Hazard;
 use crate::masked::Masked;
 use crate::slot::SlotGuard;
@@ -162,7 +162,7 @@ impl Parts {
         let last = range.end.saturating_sub(1);
         let folio = |index| self.folios.index_of(Page::from_index(index));
         // The folios first: whoever sees `RECLAIM` cleared sees the entries that were written under it.
-        (folio(range.start)..=folio(last)).all(|index| !self.folios.at(index).has(RECLAIM))
+        (folio(range.start)..=folio(last)).all(|index| !self.folios.at(index).has(RECLAIM | SHUT))
             && self.is_in(range)
     }
 
@@ -250,10 +250,14 @@ impl Parts {
             // A block comes in whole or not at all.
             let part = self.whole_blocks(part);
             let missing = self.missing(part);
-            if missing == 0 {
+            if missing == 0 && !self.folios.at(index).has(SHUT) {
                 return Ok(());
             }
             drop(guard.take());
+            if missing == 0 {
+                self.open_shut(slot, index);
+                return Ok(());
+            }
             if !self.reserve_pages(slot, wide(missing)) {
                 return Err(self.over_limit(wide(missing)));
             }

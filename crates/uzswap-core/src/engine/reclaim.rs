@@ -16,7 +16,7 @@ use super::store::Stored;
 use super::{FaultMode, Parts};
 use crate::arena::{PAGE_SHIFT, PAGE_SIZE, Page, PageRange, narrow, wide};
 use crate::counters::add;
-use crate::folio::{CANCELLED, FolioGuard, RECLAIM};
+use crate::folio::{CANCELLED, FolioGuard, RECLAIM, SHUT};
 use crate::group::FAILURE_INTERNAL;
 use crate::lru::Lru;
 use crate::pool::{Loc, Relocate};
@@ -143,7 +143,7 @@ impl Parts {
         }
         let alone = self.is_alone();
         if !alone {
-            self.protect_batch(slot);
+            self.protect_batch(slot.batch);
         }
         self.store_batch(slot, alone);
         let dropped = self.drop_batch(slot, alone);
@@ -169,7 +169,7 @@ impl Parts {
 
     /// Whether this thread is the only one that can reach the process's memory.
     fn is_alone(&self) -> bool {
-        self.mode == FaultMode::Signal
+        self.mode != FaultMode::Thread
             && !self.background
             && thread::getpid() == self.pid.load(Relaxed)
             && thread::nr_threads() == Some(1)
@@ -198,6 +198,9 @@ impl Parts {
         let room = BATCH_PAGES - batch.nr_pages;
         if batch.nr_folios == BATCH_FOLIOS || usize::from(guard.nr_resident()) > room {
             return None;
+        }
+        if guard.has(SHUT) {
+            return Some(0);
         }
         guard.set(RECLAIM);
         if self.hazards.covers(within) {
@@ -245,27 +248,10 @@ impl Parts {
         })
     }
 
-    fn is_readable(&self, page: Page) -> bool {
+    pub(super) fn is_readable(&self, page: Page) -> bool {
         self.regions
             .lookup(page.addr())
             .is_some_and(|region| region.flags.contains(Flags::READ))
-    }
-
-    /// Write-protects the batch's folios; neighbours in one call.
-    fn protect_batch(&self, slot: &mut SlotGuard<'_>) {
-        let mut run: Option<PageRange> = None;
-        for at in 0..=slot.batch.nr_folios {
-            let next = slot.batch.pages_of(at);
-            match (&mut run, next) {
-                (Some(run), Some(next)) if run.end == next.start => run.end = next.end,
-                (_, next) => {
-                    if let Some(done) = run.take() {
-                        self.protect(done);
-                    }
-                    run = next;
-                }
-            }
-        }
     }
 
     /// Compresses the batch's pages.
@@ -318,15 +304,14 @@ impl Parts {
                 break;
             };
             let guard = self.folios.at(batch.index).lock();
-            if guard.has(CANCELLED) {
+            if guard.has(CANCELLED) || !self.close_stored(&guard, slot.batch, &batch) {
                 self.roll_back(slot, &guard, &batch);
                 continue;
             }
-            let stored = self.publish(slot, &guard, &batch, &mut nr_ranges, alone);
+            let stored = self.publish(slot, &guard, &batch, &mut nr_ranges);
             dropped += stored;
             if stored == 0 {
-                self.put_back(&guard, batch.index);
-                guard.clear(RECLAIM);
+                self.give_back(&guard, batch.index, alone);
                 continue;
             }
             batch.dropping = true;
@@ -341,10 +326,7 @@ impl Parts {
             if folio.dropping {
                 // SAFETY: locked above by this thread, its guard forgotten.
                 let guard = unsafe { self.folios.at(folio.index).held() };
-                if guard.nr_resident() > 0 {
-                    self.put_back(&guard, folio.index);
-                }
-                guard.clear(RECLAIM);
+                self.give_back(&guard, folio.index, alone);
             }
         }
         self.count_dropped(dropped);
@@ -360,7 +342,6 @@ impl Parts {
         guard: &FolioGuard<'_>,
         folio: &BatchFolio,
         nr_ranges: &mut usize,
-        alone: bool,
     ) -> usize {
         let batch = &mut *slot.batch;
         let mut stored = Stored::default();
@@ -370,10 +351,7 @@ impl Parts {
                 break;
             };
             if entry == Entry::None {
-                // No room was left for it: it stays, writable again.
-                if !alone {
-                    self.unprotect(page.addr(), PAGE_SIZE);
-                }
+                // No room was left for it: it stays.
                 continue;
             }
             self.table.set(page, entry);
@@ -416,7 +394,7 @@ impl Parts {
         }
     }
 
-    /// A cancelled folio: what was stored of it goes, its pages are writable again, and since it
+    /// A cancelled folio: what was stored of it goes, its pages are writable again, and if it
     /// is in use it joins the active list.
     fn roll_back(&self, slot: &mut SlotGuard<'_>, guard: &FolioGuard<'_>, folio: &BatchFolio) {
         for at in folio.first..folio.first + folio.nr {
@@ -425,13 +403,26 @@ impl Parts {
                 place.entry = Entry::None;
             }
         }
-        let range = self.folios.range(folio.index);
-        self.unprotect(range.addr(), range.bytes());
+        let in_use = !guard.has(SHUT);
+        self.unprotect(guard, self.folios.range(folio.index));
         add(&self.counters().reclaim_cancelled, 1);
-        if guard.nr_resident() > 0 {
+        if guard.nr_resident() > 0 && in_use {
             self.lru.activate(&self.folios, guard, folio.index);
+        } else if guard.nr_resident() > 0 {
+            self.put_back(guard, folio.index);
         }
         guard.clear(RECLAIM | CANCELLED);
+    }
+
+    /// Ends the isolation of a folio. What is still resident of it, or was brought in meanwhile, is writable again.
+    fn give_back(&self, guard: &FolioGuard<'_>, index: u32, alone: bool) {
+        if guard.nr_resident() > 0 {
+            if !alone {
+                self.unprotect(guard, self.folios.range(index));
+            }
+            self.put_back(guard, index);
+        }
+        guard.clear(RECLAIM);
     }
 
     /// Puts a folio that was isolated back where the next scan finds it late.
@@ -511,7 +502,7 @@ impl crate::slot::Batch {
     }
 
     /// From the first to the last page of folio `at` of the batch.
-    fn pages_of(&self, at: usize) -> Option<PageRange> {
+    pub(super) fn pages_of(&self, at: usize) -> Option<PageRange> {
         if at >= self.nr_folios {
             return None;
         }

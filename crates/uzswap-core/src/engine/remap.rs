@@ -106,7 +106,8 @@ impl Parts {
         }
         self.set_prot(new, new_len, flags.prot())
             .map_err(MapError::Kernel)?;
-        self.unmap(slot, old, old_len)?;
+        // What cannot be unmapped is lost to the program as address space alone.
+        let _ = self.unmap(slot, old, old_len);
         Ok(new)
     }
 
@@ -148,7 +149,7 @@ impl Parts {
                         return Err(MapError::NoSpace);
                     }
                     let mut credit = 1;
-                    let moved = self.copy_resident(page, target, &mut credit);
+                    let moved = self.copy_resident(slot, page, target, &mut credit);
                     self.unreserve_pages(slot, credit);
                     moved?
                 }
@@ -216,34 +217,53 @@ impl Parts {
 
     /// Copies a resident page to `target` and drops the original; `false` if it is not resident any
     /// more. It is pinned while it is copied, so that it stays.
-    fn copy_resident(&self, page: Page, target: Page, credit: &mut u64) -> Result<bool, MapError> {
+    fn copy_resident(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        page: Page,
+        target: Page,
+        credit: &mut u64,
+    ) -> Result<bool, MapError> {
         let source = self.folios.of(page).lock();
         if self.table.get(page) != Entry::Resident {
             return Ok(false);
         }
         source.pin();
-        if source.cancel_reclaim() {
-            self.unprotect(page.addr(), PAGE_SIZE);
-        }
+        let isolated = source.cancel_reclaim();
         drop(source);
-        let done = self.copy_page(page, target, credit);
+        if isolated {
+            self.folios.of(page).wait_reclaim();
+        }
+        let readable = self.make_readable(page).map_err(MapError::Kernel);
+        let done = readable.and_then(|()| self.copy_page(slot, page, target, credit));
         self.folios.of(page).lock().unpin();
         done?;
-        self.drop_pages(PageRange {
-            start: page.index(),
-            end: page.index() + 1,
-        });
+        // What cannot be dropped stays behind full of zeroes.
+        let _ = self.drop_pages(PageRange::one(page));
         Ok(true)
     }
 
-    /// Copies a page that is resident and pinned into fresh memory.
-    fn copy_page(&self, page: Page, target: Page, credit: &mut u64) -> Result<(), MapError> {
+    /// Copies a page that is resident and pinned into fresh memory, through the load buffer: a system call that is given
+    /// memory of the arena would be guarded.
+    fn copy_page(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        page: Page,
+        target: Page,
+        credit: &mut u64,
+    ) -> Result<(), MapError> {
         let index = self.folios.index_of(target);
         let guard = self.folios.at(index).lock();
         let source = page.addr() as *const u8;
+        let buffer = slot.load.as_mut_ptr();
         loop {
-            // SAFETY: the target is fresh arena memory, the source stays present while it is pinned.
-            match unsafe { self.mapping.install(target.addr(), source, PAGE_SIZE) } {
+            // SAFETY: the source stays present while it is pinned, and the buffer is longer than a page; the target is
+            // fresh arena memory.
+            let copied = unsafe {
+                core::ptr::copy_nonoverlapping(source, buffer, PAGE_SIZE);
+                self.install(&guard, target.addr(), Some(buffer), PAGE_SIZE)
+            };
+            match copied {
                 Ok(_) => break,
                 Err(error) if error.errno == Errno::EAGAIN => {}
                 Err(error) => return Err(MapError::Kernel(error.errno)),

@@ -6,8 +6,7 @@
 //! over a part of the arena, change the kernel's mappings.
 //!
 //! *Invariants*: a range in no live region has no contents and no pages (entries only of [`blocks`](super::block) that
-//! lie in part elsewhere), and the arena's own mapping,
-//! readable and writable, so that it can be mapped again.
+//! lie in part elsewhere), and the arena's own mapping, so that it can be mapped again.
 //! *Locking*: slot → folios (rising, at most [`HELD_FOLIOS`] at once) or the region map. A folio under
 //! reclaim is waited for with no folio held.
 //! *Context*: worker; the caller's addresses and lengths are page aligned.
@@ -26,7 +25,7 @@ use uzswap_sys::mem::{self, MADV_DONTNEED};
 
 /// Folios whose pages are dropped with one call.
 const HELD_FOLIOS: usize = 32;
-/// What unmapped parts of the arena are protected with.
+/// What fresh memory of the arena may be used for.
 const PROT_ARENA: i32 = mem::PROT_READ | mem::PROT_WRITE;
 
 /// Why a range could not be mapped.
@@ -150,7 +149,8 @@ impl Engine {
         let _slot = parts.slot(masked);
         parts.regions.for_each_in(addr, len, |region| {
             if !region.flags.contains(Flags::FOREIGN) {
-                parts.drop_pages(covering(&region));
+                // What stays reads as zero.
+                let _ = parts.drop_pages(covering(&region));
             }
         });
         match parts.regions.first_hole(addr, len) {
@@ -274,19 +274,17 @@ impl Parts {
             let done = self.regions.set_prot(addr, len, prot);
             done.map_err(|_| Errno::ENOMEM)
         };
-        if prot & mem::PROT_READ.unsigned_abs() != 0 {
+        let readable = prot & mem::PROT_READ.unsigned_abs() != 0;
+        if readable && !self.prot_follows() {
             self.set_prot_now(addr, len, prot)?;
             return in_map();
         }
         in_map()?;
-        // From here on no reclaimer starts to read it; one that does is waited for.
-        self.wait_reclaim(PageRange::covering(addr, len));
+        if !readable {
+            // From here on no reclaimer starts to read it; one that does is waited for.
+            self.wait_reclaim(PageRange::covering(addr, len));
+        }
         self.set_prot_now(addr, len, prot)
-    }
-
-    pub(super) fn set_prot_now(&self, addr: usize, len: usize, prot: u32) -> Result<(), Errno> {
-        // SAFETY: arena memory; no reclaimer reads it if it becomes unreadable (`change_prot` waits).
-        unsafe { mem::mprotect(addr, len, prot.cast_signed()) }
     }
 
     pub(super) fn unmap(
@@ -330,7 +328,9 @@ impl Parts {
                 self.reclaim_foreign(region.start, region.len())
                     .map_err(MapError::Kernel)?;
             } else {
-                self.drop_pages(covering(&region));
+                // What cannot be dropped stays nobody's: left dying, it is never mapped again.
+                self.drop_pages(covering(&region))
+                    .map_err(MapError::Kernel)?;
                 if region.flags.prot() != PROT_ARENA.unsigned_abs() {
                     self.set_prot_now(region.start, region.len(), PROT_ARENA.unsigned_abs())
                         .map_err(MapError::Kernel)?;
@@ -349,7 +349,7 @@ impl Parts {
             mem::mmap(
                 addr,
                 len,
-                PROT_ARENA,
+                self.mapping.prot(),
                 mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_NORESERVE | mem::MAP_FIXED,
                 -1,
                 0,
@@ -382,12 +382,17 @@ impl Parts {
     }
 
     /// Drops all contents of `range`, wherever they are.
-    pub(crate) fn drop_pages(&self, range: PageRange) {
+    ///
+    /// # Errors
+    /// ENOMEM: the kernel had no mapping left to close some pages with; those stay resident, full of zeroes.
+    pub(crate) fn drop_pages(&self, range: PageRange) -> Result<(), Errno> {
+        let mut kept = false;
         let mut held = HeldFolios {
             parts: self,
             range: PageRange { start: 0, end: 0 },
             nr: 0,
             dropped: 0,
+            must_zero: false,
         };
         self.for_each_folio(range, |index, part| {
             let folio = self.folios.at(index);
@@ -400,18 +405,25 @@ impl Parts {
                 held.flush();
                 folio.wait_reclaim();
             };
-            held.add(index, part, guard);
+            kept |= !held.add(index, part, guard);
         });
         held.flush();
         self.publish_sizes();
+        if kept { Err(Errno::ENOMEM) } else { Ok(()) }
     }
 
-    /// Empties the entries of `part`. Returns how many pages were resident.
-    fn clear_entries(&self, index: u32, part: PageRange, guard: &FolioGuard<'_>) -> usize {
+    /// Empties the entries of `part`, but for those of resident pages that are `kept`. Returns how many pages were resident.
+    fn clear_entries(
+        &self,
+        index: u32,
+        part: PageRange,
+        guard: &FolioGuard<'_>,
+        kept: bool,
+    ) -> usize {
         let mut resident = 0;
         for page in part.pages() {
             let entry = self.table.get(page);
-            if entry == Entry::None {
+            if entry == Entry::None || (kept && entry == Entry::Resident) {
                 continue;
             }
             if entry.in_block() {
@@ -444,15 +456,18 @@ struct HeldFolios<'a> {
     range: PageRange,
     nr: usize,
     dropped: usize,
+    /// Some of their resident pages stay.
+    must_zero: bool,
 }
 
 impl HeldFolios<'_> {
-    /// Adds a folio that lies right of those held, or drops those first.
-    fn add(&mut self, index: u32, part: PageRange, guard: FolioGuard<'_>) {
+    /// Adds a folio that lies right of those held, or drops those first. `false`: its resident pages stay.
+    fn add(&mut self, index: u32, part: PageRange, guard: FolioGuard<'_>) -> bool {
         if self.nr > 0 && (self.range.end != part.start || self.nr == HELD_FOLIOS) {
             self.flush();
         }
-        let resident = self.parts.clear_entries(index, part, &guard);
+        let closed = guard.nr_resident() == 0 || self.parts.close(part);
+        let resident = self.parts.clear_entries(index, part, &guard, !closed);
         if self.nr == 0 {
             self.range = part;
         } else {
@@ -460,8 +475,10 @@ impl HeldFolios<'_> {
         }
         self.nr += 1;
         self.dropped += resident;
+        self.must_zero |= !closed;
         // Let go of in `flush`, when the pages are gone.
         core::mem::forget(guard);
+        closed
     }
 
     fn flush(&mut self) {
@@ -469,7 +486,7 @@ impl HeldFolios<'_> {
             return;
         }
         let parts = self.parts;
-        if self.dropped > 0 {
+        if self.dropped > 0 || self.must_zero {
             // SAFETY: arena memory whose contents the program gives up; its folios are held.
             let done =
                 unsafe { mem::madvise(self.range.addr(), self.range.bytes(), MADV_DONTNEED) };
@@ -488,5 +505,6 @@ impl HeldFolios<'_> {
         }
         self.nr = 0;
         self.dropped = 0;
+        self.must_zero = false;
     }
 }

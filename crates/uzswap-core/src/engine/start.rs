@@ -15,7 +15,7 @@ use super::{Engine, FaultMode, Parts};
 use crate::arena::{ARENA_BASE, ARENA_LEN, PAGE_SHIFT, PAGE_SIZE, Page, narrow, wide};
 use crate::charge::{Charge, Reserve};
 use crate::folio::FolioTable;
-use crate::group::{FAULT_MODE_THREAD, Group, Process};
+use crate::group::{FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, Group, Process};
 use crate::lock::Lock;
 use crate::lru::Lru;
 use crate::masked::Masked;
@@ -66,6 +66,9 @@ pub enum StartStep {
     /// Installing the system call guard: ENOMEM below more than a hundred programs that each
     /// started the next; EEXIST if its addresses are taken; EACCES, EINVAL without seccomp.
     Guard = 9,
+    /// Opening /proc/self/mem, or writing through it to memory that nobody may access: ENOENT without /proc, EIO where
+    /// the kernel forbids that (`proc_mem.force_override`).
+    Memory = 10,
 }
 
 impl StartStep {
@@ -82,6 +85,7 @@ impl StartStep {
             7 => StartStep::RamTooSmall,
             8 => StartStep::Compressor,
             9 => StartStep::Guard,
+            10 => StartStep::Memory,
             _ => return None,
         })
     }
@@ -124,13 +128,11 @@ impl Engine {
             .knobs
             .codec()
             .ok_or(failed(StartStep::Compressor, Errno(0)))?;
-        let mode = match config.fault_mode.load(Ordering::Relaxed) {
-            FAULT_MODE_THREAD => FaultMode::Thread,
-            _ => FaultMode::Signal,
-        };
+        let asked = config.fault_mode.load(Ordering::Relaxed);
+        let (mode, mapping) = open_mapping(asked, self.charge.limit())?;
+        let order = order.max(mapping.granule().ilog2());
 
-        reserve_arena()?;
-        let mapping = Mapping::open(mode)?;
+        reserve_arena(mapping.prot())?;
         let table = reserve(TABLE_LEN)?;
         let table_map = reserve(PageTable::BITMAP_LEN)?;
         let folios = reserve(FolioTable::len_for(order))?;
@@ -226,6 +228,17 @@ fn pool_faults(group: &Group) -> uzswap_io::fault::Course {
     uzswap_io::fault::Course::new(plan.unwrap_or_default())
 }
 
+/// The way in which faults are served if `asked` is configured, and what it needs.
+fn open_mapping(asked: u32, limit: u64) -> Result<(FaultMode, Mapping), StartError> {
+    let open = |mode| Mapping::open(mode, limit).map(|mapping| (mode, mapping));
+    match asked {
+        FAULT_MODE_SIGNAL => open(FaultMode::Signal),
+        FAULT_MODE_THREAD => open(FaultMode::Thread),
+        FAULT_MODE_SEGV => open(FaultMode::Segv),
+        _ => open(FaultMode::Signal).or_else(|_| open(FaultMode::Segv)),
+    }
+}
+
 /// Reserves memory of the engine's own: zero-filled, touched later.
 pub(super) fn reserve(len: usize) -> Result<*mut u8, StartError> {
     // SAFETY: a fresh mapping where the kernel likes.
@@ -249,14 +262,14 @@ pub(super) fn reserve(len: usize) -> Result<*mut u8, StartError> {
     Ok(addr as *mut u8)
 }
 
-fn reserve_arena() -> Result<(), StartError> {
+fn reserve_arena(prot: i32) -> Result<(), StartError> {
     let at = |errno| failed(StartStep::Arena, errno);
     // SAFETY: a fresh mapping; FIXED_NOREPLACE replaces nothing.
     let addr = unsafe {
         mem::mmap(
             ARENA_BASE,
             ARENA_LEN,
-            mem::PROT_READ | mem::PROT_WRITE,
+            prot,
             mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_NORESERVE | mem::MAP_FIXED_NOREPLACE,
             -1,
             0,

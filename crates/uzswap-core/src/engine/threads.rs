@@ -24,20 +24,24 @@ impl Engine {
     /// Serves faults for as long as the process lives (thread mode).
     pub fn serve_faults(&self, masked: &Masked) {
         let Some(parts) = self.parts() else { return };
+        let Some(uffd) = parts.mapping.uffd() else {
+            return;
+        };
         let mut msgs = [UffdMsg::default(); NR_MSGS];
         loop {
             let mut fds = [PollFd {
-                fd: parts.mapping.fd(),
+                fd: uffd.0,
                 events: file::POLLIN,
                 revents: 0,
             }];
             let _ = file::poll(&mut fds, None);
-            let Ok(nr) = parts.mapping.uffd().read_events(&mut msgs) else {
+            let Ok(nr) = uffd.read_events(&mut msgs) else {
                 continue;
             };
             for msg in msgs.iter().take(nr) {
                 if let Event::Pagefault { addr, .. } = msg.event() {
                     self.serve_one(parts, masked, addr);
+                    let _ = uffd.wake(addr & !(PAGE_SIZE - 1), PAGE_SIZE);
                 }
             }
         }
@@ -59,7 +63,6 @@ impl Engine {
                 parts.die(FAILURE_OVER_LIMIT, 0, needed_bytes);
             }
         }
-        let _ = parts.mapping.uffd().wake(page, PAGE_SIZE);
     }
 
     /// A page whose contents are lost: from now on every access to it ends in SIGBUS.
@@ -74,7 +77,7 @@ impl Engine {
             let _ = unsafe { mem::munmap(page, PAGE_SIZE) };
         }
         let _slot = parts.slot(masked);
-        parts.drop_pages(PageRange::covering(page, PAGE_SIZE));
+        let _ = parts.drop_pages(PageRange::covering(page, PAGE_SIZE));
     }
 
     /// Keeps room free for as long as the process lives, asleep while there is enough.

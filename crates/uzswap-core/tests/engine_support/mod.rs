@@ -9,17 +9,17 @@ use uzswap_core::group::{GROUP_LEN, Group};
 use uzswap_core::knobs::BLOCK_AUTO;
 use uzswap_core::{Engine, Fault, FaultMode, ForkPolicy, Masked, PAGE_SIZE, RemapTo, in_arena};
 use uzswap_sys::signal::{
-    self, SA_ONSTACK, SA_SIGINFO, SIGBUS, SigAction, SigInfo, SigSet, UContext,
+    self, SA_ONSTACK, SA_SIGINFO, SIGBUS, SIGSEGV, SigAction, SigInfo, SigSet, UContext,
 };
 
 pub static ENGINE: Engine = Engine::new();
 pub const RAM: u64 = 16 << 20;
 const LEN: usize = 64 << 20;
 
-unsafe extern "C" fn on_sigbus(_: i32, info: *mut SigInfo, _: *mut UContext) {
+unsafe extern "C" fn on_fault(_: i32, info: *mut SigInfo, _: *mut UContext) {
     // SAFETY: the kernel's siginfo; the handler's mask is full.
     let (addr, masked) = unsafe { ((*info).si_addr(), Masked::assume()) };
-    assert!(in_arena(addr), "a SIGBUS of somebody else's at {addr:#x}");
+    assert!(in_arena(addr), "a fault of somebody else's at {addr:#x}");
     let out = ENGINE.fault(&masked, addr);
     assert_eq!(out, Fault::Resolved, "fault at {addr:#x}");
 }
@@ -37,8 +37,13 @@ pub fn start(mode: FaultMode, order: u32, background: bool) -> Option<&'static G
     let process = group.claim(std::process::id(), 0, 0, |_| true);
     // SAFETY: the handler serves arena faults only and has a full mask.
     unsafe {
-        let action = SigAction::new(on_sigbus, SA_SIGINFO | SA_ONSTACK, SigSet::FULL);
-        signal::sigaction(SIGBUS, Some(&action)).unwrap();
+        let action = SigAction::new(on_fault, SA_SIGINFO | SA_ONSTACK, SigSet::FULL);
+        let signal = if mode == FaultMode::Segv {
+            SIGSEGV
+        } else {
+            SIGBUS
+        };
+        signal::sigaction(signal, Some(&action)).unwrap();
     }
     match Masked::block(|masked| ENGINE.start(masked, group, process)) {
         Ok(_) => {}
@@ -180,8 +185,10 @@ fn mremap_moves_contents() {
         fill(page(base, n), n as u64, 2);
     }
     Masked::block(|m| ENGINE.pageout(m, base, 512 << 10)).unwrap();
+    Masked::block(|m| ENGINE.protect(m, base, 1 << 20, 0)).unwrap();
     let new = Masked::block(|m| ENGINE.remap(m, base, 1 << 20, 8 << 20, RemapTo::MayMove)).unwrap();
     assert_ne!(new, base);
+    Masked::block(|m| ENGINE.protect(m, new, 8 << 20, 3)).unwrap();
     for n in 0..256 {
         check(page(new, n), n as u64, 2);
     }
@@ -288,7 +295,7 @@ fn random_histories_agree_with_a_model(group: &'static Group) {
         let from = random(NR);
         let to = (from + 1 + random(if step % 5 == 0 { 100 } else { 6 })).min(NR);
         let (addr, len) = (base + from * PAGE_SIZE, (to - from) * PAGE_SIZE);
-        match random(12) {
+        match random(13) {
             0..=2 => {
                 for (n, stamp) in model.iter_mut().enumerate().take(to).skip(from) {
                     fill(page(base, n), n as u64, step);
@@ -330,6 +337,13 @@ fn random_histories_agree_with_a_model(group: &'static Group) {
                     "pages {from} to {to} are pinned"
                 );
                 Masked::block(|m| ENGINE.unpin(m, pin));
+            }
+            11 => {
+                // While nobody may read them, others go and they stay; then as before.
+                let protect = |prot| Masked::block(|m| ENGINE.protect(m, addr, len, prot)).unwrap();
+                protect([0, 1][random(2)]);
+                Masked::block(|m| ENGINE.pageout(m, base, LEN)).unwrap();
+                protect(3);
             }
             _ if step % 7 == 0 => {
                 let fresh = map(LEN);

@@ -18,6 +18,7 @@ use uzswap_sys::signal::{SigSet, UContext};
 
 use super::port::{self, Fault, Masked};
 use super::stub::{self, Call, State};
+use crate::signals::ours;
 use crate::threads::{NR_PINS, Record};
 
 /// What is written back to the program's memory after a call.
@@ -247,11 +248,10 @@ impl Frame {
     }
 }
 
-/// A mask that lets our two signals through.
+/// A mask that lets our signals through.
 #[must_use]
-pub const fn unblockable(set: SigSet) -> SigSet {
-    set.without(uzswap_sys::signal::SIGBUS)
-        .without(uzswap_sys::signal::SIGSYS)
+pub fn unblockable(set: SigSet) -> SigSet {
+    SigSet(set.0 & !ours().0)
 }
 
 /// The part of `[addr, addr + len)` in the arena.

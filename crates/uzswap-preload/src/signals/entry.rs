@@ -66,8 +66,8 @@ macro_rules! entry {
 }
 
 entry! {
-    /// SIGBUS.
-    sigbus => super::fault::on_sigbus
+    /// SIGBUS, and SIGSEGV where that is ours.
+    fault => super::fault::on_fault
 }
 entry! {
     /// SIGSYS.

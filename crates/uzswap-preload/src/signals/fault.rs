@@ -1,4 +1,4 @@
-//! *What*: SIGBUS. A fault in the arena is the engine's; any other is the program's.
+//! *What*: SIGBUS, and without userfaultfd SIGSEGV. A fault in the arena is the engine's; any other is the program's.
 //!
 //! *Invariants*: a fault of the engine's is served with all signals blocked, and the access is made
 //! again. What the engine has no page for reaches the program as the SIGSEGV that it natively is; a page that is
@@ -6,17 +6,21 @@
 //! *Locking*: the engine's. *Context*: signal.
 
 use uzswap_core::in_arena;
-use uzswap_sys::signal::{BUS_ADRERR, SEGV_MAPERR, SIGBUS, SIGSEGV, SigInfo, UContext};
+use uzswap_core::region::Flags;
+use uzswap_sys::signal::{
+    BUS_ADRERR, PF_INSTR, PF_WRITE, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGSEGV, SigInfo, UContext,
+};
 
-use super::{believes_blocked, deliver};
+use super::{believes_blocked, deliver, ours};
 use crate::guard::port::{self, Fault, Masked};
+use crate::init::ENGINE;
 use crate::threads;
 
-/// The body of [`super::entry::sigbus`].
+/// The body of [`super::entry::fault`].
 ///
 /// # Safety
 /// From the entry.
-pub unsafe extern "C" fn on_sigbus(
+pub unsafe extern "C" fn on_fault(
     signal: i32,
     info: *mut SigInfo,
     uc: *mut UContext,
@@ -25,28 +29,28 @@ pub unsafe extern "C" fn on_sigbus(
     // SAFETY: our handlers' masks are full; the pointers are the kernel's frame.
     unsafe {
         let m = Masked::assume();
-        let addr = (*info).si_addr();
         let mut told = *info;
-        let mut number = signal;
-        if (*info).si_code == BUS_ADRERR && in_arena(addr) {
-            match port::fault(&m, addr) {
-                Fault::Resolved => return uc,
-                Fault::NotMapped => {
-                    number = SIGSEGV;
-                    told.si_signo = SIGSEGV;
-                    told.si_code = SEGV_MAPERR;
+        if may_be_ours(signal, &told) {
+            let addr = told.si_addr();
+            let forbidden = signal == SIGSEGV && is_forbidden(addr, (*uc).uc_mcontext.err);
+            if !forbidden {
+                match port::fault(&m, addr) {
+                    Fault::Resolved => return uc,
+                    Fault::NotMapped => (told.si_signo, told.si_code) = (SIGSEGV, SEGV_MAPERR),
+                    Fault::Corrupt => (told.si_signo, told.si_code) = (SIGBUS, BUS_ADRERR),
+                    Fault::OverLimit { needed_bytes } => {
+                        port::over_limit(usize::try_from(needed_bytes).unwrap_or(usize::MAX))
+                    }
+                    Fault::Foreign => {}
                 }
-                Fault::OverLimit { needed_bytes } => {
-                    port::over_limit(usize::try_from(needed_bytes).unwrap_or(usize::MAX))
-                }
-                Fault::Foreign | Fault::Corrupt => {}
             }
         }
+        let number = told.si_signo;
         let r = threads::at(scratch as usize);
         let raised = !threads::is_sent(&told);
         let mask = deliver::collapse(&m, uc);
-        let blocked = if number == SIGBUS {
-            believes_blocked(r, SIGBUS)
+        let blocked = if ours().contains(number) {
+            believes_blocked(r, number)
         } else {
             (*uc).uc_sigmask.contains(number)
         };
@@ -55,5 +59,34 @@ pub unsafe extern "C" fn on_sigbus(
             return deliver::default(number, &told, uc);
         }
         deliver::deliver(&m, r, number, &told, uc, scratch, mask, raised)
+    }
+}
+
+/// Whether the signal is one that an access to the arena raises.
+fn may_be_ours(signal: i32, info: &SigInfo) -> bool {
+    let raised = match signal {
+        SIGSEGV => matches!(info.si_code, SEGV_ACCERR | SEGV_MAPERR),
+        _ => info.si_code == BUS_ADRERR,
+    };
+    raised && in_arena(info.si_addr())
+}
+
+/// Whether the program itself has seen to it that an access of the kind in `err` is not to be made at `addr`: what the
+/// kernel would look at first, had it the protection that the program set.
+fn is_forbidden(addr: usize, err: u64) -> bool {
+    let Some(region) = ENGINE.region(addr) else {
+        return false;
+    };
+    let flags = region.flags;
+    if flags.contains(Flags::FOREIGN) {
+        return false;
+    }
+    if err & PF_INSTR != 0 {
+        !flags.contains(Flags::EXEC)
+    } else if err & PF_WRITE != 0 {
+        !flags.contains(Flags::WRITE)
+    } else {
+        // Each of the three lets x86 read.
+        flags.prot() == 0
     }
 }

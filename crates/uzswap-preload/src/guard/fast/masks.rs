@@ -1,21 +1,21 @@
-//! *What*: `sigprocmask` and `pthread_sigmask` without a trap, where neither SIGBUS nor SIGSYS is in it.
+//! *What*: `sigprocmask` and `pthread_sigmask` without a trap, where no signal of ours is in it.
 //!
-//! *Invariants*: the kernel's mask never has our two signals while the program runs.
+//! *Invariants*: the kernel's mask never has our signals while the program runs.
 //! *Locking*: none. *Context*: the program's.
 
 use uzswap_sys::signal::{
-    NSIG, SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGSYS, SigSet, sigprocmask as change,
+    NSIG, SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SigSet, sigprocmask as change,
 };
 
 use super::{Mask, next, real};
 use crate::guard::frame::in_arena;
 use crate::guard::{enabled, tls};
+use crate::signals::ours;
 
 /// Changes the mask without a trap, if that can be done; returns the old one.
 unsafe fn change_mask(how: i32, set: usize) -> Option<u64> {
     /// The C library's own signals, which programs cannot block: cancellation, change of user.
     const LIBRARY: u64 = 3 << 31;
-    const OURS: u64 = 1 << (SIGBUS - 1) | 1 << (SIGSYS - 1);
     const _: () = assert!(NSIG == 64);
     if !enabled() || in_arena(set, 8).is_some() {
         return None;
@@ -27,7 +27,7 @@ unsafe fn change_mask(how: i32, set: usize) -> Option<u64> {
             return None;
         }
         let set = (set as *const u64).read_unaligned() & !LIBRARY;
-        if set & OURS != 0 && how != SIG_UNBLOCK {
+        if set & ours().0 != 0 && how != SIG_UNBLOCK {
             return None;
         }
         if !matches!(how, SIG_BLOCK | SIG_UNBLOCK | SIG_SETMASK) {

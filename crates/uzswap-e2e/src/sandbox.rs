@@ -1,0 +1,71 @@
+//! A sandbox without userfaultfd, as Docker's default profile is one.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// `_IO(0xaa, 0)`: what /dev/userfaultfd is asked for a descriptor with.
+const USERFAULTFD_IOC_NEW: u32 = 0xaa00;
+/// Where a filter finds the call's number, and the lower half of its second argument.
+const NR: u32 = 0;
+const ARG_1: u32 = 24;
+
+const fn load(offset: u32) -> libc::sock_filter {
+    step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0)
+}
+
+const fn skip_unless(value: u32, skip: u8) -> libc::sock_filter {
+    step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, 0, skip)
+}
+
+const fn end(action: u32) -> libc::sock_filter {
+    step(libc::BPF_RET | libc::BPF_K, action, 0, 0)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "operations are 16 bits")]
+const fn step(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "numbers of system calls and errors are small"
+)]
+const FILTER: [libc::sock_filter; 8] = [
+    load(NR),
+    skip_unless(libc::SYS_userfaultfd as u32, 1),
+    end(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+    skip_unless(libc::SYS_ioctl as u32, 3),
+    load(ARG_1),
+    skip_unless(USERFAULTFD_IOC_NEW, 1),
+    end(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+    end(libc::SECCOMP_RET_ALLOW),
+];
+
+/// `command`, and whatever it starts, gets no userfaultfd.
+pub fn forbid_userfaultfd(command: &mut Command) {
+    let enter = || {
+        let mut filter = FILTER;
+        let program = libc::sock_fprog {
+            len: 8,
+            filter: filter.as_mut_ptr(),
+        };
+        let program = &raw const program;
+        // SAFETY: both calls change this process alone, and read the filter, which outlives them.
+        let failed = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+                || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, program) != 0
+        };
+        if failed {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    };
+    // SAFETY: two system calls, no memory from the allocator and no lock.
+    unsafe { command.pre_exec(enter) };
+}
