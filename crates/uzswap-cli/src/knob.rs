@@ -23,6 +23,7 @@ pub const fn takes(values: Values) -> &'static str {
     match values {
         Values::Switch => "on|off",
         Values::Percent => "1..100",
+        Values::Share => "0..100",
         Values::Codec => "CODEC",
         Values::Block => "auto|4K|16K|64K",
         Values::Size => "SIZE",
@@ -38,6 +39,7 @@ pub fn parse(knob: &Knob, text: &str) -> Result<u64, String> {
             _ => None,
         },
         Values::Percent => text.parse().ok().filter(|n| (1..=100).contains(n)),
+        Values::Share => text.parse().ok().filter(|n| *n <= 100),
         Values::Block => BLOCKS
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case(text))
@@ -56,7 +58,7 @@ pub fn parse(knob: &Knob, text: &str) -> Result<u64, String> {
 pub fn show(knob: &Knob, value: u64) -> String {
     match knob.values {
         Values::Switch => if value == OFF { "off" } else { "on" }.to_owned(),
-        Values::Percent => value.to_string(),
+        Values::Percent | Values::Share => value.to_string(),
         Values::Block => BLOCKS
             .iter()
             .find(|(_, block)| *block == value)
@@ -81,7 +83,7 @@ fn codec(value: u64) -> Option<Codec> {
 fn value_json(knob: &Knob, value: u64) -> Value {
     match knob.values {
         Values::Switch => json!(value != OFF),
-        Values::Percent | Values::Size => json!(value),
+        Values::Percent | Values::Share | Values::Size => json!(value),
         Values::Codec | Values::Block => json!(show(knob, value)),
     }
 }

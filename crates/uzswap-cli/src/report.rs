@@ -256,6 +256,7 @@ impl Report {
         );
         report.add("fault_s", seconds(totals.get("fault_ticks"), hz));
         report.add("reclaim_s", seconds(totals.get("reclaim_ticks"), hz));
+        report.add("densify_s", seconds(totals.get("densify_ticks"), hz));
         let swap = &config.swap;
         for (name, slots) in [
             ("swap_total", swap.nr_slots()),

@@ -137,6 +137,14 @@ counters! {
     reclaim_background: Counter in Count,
     /// Pool pages given back by compaction.
     compacted_pages: Counter in Count,
+    /// Cold pages of the pool that were compressed once more, denser.
+    densified_pages: Counter in Count,
+    /// Bytes of the pool that this saved.
+    densified_bytes: Counter in Bytes,
+    /// Cold pages that were no smaller that way, and stayed as they were.
+    reject_densify_poor: Counter in Count,
+    /// Times that this stopped because the program was under pressure.
+    densify_paused: Counter in Count,
     /// System calls that the guard prepared memory for.
     guarded_syscalls: Counter in Count,
     /// Pages that the guard brought in for a system call.
@@ -145,6 +153,8 @@ counters! {
     fault_ticks: Counter in Ticks,
     /// Time spent reclaiming, inside and outside faults.
     reclaim_ticks: Counter in Ticks,
+    /// Time spent making cold pages denser.
+    densify_ticks: Counter in Ticks,
     /// Managed pages resident in RAM.
     resident: Gauge in Bytes,
     /// Page table, folio table, slots and pool descriptors.

@@ -17,6 +17,8 @@ pub enum Values {
     Switch,
     /// 1 to 100.
     Percent,
+    /// 0, which is off, to 100.
+    Share,
     /// A compressor and its level, as [`Codec::to_bits`] has them.
     Codec,
     /// log2 of 1, 4 or 16 pages, or [`BLOCK_AUTO`].
@@ -86,6 +88,8 @@ knobs! {
     same_filled_pages_enabled: Switch = ON,
     /// Whether what is stored from now on has a checksum, so that a page damaged in RAM ends in SIGBUS and never in wrong bytes
     checksum: Switch = OFF,
+    /// Share of one CPU, in percent, that may go into compressing denser what has stayed cold; 0: none
+    densify: Share = 0,
 }
 
 impl Knobs {

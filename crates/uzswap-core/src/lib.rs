@@ -37,7 +37,7 @@ pub mod table;
 pub use arena::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, in_arena};
 #[cfg(not(loom))]
 pub use engine::{
-    Engine, Fault, FaultMode, ForkGuard, ForkPolicy, MIN_RAM, MapError, Pin, RemapTo, StartError,
-    StartStep, min_ram,
+    Engine, Fault, FaultMode, ForkGuard, ForkPolicy, MIN_DENSE_ORDER, MIN_RAM, MapError, Pin,
+    RemapTo, StartError, StartStep, min_ram,
 };
 pub use masked::Masked;

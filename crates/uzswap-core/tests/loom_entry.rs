@@ -1,4 +1,4 @@
-//! The life of one page's entry under the model checker: fault × reclaim × writeback × discard × fork. Whatever the
+//! The life of a page's entry under the model checker: fault × reclaim × writeback × discard × densify × fork. Whatever the
 //! order, and whether or not the device takes what is written, a process reads what it wrote last, and at the end no
 //! object and no slot is left over. Every order of a few steps is tried.
 //!
@@ -98,6 +98,76 @@ fn parent_and_child_keep_their_own_and_leave_no_slot() {
         other.join().unwrap();
         in_child.join().unwrap();
         assert_eq!(process.read(0), 8);
+        process.exit();
+        nothing_is_left(&process.device);
+    });
+}
+
+/// Two cold pages become a block while the program changes one and stores it again; the other is what it was.
+#[test]
+fn a_page_that_is_used_while_its_block_is_made_keeps_what_was_written() {
+    model(|| {
+        let process = Process::cold([7, 6]);
+        let other = on_a_thread(&process, |p| p.densify(1));
+        process.write(0, 8);
+        process.reclaim(0);
+        other.join().unwrap();
+        assert_eq!(process.read_from(0, 1), 6);
+        assert_eq!(process.read(0), 8);
+        process.exit();
+        nothing_is_left(&process.device);
+    });
+}
+
+/// While the first page is on its way to the device, and after it.
+#[test]
+fn a_block_is_made_of_no_page_that_is_being_written() {
+    for succeeds in [true, false] {
+        model(move || {
+            let process = Process::cold([7, 6]);
+            let other = on_a_thread(&process, move |p| p.write_back(1, succeeds));
+            process.densify(0);
+            other.join().unwrap();
+            assert_eq!(process.read_from(0, 1), 6);
+            assert_eq!(process.read(0), 7);
+            process.exit();
+            nothing_is_left(&process.device);
+        });
+    }
+}
+
+#[test]
+fn a_page_dropped_while_its_block_is_made_stays_dropped() {
+    model(|| {
+        let process = Process::cold([7, 6]);
+        let other = on_a_thread(&process, |p| p.densify(1));
+        process.discard(0);
+        assert_eq!(process.read(0), 0);
+        other.join().unwrap();
+        assert_eq!(process.read(0), 0);
+        assert_eq!(process.read_from(0, 1), 6);
+        process.exit();
+        nothing_is_left(&process.device);
+    });
+}
+
+/// A fork while a block is made and its object moves: the child has both pages or the block, and no half of it.
+#[test]
+fn a_child_has_a_whole_block_or_none() {
+    model(|| {
+        let process = Process::cold([7, 6]);
+        let other = on_a_thread(&process, |p| {
+            p.densify(1);
+            p.compact(1);
+        });
+        let child = process.fork();
+        assert_eq!(child.read(0), 7);
+        child.write_to(0, 1, 9);
+        assert_eq!(process.read_from(0, 1), 6);
+        other.join().unwrap();
+        assert_eq!(process.read(0), 7);
+        assert_eq!(child.read_from(0, 1), 9);
+        child.exit();
         process.exit();
         nothing_is_left(&process.device);
     });

@@ -116,3 +116,27 @@ fn what_one_thread_writes_the_other_never_sees_go_back() {
         iterations(),
     );
 }
+
+/// Both pages are made a block again and again, and taken apart by whoever uses the first one. The second keeps what it holds.
+#[test]
+fn a_page_and_its_neighbour_go_through_blocks() {
+    shuttle::check_random(
+        || {
+            let process = Process::cold([1, 77]);
+            let device = process.device.clone();
+            let threads = engine(&process);
+            let other = on_a_thread(&process, |p| (0..STEPS).for_each(|_| p.densify(1)));
+            program(&process, 100);
+            let child = process.fork();
+            assert_eq!(process.read_from(0, 1), 77);
+            process.write_to(0, 1, 78);
+            join(threads);
+            join([other]);
+            assert_eq!(child.read_from(0, 1), 77);
+            process.exit();
+            child.exit();
+            nothing_is_left(&device);
+        },
+        iterations(),
+    );
+}

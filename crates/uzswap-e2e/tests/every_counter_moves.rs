@@ -16,7 +16,11 @@ const OF_DEFECTS: &[&str] = &[
 ];
 
 /// Times, which the JSON has in seconds under other names.
-const IN_SECONDS: &[(&str, &str)] = &[("fault_ticks", "fault_s"), ("reclaim_ticks", "reclaim_s")];
+const IN_SECONDS: &[(&str, &str)] = &[
+    ("fault_ticks", "fault_s"),
+    ("reclaim_ticks", "reclaim_s"),
+    ("densify_ticks", "densify_s"),
+];
 
 /// Counters that the JSON has under the kernel's name.
 const RENAMED: &[(&str, &str)] = &[("pool_peak", "zswap_peak")];
@@ -99,6 +103,16 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
                 .managed(),
         ),
         (
+            "cold, then everything in turn",
+            Job::new(find("python3").expect("python3 is installed"))
+                .args(["-c", COLD])
+                .ram_mib(32)
+                .option("--swap", "none")
+                .option("--densify", "100")
+                .managed()
+                .expect_success("cold"),
+        ),
+        (
             "system calls, frees and stacks",
             Job::new(find("python3").expect("python3 is installed"))
                 .args(["-c", PYTHON])
@@ -108,6 +122,15 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
         ),
     ]
 }
+
+/// Text and noise, left alone until it is cold; then under pressure for longer than the densifier looks.
+const COLD: &str = "
+import os, time
+keep = [os.urandom(4000) for _ in range(1500)] + [(os.urandom(1024).hex() + 'x' * 2048).encode() for _ in range(8000)]
+time.sleep(7)
+end = time.monotonic() + 8
+while time.monotonic() < end: sum(k[0] for k in keep)
+";
 
 const PYTHON: &str = "
 import ctypes, mmap, os, threading, time

@@ -42,7 +42,7 @@ use uzswap_sys::{Errno, nr, seccomp};
 
 use crate::signals::{self, believes_blocked, deliver};
 use crate::threads::{self, Record};
-use crate::{fds, fork};
+use crate::{fds, fork, workers};
 use filter::{Builder, TAG_A, TAG_B};
 use frame::{Frame, fail, in_arena, unblockable};
 use pieces::{Buffers, Transfer};
@@ -137,7 +137,7 @@ fn put_on(builder: &Builder) -> Result<(), Errno> {
 /// Threads of ours in this process.
 fn nr_workers() -> u64 {
     let server = MODE.load(Ordering::Relaxed) == FaultMode::Thread as u32;
-    u64::from(server) + u64::from(port::wants_reclaimer())
+    u64::from(server) + u64::from(port::wants_reclaimer()) + u64::from(port::wants_densifier())
 }
 
 fn has_workers() -> bool {
@@ -157,10 +157,11 @@ unsafe fn exit(call: &Call) -> isize {
 
 /// Starts the engine's threads: at start and in a forked child.
 pub fn start_workers(m: &Masked) {
-    threads::forget_asked();
+    workers::forget_asked();
     port::open_door();
     let server = MODE.load(Ordering::Relaxed) == FaultMode::Thread as u32;
-    if let Err(errno) = threads::start_workers(m, server, port::wants_reclaimer()) {
+    let (reclaimer, densifier) = (port::wants_reclaimer(), port::wants_densifier());
+    if let Err(errno) = workers::start(m, server, reclaimer, densifier) {
         refuse(failed(errno));
     }
 }
@@ -188,7 +189,7 @@ pub unsafe extern "C" fn on_sigsys(
         if (*info).si_code != SYS_SECCOMP || (tag != TAG_A && tag != TAG_B) {
             if let Some(wanted) = port::is_asked(&*info) {
                 if wanted {
-                    threads::start_asked(&m);
+                    workers::start_asked(&m);
                 }
                 if let Some(r) = r {
                     signals::resume::resume(&m, r, uc);

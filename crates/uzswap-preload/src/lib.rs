@@ -14,6 +14,7 @@ mod malloc;
 mod maps;
 mod signals;
 mod threads;
+mod workers;
 
 pub use init::ENGINE;
 

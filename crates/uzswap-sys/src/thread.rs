@@ -83,6 +83,13 @@ pub fn process_cpu_ns() -> u64 {
     clock_ns(CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// Nanoseconds of CPU time that the calling thread used.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    const CLOCK_THREAD_CPUTIME_ID: usize = 3;
+    clock_ns(CLOCK_THREAD_CPUTIME_ID)
+}
+
 #[expect(clippy::cast_sign_loss, reason = "these clocks are never negative")]
 fn clock_ns(clock: usize) -> u64 {
     let mut now = Timespec::default();

@@ -7,8 +7,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
+use uzswap_core::MIN_DENSE_ORDER;
 use uzswap_core::group::{
     Config, FAULT_MODE_AUTO, FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, GROUP_ENV,
+    Group,
 };
 
 use crate::args::{FaultMode, OverLimit, Run, Switch};
@@ -45,6 +47,7 @@ pub fn run(options: &Run) -> Result<u8> {
     configure(&group.config, options);
     options.knobs.store(&group.knobs);
     limit::begin(&group, ram);
+    configure_densifier(&group, options)?;
     let swap = open_swap(options, &group.config)?;
     group
         .config
@@ -170,6 +173,19 @@ fn configure(config: &Config, options: &Run) {
         (options.over_limit == OverLimit::Allow).into(),
     );
     set(&config.background, options.background_reclaim.into());
+}
+
+/// Whether each process has a thread that makes cold data denser.
+fn configure_densifier(group: &Group, options: &Run) -> Result<()> {
+    let wanted = group.knobs.densify.load(Ordering::Relaxed) > 0;
+    if wanted && options.folio < MIN_DENSE_ORDER {
+        bail!("--densify works on folios of 16K or more: set --folio 64K, or leave --densify out");
+    }
+    group
+        .config
+        .densifier
+        .store(wanted.into(), Ordering::Relaxed);
+    Ok(())
 }
 
 /// Opens the swap devices, if there are to be any, and tells what was in the way of those that were tried.

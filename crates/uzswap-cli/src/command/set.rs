@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use uzswap_compress::Codec;
 use uzswap_core::group::Group;
 use uzswap_core::knobs::{Knobs, Values};
@@ -24,6 +24,7 @@ pub fn set(options: &Set) -> Result<u8> {
     };
     let group = group_file::of_process(options.pid, access)?;
     check_room(&group, &options.changes)?;
+    check_densifier(&group, &options.changes)?;
     let mut changed = String::new();
     // First what may fail.
     let (limit, others): (Vec<&Assignment>, Vec<_>) =
@@ -69,6 +70,22 @@ fn check_room(group: &Group, changes: &[Assignment]) -> Result<()> {
         let line =
             format!("{codec} needs at least --ram {least}, and {ram} is less: nothing was changed");
         return Err(refused(status::USAGE, line));
+    }
+    Ok(())
+}
+
+/// Whether there is a thread to take the share of a CPU that is to be given.
+fn check_densifier(group: &Group, changes: &[Assignment]) -> Result<()> {
+    let gives =
+        |change: &&Assignment| Knobs::ALL[change.index].values == Values::Share && change.value > 0;
+    if group.config.densifier.load(Ordering::Relaxed) == 0
+        && let Some(change) = changes.iter().find(gives)
+    {
+        bail!(
+            "{}: the processes of this run have no thread for it, as it was started without: start it with \
+             --densify. Nothing was changed",
+            Knobs::ALL[change.index].name
+        );
     }
     Ok(())
 }

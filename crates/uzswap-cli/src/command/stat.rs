@@ -204,6 +204,17 @@ fn table(group: &Group) -> String {
             seconds(now.get("reclaim_ticks"), hz),
         ),
     );
+    if now.get("densified_pages") > 0 {
+        line(
+            "denser",
+            format!(
+                "{} of cold data, {} less in the pool, {:.2} s",
+                Size(now.get("densified_pages") << 12),
+                Size(now.get("densified_bytes")),
+                seconds(now.get("densify_ticks"), hz),
+            ),
+        );
+    }
     processes(group, &mut text);
     text
 }

@@ -9,6 +9,7 @@
 //! | what happens | to the block |
 //! |---|---|
 //! | its pages are evicted together | becomes one, if that takes no more than three quarters of them |
+//! | its pages stay cold in the pool, alone or in smaller blocks | becomes one, if that takes less: `densify` |
 //! | fault, pin, mremap of a page | brought in whole: every page that has contents is resident, the others are nowhere |
 //! | part of it dropped (unmapped, discarded) | stays; those pages' entries say that their contents are gone |
 //! | the last of it dropped | its pieces are freed |
@@ -42,7 +43,7 @@ pub(crate) const MOST_BLOCK_ORDER: u64 = 4;
 const MOST_BLOCK: usize = 1 << MOST_BLOCK_ORDER;
 
 /// Bytes that `nr` pages are stored as a block in, at most: else they stay apart.
-const fn most_of_block(nr: usize) -> usize {
+pub(super) const fn most_of_block(nr: usize) -> usize {
     // Whole pages, so that the last page never has a piece.
     nr * 3 / 4 * PAGE_SIZE
 }
@@ -148,28 +149,47 @@ impl Parts {
         else {
             return false;
         };
+        let Some(entries) = self.cut(reserve, object, block, |_| age) else {
+            return false;
+        };
+        for (place, entry) in places.iter_mut().zip(entries) {
+            place.entry = entry;
+        }
+        true
+    }
+
+    /// Cuts `object` into the pieces of `block`, if there is room for them. The entries are not published.
+    pub(super) fn cut(
+        &self,
+        reserve: &mut Reserve<'static>,
+        object: &[u8],
+        block: PageRange,
+        age_of: impl Fn(Page) -> Age,
+    ) -> Option<[Entry; MOST_BLOCK]> {
         #[expect(clippy::cast_possible_truncation, reason = "at most MOST_BLOCK_ORDER")]
         let order = block.len().ilog2() as u8;
         let mut pieces = object.chunks(PAGE_SIZE);
-        for place in places.iter_mut() {
+        let mut entries = [Entry::None; MOST_BLOCK];
+        for (page, place) in block.pages().zip(&mut entries) {
+            let age = age_of(page);
             let entry = match pieces.next() {
-                Some(piece) => self.store_piece(reserve, place.page, piece, age),
+                Some(piece) => self.store_piece(reserve, page, piece, age),
                 None => Some(Entry::Block {
                     order,
                     age,
                     dropped: false,
                 }),
             };
-            let Some(entry) = entry else {
-                for place in places {
-                    self.forget_unpublished(place.entry);
-                    place.entry = Entry::None;
+            if let Some(entry) = entry {
+                *place = entry;
+            } else {
+                for entry in entries {
+                    self.forget_unpublished(entry);
                 }
-                return false;
-            };
-            place.entry = entry;
+                return None;
+            }
         }
-        true
+        Some(entries)
     }
 
     /// Stores a piece of a block, if there is room.

@@ -94,25 +94,54 @@ impl Parts {
         if codec == slot.compressor.codec() && max_block == slot.compressor.max_block() {
             return;
         }
-        let pages = wide(compressor_len(codec, max_block) / PAGE_SIZE);
-        let decoder = Decompressor::part_size(codec.id());
-        if !self.charge_part(slot, decoder_bit(codec.id()), decoder)
-            || (max_block > PAGE_SIZE
-                && !self.charge_part(slot, BLOCK_BUFFERS, STORE_LEN - PAGE_SIZE))
-            || !self.make_room(slot, pages)
-        {
+        if !self.charge_decoding(slot, codec.id(), max_block) {
             return;
         }
-        let Ok(new) = new_compressor(codec, max_block) else {
-            self.unreserve_pages(slot, pages);
+        let Some(new) = self.charged_compressor(slot, codec, max_block) else {
             return;
         };
         let old = core::mem::replace(&mut slot.compressor, new);
-        // SAFETY: it is the slot's no more.
+        self.retire_compressor(slot, old);
+    }
+
+    /// A compressor, charged, if there is room for it.
+    pub(super) fn charged_compressor(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        codec: Codec,
+        max_block: usize,
+    ) -> Option<Compressor> {
+        let pages = wide(compressor_len(codec, max_block) / PAGE_SIZE);
+        if !self.make_room(slot, pages) {
+            return None;
+        }
+        if let Ok(new) = new_compressor(codec, max_block) {
+            self.metadata.fetch_add(pages, Ordering::Relaxed);
+            Some(new)
+        } else {
+            self.unreserve_pages(slot, pages);
+            None
+        }
+    }
+
+    /// Gives back the memory of a compressor that nobody uses any more.
+    pub(super) fn retire_compressor(&self, slot: &mut SlotGuard<'_>, old: Compressor) {
+        // SAFETY: it is owned here, and gone after this.
         let freed = unsafe { unmap_compressor(&old) };
-        self.metadata.fetch_add(pages, Ordering::Relaxed);
         self.metadata.fetch_sub(freed, Ordering::Relaxed);
         self.unreserve_pages(slot, freed);
+    }
+
+    /// Charges every slot's memory to decode objects of that codec, in blocks of up to that size, unless that is done.
+    pub(super) fn charge_decoding(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        id: CodecId,
+        max_block: usize,
+    ) -> bool {
+        self.charge_part(slot, decoder_bit(id), Decompressor::part_size(id))
+            && (max_block <= PAGE_SIZE
+                || self.charge_part(slot, BLOCK_BUFFERS, STORE_LEN - PAGE_SIZE))
     }
 
     /// Charges a part of every slot's memory, of `len` bytes, unless that is done.

@@ -118,6 +118,7 @@ impl Engine {
             return Ok(());
         };
         parts.hazards.withdraw_all();
+        parts.densifier.fork_child();
         parts
             .process
             .store(core::ptr::from_ref(process).cast_mut(), Relaxed);

@@ -201,7 +201,7 @@ impl Parts {
     }
 
     /// Decodes `page` of `range` into the slot's load buffer at byte `at`.
-    fn decode(
+    pub(super) fn decode(
         &self,
         slot: &mut SlotGuard<'_>,
         page: Page,

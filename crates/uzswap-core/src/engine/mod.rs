@@ -6,7 +6,7 @@
 //! what is stored to the `swap` devices (`swap_out`, `swap_in`, `swap_off`, one of them `device`), of which `copies` remembers
 //! what is still right there; `space` is the address space
 //! (map, unmap, discard, protect) and `remap` mremap; `pin` keeps memory in for system calls; `fork`
-//! carries the engine into a child; `asked` does what
+//! carries the engine into a child; `densify` makes what is cold take less; `asked` does what
 //! `uzswap reclaim` wants; `threads` are the loops of its own threads.
 //!
 //! *Invariants*
@@ -23,6 +23,7 @@ mod block;
 mod clock;
 mod compressor;
 mod copies;
+mod densify;
 mod device;
 mod fault;
 mod fork;
@@ -64,6 +65,7 @@ use crate::slot::{SlotGuard, SlotTable};
 use crate::table::PageTable;
 use uzswap_sys::mem::SelfMadvise;
 
+pub use densify::MIN_DENSE_ORDER;
 pub use fault::Fault;
 pub use fork::ForkGuard;
 pub use pin::Pin;
@@ -122,6 +124,8 @@ pub(crate) struct Parts {
     pub pool_faults: uzswap_io::fault::Course,
     /// Held while the protection of a range changes in region map and kernel.
     pub protecting: Lock<()>,
+    /// Makes cold pages denser.
+    pub densifier: densify::Densifier,
     /// Nonzero while the background thread has work; its futex.
     pub kick: AtomicU32,
     /// Whether there is a background thread.

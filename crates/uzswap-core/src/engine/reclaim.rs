@@ -16,7 +16,7 @@ use super::store::Stored;
 use super::{FaultMode, Parts};
 use crate::arena::{PAGE_SHIFT, PAGE_SIZE, Page, PageRange, narrow, wide};
 use crate::counters::add;
-use crate::folio::{CANCELLED, FolioGuard, RECLAIM, SHUT};
+use crate::folio::{CANCELLED, FolioGuard, RECLAIM, SHUT, TRIED};
 use crate::group::FAILURE_INTERNAL;
 use crate::lru::Lru;
 use crate::pool::{Loc, Relocate};
@@ -159,7 +159,7 @@ impl Parts {
     }
 
     /// Compacts the pool by about `nr` pages; they go into the slot's reserve.
-    fn make_pool_smaller(&self, slot: &mut SlotGuard<'_>, nr: u64) {
+    pub(super) fn make_pool_smaller(&self, slot: &mut SlotGuard<'_>, nr: u64) {
         let freed = self
             .pool
             .compact(self.charge, nr, &mut Mover { parts: self });
@@ -167,12 +167,14 @@ impl Parts {
         self.pool.trim_into(&mut slot.reserve);
     }
 
-    /// Whether this thread is the only one that can reach the process's memory.
-    fn is_alone(&self) -> bool {
+    /// Whether this thread is the only one that can reach the process's memory. The densifier does not.
+    pub(super) fn is_alone(&self) -> bool {
+        // Before the threads are counted: then it is among them.
+        let densifiers = self.densifier.nr_threads();
         self.mode != FaultMode::Thread
             && !self.background
             && thread::getpid() == self.pid.load(Relaxed)
-            && thread::nr_threads() == Some(1)
+            && thread::nr_threads() == Some(1 + densifiers)
     }
 
     /// Fills the slot's batch with the coldest folios.
@@ -331,6 +333,7 @@ impl Parts {
         }
         self.count_dropped(dropped);
         self.clock.advance(wide(dropped), self.charge.limit());
+        self.densifier.wake();
         slot.reserve.put(wide(dropped));
         dropped
     }
@@ -373,6 +376,9 @@ impl Parts {
             reason = "a folio has 512 pages at most"
         )]
         guard.sub_resident(stored.pages as u16);
+        if guard.has(TRIED) {
+            guard.clear(TRIED);
+        }
         self.count_stored(&stored);
         self.count_folio(stored.pages);
         stored.pages

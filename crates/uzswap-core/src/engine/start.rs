@@ -9,6 +9,7 @@ use core::mem::MaybeUninit;
 
 use super::clock::Clock;
 use super::compressor::{compressor_len, decoder_bit, new_compressor};
+use super::densify::Densifier;
 use super::mapping::Mapping;
 use super::swap::{SWAP_PAGES, Swap};
 use super::{Engine, FaultMode, Parts};
@@ -178,6 +179,7 @@ impl Engine {
                 #[cfg(feature = "fault-injection")]
                 pool_faults: pool_faults(group),
                 protecting: Lock::new(()),
+                densifier: Densifier::new(&self.charge),
                 kick: AtomicU32::new(0),
                 background: config.background.load(Ordering::Relaxed) != 0,
             })

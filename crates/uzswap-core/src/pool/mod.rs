@@ -217,6 +217,16 @@ impl Pool {
         Ok(())
     }
 
+    /// Bytes that an object of `size` bytes takes, with its owner.
+    #[must_use]
+    pub const fn takes(size: usize) -> usize {
+        if size == PAGE {
+            PAGE
+        } else {
+            (size + OWNER).next_multiple_of(class::GRANULE)
+        }
+    }
+
     /// Finds room for `size` bytes and notes `owner` in front of them. The bytes
     /// themselves are not zeroed, nor written: see [`Pool::data_ptr`].
     ///

@@ -82,7 +82,7 @@ pub fn tell_all(group: &'static Group) {
 }
 
 /// A page's contents: its number and stamp, in text that compresses about as real data does.
-fn fill(page: &mut [u64], number: u64, stamp: u64) {
+pub fn fill(page: &mut [u64], number: u64, stamp: u64) {
     let mut x = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ stamp;
     for (at, word) in page.iter_mut().enumerate() {
         if at % 16 == 0 {
@@ -98,20 +98,20 @@ fn fill(page: &mut [u64], number: u64, stamp: u64) {
     }
 }
 
-fn check(page: &[u64], number: u64, stamp: u64) {
+pub fn check(page: &[u64], number: u64, stamp: u64) {
     let mut expected = [0_u64; PAGE_SIZE / 8];
     fill(&mut expected, number, stamp);
     assert!(page == expected, "page {number} stamp {stamp} is wrong");
 }
 
-fn page(base: usize, number: usize) -> &'static mut [u64] {
+pub fn page(base: usize, number: usize) -> &'static mut [u64] {
     // SAFETY: a mapped page that only one thread of the test uses at a time.
     unsafe {
         std::slice::from_raw_parts_mut((base + number * PAGE_SIZE) as *mut u64, PAGE_SIZE / 8)
     }
 }
 
-fn map(len: usize) -> usize {
+pub fn map(len: usize) -> usize {
     Masked::block(|m| ENGINE.map(m, len, 0, 3)).unwrap()
 }
 

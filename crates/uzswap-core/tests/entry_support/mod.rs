@@ -1,4 +1,5 @@
-//! The life of one page's entry, in steps that a model checker can interleave.
+//! The life of two neighbours' entries, in steps that a model checker can interleave. Most models use the first page
+//! alone; those of blocks, which are made of both, use both.
 //!
 //! Real are the folio with its lock and flags, the entry's eight bytes, and the locks that an operation, a
 //! writeback and a fork take. The steps between are the engine's, told again. Pool and swap device are stand-ins that
@@ -30,7 +31,7 @@ const NR_SLOTS: usize = 2;
 
 /// A few numbered places: what each holds, and how often it is counted.
 #[derive(Clone, Debug, Default)]
-pub struct Places([(u64, u32); 3]);
+pub struct Places([(u64, u32); 5]);
 
 impl Places {
     pub fn take(&mut self, value: u64) -> usize {
@@ -63,36 +64,46 @@ impl Places {
     }
 }
 
-fn stored(at: usize, writing: bool) -> Entry {
+fn stored(at: usize, writing: bool, holds: Holds) -> Entry {
     Entry::Stored {
         loc: Loc::from_raw(at as u64 + 1).expect("small and not 0"),
         size: SIZE,
         age: AGE,
         writing,
-        holds: Holds::Page,
+        holds,
     }
 }
 
-/// A process with one page, on a device that its children share.
+/// Pages of the folio, and of a block.
+const NR: usize = 2;
+/// What the object of a block of two holds of each.
+const HALF: u32 = 8;
+
+/// A process with two pages, on a device that its children share.
 pub struct Process {
     slots: [RawLock; NR_SLOTS],
     writeback: Lock<()>,
     folio: Folio,
-    entry: AtomicU64,
+    entries: [AtomicU64; NR],
     /// What the processor sees.
-    pte: AtomicU64,
+    ptes: [AtomicU64; NR],
     pool: Mutex<Places>,
     pub device: Arc<Mutex<Places>>,
 }
 
 impl Process {
-    pub fn new(entry: Entry, pte: u64, pool: Places, device: Arc<Mutex<Places>>) -> Arc<Process> {
+    pub fn new(
+        entries: [Entry; NR],
+        ptes: [u64; NR],
+        pool: Places,
+        device: Arc<Mutex<Places>>,
+    ) -> Arc<Process> {
         Arc::new(Process {
             slots: [RawLock::new(), RawLock::new()],
             writeback: Lock::new(()),
             folio: Folio::new(),
-            entry: AtomicU64::new(entry.encode()),
-            pte: AtomicU64::new(pte),
+            entries: entries.map(|entry| AtomicU64::new(entry.encode())),
+            ptes: ptes.map(AtomicU64::new),
             pool: Mutex::new(pool),
             device,
         })
@@ -100,26 +111,43 @@ impl Process {
 
     pub fn resident(value: u64) -> Arc<Process> {
         let pte = PRESENT | value << VALUE;
-        Self::new(Entry::Resident, pte, Places::default(), Arc::default())
+        let entries = [Entry::Resident, Entry::None];
+        Self::new(entries, [pte, 0], Places::default(), Arc::default())
     }
 
-    /// Its page is in the pool.
+    /// Its first page is in the pool.
     pub fn evicted(value: u64) -> Arc<Process> {
         let mut pool = Places::default();
-        let at = pool.take(value);
-        Self::new(stored(at, false), 0, pool, Arc::default())
+        let entry = stored(pool.take(value), false, Holds::Page);
+        Self::new([entry, Entry::None], [0; NR], pool, Arc::default())
     }
 
-    pub fn entry(&self) -> Entry {
-        Entry::decode(self.entry.load(SeqCst))
+    /// Both are.
+    pub fn cold(values: [u64; NR]) -> Arc<Process> {
+        let mut pool = Places::default();
+        let entries = values.map(|value| stored(pool.take(value), false, Holds::Page));
+        Self::new(entries, [0; NR], pool, Arc::default())
     }
 
-    pub fn set(&self, entry: Entry) {
-        self.entry.store(entry.encode(), SeqCst);
+    fn entry(&self, page: usize) -> Entry {
+        Entry::decode(self.entries[page].load(SeqCst))
+    }
+
+    fn set(&self, page: usize, entry: Entry) {
+        self.entries[page].store(entry.encode(), SeqCst);
+    }
+
+    /// What the object of an entry holds.
+    fn object(&self, entry: Entry) -> u64 {
+        match entry {
+            Entry::Stored { loc, .. } => self.pool.lock().unwrap().get(loc.raw() as usize - 1),
+            Entry::Swapped { location, .. } => self.device.lock().unwrap().get(location as usize),
+            _ => 0,
+        }
     }
 
     /// Frees what an entry that is no longer in the table held.
-    pub fn forget(&self, old: Entry) {
+    fn forget(&self, old: Entry) {
         match old {
             Entry::Stored { loc, .. } => self.pool.lock().unwrap().put(loc.raw() as usize - 1),
             Entry::Swapped { location, .. } => self.device.lock().unwrap().put(location as usize),
@@ -127,79 +155,109 @@ impl Process {
         }
     }
 
+    /// Of the first page.
     pub fn reclaim(&self, slot: usize) {
+        let page = 0;
         let _slot = self.slots[slot].lock();
         {
             let Some(guard) = self.folio.try_lock() else {
                 return;
             };
-            if guard.has(RECLAIM) || self.entry() != Entry::Resident {
+            if guard.has(RECLAIM) || self.entry(page) != Entry::Resident {
                 return;
             }
             guard.set(RECLAIM);
         }
-        self.pte.fetch_or(PROTECTED, SeqCst);
-        let value = self.pte.load(SeqCst) >> VALUE;
-        let object = self.pool.lock().unwrap().take(value);
+        let pte = &self.ptes[page];
+        pte.fetch_or(PROTECTED, SeqCst);
+        let value = pte.load(SeqCst) >> VALUE;
+        let entry = stored(self.pool.lock().unwrap().take(value), false, Holds::Page);
         let guard = self.folio.lock();
         if guard.has(CANCELLED) {
-            self.forget(stored(object, false));
-            self.pte.fetch_and(!PROTECTED, SeqCst);
+            self.forget(entry);
+            pte.fetch_and(!PROTECTED, SeqCst);
             guard.clear(RECLAIM | CANCELLED);
             return;
         }
-        self.set(stored(object, false));
-        self.pte.store(0, SeqCst);
+        self.set(page, entry);
+        pte.store(0, SeqCst);
         guard.clear(RECLAIM);
     }
 
-    pub fn fault(&self, slot: usize) {
-        let _slot = self.slots[slot].lock();
-        let guard = self.folio.lock();
-        let old = self.entry();
-        let value = match old {
-            Entry::Resident => {
-                guard.cancel_reclaim();
-                self.pte.fetch_and(!PROTECTED, SeqCst);
-                return;
-            }
-            Entry::Stored { loc, .. } => self.pool.lock().unwrap().get(loc.raw() as usize - 1),
-            Entry::Swapped { location, .. } => self.device.lock().unwrap().get(location as usize),
-            _ => 0,
-        };
-        self.pte.store(PRESENT | value << VALUE, SeqCst);
-        self.set(Entry::Resident);
+    fn bring_in(&self, page: usize, value: u64) {
+        let old = self.entry(page);
+        self.ptes[page].store(PRESENT | value << VALUE, SeqCst);
+        self.set(page, Entry::Resident);
         self.forget(old);
     }
 
+    fn fault(&self, slot: usize, page: usize) {
+        let _slot = self.slots[slot].lock();
+        let guard = self.folio.lock();
+        let old = self.entry(page);
+        if old == Entry::Resident {
+            guard.cancel_reclaim();
+            self.ptes[page].fetch_and(!PROTECTED, SeqCst);
+        } else if old.in_block() {
+            // All of it, as far as it has contents.
+            let object = self.object(self.entry(0));
+            for page in 0..NR {
+                if self.entry(page).is_dropped() {
+                    let dropped = self.entry(page);
+                    self.set(page, Entry::None);
+                    self.forget(dropped);
+                } else {
+                    self.bring_in(page, object >> (HALF * page as u32) & 0xff);
+                }
+            }
+        } else {
+            self.bring_in(page, self.object(old));
+        }
+    }
+
     /// The program writes.
-    pub fn write(&self, slot: usize, value: u64) {
+    pub fn write_to(&self, slot: usize, page: usize, value: u64) {
         loop {
-            let pte = self.pte.load(SeqCst);
+            let pte = self.ptes[page].load(SeqCst);
             if pte & (PRESENT | PROTECTED) == PRESENT {
                 let new = PRESENT | value << VALUE;
-                if self.pte.compare_exchange(pte, new, SeqCst, SeqCst).is_ok() {
+                let written = self.ptes[page].compare_exchange(pte, new, SeqCst, SeqCst);
+                if written.is_ok() {
                     return;
                 }
             } else {
-                self.fault(slot);
+                self.fault(slot, page);
             }
         }
     }
 
     /// The program reads.
-    pub fn read(&self, slot: usize) -> u64 {
+    pub fn read_from(&self, slot: usize, page: usize) -> u64 {
         loop {
-            let pte = self.pte.load(SeqCst);
+            let pte = self.ptes[page].load(SeqCst);
             if pte & PRESENT != 0 {
                 return pte >> VALUE;
             }
-            self.fault(slot);
+            self.fault(slot, page);
         }
     }
 
-    /// madvise(MADV_DONTNEED) or munmap.
+    /// Of the first page.
+    pub fn write(&self, slot: usize, value: u64) {
+        self.write_to(slot, 0, value);
+    }
+
+    /// Of the first page.
+    pub fn read(&self, slot: usize) -> u64 {
+        self.read_from(slot, 0)
+    }
+
+    /// madvise(MADV_DONTNEED) or munmap, of the first page.
     pub fn discard(&self, slot: usize) {
+        self.discard_page(slot, 0);
+    }
+
+    pub fn discard_page(&self, slot: usize, page: usize) {
         let _slot = self.slots[slot].lock();
         loop {
             let guard = self.folio.lock();
@@ -208,20 +266,55 @@ impl Process {
                 self.folio.wait_reclaim();
                 continue;
             }
-            let old = self.entry();
-            self.set(Entry::None);
-            self.pte.store(0, SeqCst);
-            self.forget(old);
+            let old = self.entry(page);
+            if !old.in_block() {
+                self.set(page, Entry::None);
+                self.ptes[page].store(0, SeqCst);
+                self.forget(old);
+                return;
+            }
+            self.set(page, old.dropped());
+            if (0..NR).all(|page| self.entry(page).is_dropped()) {
+                for page in 0..NR {
+                    let entry = self.entry(page);
+                    self.set(page, Entry::None);
+                    self.forget(entry);
+                }
+            }
             return;
         }
     }
 
-    /// Chooses, packs, writes (which `succeeds` or not) and publishes one object.
+    /// Both pages, if they are in the pool, become one block.
+    pub fn densify(&self, slot: usize) {
+        let _slot = self.slots[slot].lock();
+        let Some(guard) = self.folio.try_lock() else {
+            return;
+        };
+        let entries = [self.entry(0), self.entry(1)];
+        let cold = |entry: &Entry| matches!(entry, Entry::Stored { writing: false, .. });
+        if guard.has(RECLAIM) || !entries.iter().all(cold) {
+            return;
+        }
+        let object = self.object(entries[0]) | self.object(entries[1]) << HALF;
+        let piece = stored(self.pool.lock().unwrap().take(object), false, Holds::Piece);
+        let rest = Entry::Block {
+            order: 1,
+            age: AGE,
+            dropped: false,
+        };
+        for (page, entry) in [piece, rest].into_iter().enumerate() {
+            self.set(page, entry);
+            self.forget(entries[page]);
+        }
+    }
+
+    /// Chooses, packs, writes (which `succeeds` or not) and publishes the first page's object.
     pub fn write_back(&self, slot: usize, succeeds: bool) {
         let _slot = self.slots[slot].lock();
         let _turn = self.writeback.lock();
         // Chosen without a lock.
-        let Entry::Stored { size, age, .. } = self.entry() else {
+        let Entry::Stored { size, age, .. } = self.entry(0) else {
             return;
         };
         let taken = self.device.lock().unwrap().take(0xbad);
@@ -235,57 +328,63 @@ impl Process {
         self.device.lock().unwrap().put(taken);
     }
 
-    pub fn pack(&self, size: u16, age: Age) -> Option<u64> {
+    fn pack(&self, size: u16, age: Age) -> Option<u64> {
         let _guard = self.folio.try_lock()?;
-        let entry = self.entry();
+        let entry = self.entry(0);
         match entry {
             Entry::Stored {
                 loc,
                 size: size_now,
                 age: age_now,
+                holds,
                 ..
             } if (size_now, age_now) == (size, age) => {
-                let at = loc.raw() as usize - 1;
-                self.set(stored(at, true));
-                Some(self.pool.lock().unwrap().get(at))
+                self.set(0, stored(loc.raw() as usize - 1, true, holds));
+                Some(self.object(entry))
             }
             _ => None,
         }
     }
 
-    pub fn publish(&self, taken: usize, succeeds: bool) {
+    fn publish(&self, taken: usize, succeeds: bool) {
         let _guard = self.folio.lock();
-        let old = self.entry();
-        if !matches!(old, Entry::Stored { writing: true, .. }) {
+        let old = self.entry(0);
+        let Entry::Stored {
+            writing: true,
+            holds,
+            ..
+        } = old
+        else {
             return;
-        }
+        };
         if !succeeds {
-            self.set(old.kept());
+            self.set(0, old.kept());
             return;
         }
         self.device.lock().unwrap().dup(taken);
-        self.set(Entry::Swapped {
-            location: taken as u64,
-            size: SIZE,
-            age: AGE,
-            holds: Holds::Page,
-        });
+        self.set(
+            0,
+            Entry::Swapped {
+                location: taken as u64,
+                size: SIZE,
+                age: AGE,
+                holds,
+            },
+        );
         self.forget(old);
     }
 
-    /// The pool is compacted: the object moves.
+    /// The pool is compacted: the first page's object moves.
     pub fn compact(&self, slot: usize) {
         let _slot = self.slots[slot].lock();
         let Some(_guard) = self.folio.try_lock() else {
             return;
         };
-        let old = self.entry();
-        if let Entry::Stored { loc, writing, .. } = old {
-            let mut pool = self.pool.lock().unwrap();
-            let value = pool.get(loc.raw() as usize - 1);
-            let at = pool.take(value);
-            drop(pool);
-            self.set(stored(at, writing));
+        let old = self.entry(0);
+        if let Entry::Stored { writing, holds, .. } = old {
+            let value = self.object(old);
+            let at = self.pool.lock().unwrap().take(value);
+            self.set(0, stored(at, writing, holds));
             self.forget(old);
         }
     }
@@ -293,21 +392,25 @@ impl Process {
     /// Stops all operations and makes a copy of everything; what is on the device is counted for the copy, too.
     pub fn fork(&self) -> Arc<Process> {
         let _slots: Vec<_> = self.slots.iter().map(RawLock::lock).collect();
-        let entry = self.entry();
-        if let Entry::Swapped { location, .. } = entry {
-            self.device.lock().unwrap().dup(location as usize);
+        let entries = [self.entry(0), self.entry(1)];
+        for entry in entries {
+            if let Entry::Swapped { location, .. } = entry {
+                self.device.lock().unwrap().dup(location as usize);
+            }
         }
-        let pte = self.pte.load(SeqCst);
-        // Whoever was reclaiming or writing back was waited for.
+        let ptes = [0, 1].map(|page: usize| self.ptes[page].load(SeqCst));
+        // Whoever was reclaiming, writing back or densifying was waited for.
         assert!(!self.folio.lock().has(RECLAIM));
-        assert_eq!(self.entry(), entry.kept());
+        assert_eq!(self.entry(0), entries[0].kept());
+        assert_eq!(entries[0].in_block(), entries[1].in_block(), "half a block");
         let pool = self.pool.lock().unwrap().clone();
-        Process::new(entry, pte, pool, self.device.clone())
+        Process::new(entries, ptes, pool, self.device.clone())
     }
 
     /// The process ends. Nothing is left.
     pub fn exit(&self) {
         self.discard(0);
+        self.discard_page(0, 1);
         assert_eq!(
             self.pool.lock().unwrap().in_use(),
             0,

@@ -80,6 +80,11 @@ pub fn reclaim_in_background(m: &Masked) {
     ENGINE.reclaim_in_background(m);
 }
 
+/// The densifier's loop.
+pub fn densify_in_background(m: &Masked) {
+    ENGINE.densify_in_background(m);
+}
+
 /// Does what `uzswap reclaim` asks.
 pub fn serve_request(m: &Masked) {
     ENGINE.serve_request(m);
@@ -141,6 +146,11 @@ pub fn count() {
 /// The group's configuration of the background thread.
 pub fn wants_reclaimer() -> bool {
     crate::init::group().is_some_and(|g| g.config.background.load(Ordering::Relaxed) != 0)
+}
+
+/// The group's configuration of the densifier.
+pub fn wants_densifier() -> bool {
+    crate::init::group().is_some_and(|g| g.config.densifier.load(Ordering::Relaxed) != 0)
 }
 
 /// Stops the engine for a fork.
