@@ -50,6 +50,8 @@ pub enum Suite {
     Disk(compare::Measured),
     /// See [`crate::store`].
     Store(compare::Measured),
+    /// See [`crate::batch`].
+    Batch(compare::Measured),
     /// See [`crate::shrink`].
     Shrink(compare::Measured),
     /// See [`crate::same_filled`].
@@ -71,6 +73,7 @@ impl Suite {
             Suite::Usemem(measured)
             | Suite::Disk(measured)
             | Suite::Store(measured)
+            | Suite::Batch(measured)
             | Suite::Shrink(measured)
             | Suite::SameFilled(measured)
             | Suite::Apps(measured)

@@ -283,6 +283,10 @@ pub struct Run {
     #[arg(long, hide = true)]
     pub shrink_by_page: bool,
 
+    /// Hand devices a page at a time: for 'bench batch', to show what batches gain
+    #[arg(long, hide = true)]
+    pub accel_by_page: bool,
+
     /// Memory is reclaimed in folios of this size, a power of two from 4K to 2M
     #[arg(long, value_name = "SIZE", env = "UZSWAP_FOLIO", hide_env = true,
           default_value = "64K", value_parser = parse_folio)]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value, json};
 use uzswap_compress::Codec;
-use uzswap_core::knobs::{BLOCK_AUTO, Knob, Knobs, OFF, ON, Values};
+use uzswap_core::knobs::{BLOCK_AUTO, Knob, Knobs, MAPPED, MOST_ENGINES, OFF, ON, Values};
 
 use crate::compressor::Compressor;
 use crate::size::Size;
@@ -27,6 +27,7 @@ pub const fn takes(values: Values) -> &'static str {
         Values::Codec => "CODEC",
         Values::Block => "auto|4K|16K|64K",
         Values::Size => "SIZE",
+        Values::Accel => "none|engines:N[,mapped]",
     }
 }
 
@@ -48,6 +49,7 @@ pub fn parse(knob: &Knob, text: &str) -> Result<u64, String> {
             let size = text.parse().map(|Size(bytes)| bytes);
             return size.map_err(|why: String| format!("{}: '{text}' is {why}", knob.name));
         }
+        Values::Accel => parse_accel(text),
         Values::Codec => return Ok(text.parse::<Compressor>()?.codec().to_bits().into()),
     };
     let takes = takes(knob.values);
@@ -65,6 +67,7 @@ pub fn show(knob: &Knob, value: u64) -> String {
             .map_or("unknown", |(name, _)| name)
             .to_owned(),
         Values::Size => Size(value).to_string(),
+        Values::Accel => show_accel(value),
         Values::Codec => {
             codec(value).map_or_else(|| "unknown".to_owned(), |codec| codec.to_string())
         }
@@ -76,6 +79,28 @@ fn decided(knob: &Knob) -> bool {
     !(knob.values == Values::Size && knob.default == 0)
 }
 
+/// What [`Values::Accel`] takes.
+fn parse_accel(text: &str) -> Option<u64> {
+    let text = text.to_ascii_lowercase();
+    if text == "none" {
+        return Some(0);
+    }
+    let (engines, mapped) = match text.strip_suffix(",mapped") {
+        Some(engines) => (engines, MAPPED),
+        None => (text.as_str(), 0),
+    };
+    let nr = engines.strip_prefix("engines:")?.parse::<u64>().ok()?;
+    (1..=MOST_ENGINES).contains(&nr).then_some(nr | mapped)
+}
+
+fn show_accel(value: u64) -> String {
+    match (value & !MAPPED, value & MAPPED) {
+        (0, _) => "none".to_owned(),
+        (nr, 0) => format!("engines:{nr}"),
+        (nr, _) => format!("engines:{nr},mapped"),
+    }
+}
+
 fn codec(value: u64) -> Option<Codec> {
     Codec::from_bits(u32::try_from(value).ok()?)
 }
@@ -84,7 +109,7 @@ fn value_json(knob: &Knob, value: u64) -> Value {
     match knob.values {
         Values::Switch => json!(value != OFF),
         Values::Percent | Values::Share | Values::Size => json!(value),
-        Values::Codec | Values::Block => json!(show(knob, value)),
+        Values::Codec | Values::Block | Values::Accel => json!(show(knob, value)),
     }
 }
 
@@ -227,6 +252,27 @@ mod tests {
             for wrong in ["0", "101", "1.5"] {
                 assert!(parse(knob, wrong).is_err(), "{wrong}");
             }
+        }
+    }
+
+    #[test]
+    fn engines_are_told_as_they_were_asked_for() {
+        let accel = Knobs::ALL.iter().find(|knob| knob.values == Values::Accel);
+        let accel = accel.expect("there is such a knob");
+        for text in ["none", "engines:1", "engines:8", "engines:2,mapped"] {
+            let value = parse(accel, text).expect("it is taken");
+            assert_eq!(show(accel, value), text);
+        }
+        for wrong in [
+            "engines",
+            "engines:",
+            "engines:0",
+            "engines:9",
+            "iaa",
+            "engines:2,",
+            "none,mapped",
+        ] {
+            assert!(parse(accel, wrong).is_err(), "{wrong}");
         }
     }
 

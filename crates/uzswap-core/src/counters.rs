@@ -79,6 +79,8 @@ counters! {
     reject_reclaim_fail: Counter in Count,
     /// Pages that the compressor failed on.
     reject_compress_fail: Counter in Count,
+    /// Pages and blocks that did not decode to what they were made of, found before they were kept.
+    verify_compress_fail: Counter in Count,
     /// Pages that did not compress below a page and are kept raw.
     reject_compress_poor: Counter in Count,
     /// Stores that found no room in the pool and stayed resident.
@@ -87,6 +89,14 @@ counters! {
     reject_kmemcache_fail: Counter in Count,
     /// Loads whose compressed data could not be decoded.
     decompress_fail: Counter in Count,
+    /// Pages that devices compressed.
+    accel_compressed: Counter in Count,
+    /// Pages that devices decompressed.
+    accel_decompressed: Counter in Count,
+    /// Times that a device had no descriptor for what it was to take, and was asked again or another was.
+    accel_retries: Counter in Count,
+    /// Pages of batches that were done in software, because no device took them or one gave them back.
+    accel_fallback: Counter in Count,
     /// Pages loaded from the pool.
     zswpin: Counter in Count,
     /// Pages stored into the pool.

@@ -16,7 +16,7 @@ use crate::request::Request;
 use uzswap_sys::{Errno, signal};
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x0006_5041_5753_5a55;
+pub const MAGIC: u64 = 0x0007_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last slot.
 pub const NR_PROCESSES: usize = 256;
 /// Swap devices that a group has at most.
@@ -76,6 +76,8 @@ pub struct Config {
     pub tsc_hz: AtomicU64,
     /// 1: each process has a thread that makes cold pages denser.
     pub densifier: AtomicU32,
+    /// 1: devices are handed one page at a time, to measure what batches gain.
+    pub accel_by_page: AtomicU32,
     /// 1: each fault mode chosen is told on stderr.
     pub verbose: AtomicU32,
     /// The swap devices.

@@ -25,7 +25,14 @@ pub enum Values {
     Block,
     /// Bytes; 0 only as a default: decided when the group is made.
     Size,
+    /// How many engines, up to [`MOST_ENGINES`]; with [`MAPPED`] each processor has one of them.
+    Accel,
 }
+
+/// [`Values::Accel`]: most engines of a process.
+pub const MOST_ENGINES: u64 = 8;
+/// [`Values::Accel`]: a bit.
+pub const MAPPED: u64 = 1 << 8;
 
 /// [`Values::Block`]: decided by how pages come back.
 pub const BLOCK_AUTO: u64 = 15;
@@ -76,6 +83,8 @@ knobs! {
     compressor: Codec = Codec::Lz4.to_bits() as u64,
     /// Memory that is compressed as one: auto, 4K, 16K or 64K; larger takes less room, and comes back whole
     block: Block = 0,
+    /// Devices that pages are handed to in batches: threads that work beside the program; how many is decided when a program starts, later changes go up to that
+    accel: Accel = 0,
     /// Part of --ram that compressed memory may take before the coldest of it goes to swap, in percent
     max_pool_percent: Percent = 75,
     /// Down to which part of that it goes to swap then, in percent
@@ -90,6 +99,8 @@ knobs! {
     checksum: Switch = OFF,
     /// Share of one CPU, in percent, that may go into compressing denser what has stayed cold; 0: none
     densify: Share = 0,
+    /// Whether what was compressed is decoded again, and compared, before it is kept
+    verify_compress: Switch = OFF,
 }
 
 impl Knobs {

@@ -10,6 +10,7 @@
     )
 )]
 
+pub mod accel;
 pub mod arena;
 pub mod charge;
 pub mod counters;
@@ -33,6 +34,7 @@ pub mod slot;
 pub mod swap;
 pub mod swap_cache;
 pub mod table;
+pub mod word;
 
 pub use arena::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, in_arena};
 #[cfg(not(loom))]

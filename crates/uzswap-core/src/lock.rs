@@ -30,7 +30,8 @@
 //! `HELD_WAITED` carries no data, and the futex compares the value inside the
 //! kernel.
 
-use crate::primitive::{AtomicU32, MutPtr, Ordering, UnsafeCell, spin_loop};
+use crate::primitive::{MutPtr, Ordering, UnsafeCell, spin_loop};
+use crate::word::Word;
 use core::ops::{Deref, DerefMut};
 
 /// Nobody holds the lock.
@@ -48,10 +49,7 @@ const SPINS: u32 = if cfg!(any(loom, miri)) { 1 } else { 100 };
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(transparent))]
 pub struct RawLock {
-    state: AtomicU32,
-    /// The kernel's futex queue, as far as the model needs one.
-    #[cfg(loom)]
-    queue: model::Queue,
+    state: Word,
 }
 
 impl RawLock {
@@ -59,7 +57,7 @@ impl RawLock {
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self {
-            state: AtomicU32::new(FREE),
+            state: Word::new(FREE),
         }
     }
 
@@ -67,8 +65,7 @@ impl RawLock {
     #[cfg(loom)]
     pub fn new() -> Self {
         Self {
-            state: AtomicU32::new(FREE),
-            queue: model::Queue::new(),
+            state: Word::new(FREE),
         }
     }
 
@@ -128,43 +125,9 @@ impl RawLock {
         //
         // Acquire: pairs with the Release in the guard's drop.
         while self.state.swap(HELD_WAITED, Ordering::Acquire) != FREE {
-            self.sleep();
+            self.state.sleep_while(HELD_WAITED);
         }
         RawLockGuard { lock: self }
-    }
-
-    /// Sleeps while `state` is `HELD_WAITED`; may return early.
-    #[cfg(not(any(loom, miri)))]
-    fn sleep(&self) {
-        // An interrupted or refused wait is an early return like any other: the
-        // caller looks at the state again.
-        let _ = uzswap_sys::futex::wait(&self.state, HELD_WAITED, None);
-    }
-
-    #[cfg(not(any(loom, miri)))]
-    #[cold]
-    fn wake_one(&self) {
-        let _ = uzswap_sys::futex::wake(&self.state, 1);
-    }
-
-    // Miri runs no raw system call: a spin hint lets it switch threads.
-    #[cfg(miri)]
-    fn sleep(&self) {
-        spin_loop();
-    }
-
-    #[cfg(miri)]
-    fn wake_one(&self) {}
-
-    #[cfg(loom)]
-    fn sleep(&self) {
-        self.queue
-            .wait_while(|| self.state.load(Ordering::Relaxed) == HELD_WAITED);
-    }
-
-    #[cfg(loom)]
-    fn wake_one(&self) {
-        self.queue.wake_one();
     }
 }
 
@@ -186,7 +149,7 @@ impl Drop for RawLockGuard<'_> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire of the next holder.
         if self.lock.state.swap(FREE, Ordering::Release) == HELD_WAITED {
-            self.lock.wake_one();
+            self.lock.state.wake_one();
         }
     }
 }
@@ -281,40 +244,6 @@ impl<T> DerefMut for LockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`; the guard is borrowed exclusively here.
         self.value.with(|value| unsafe { &mut *value })
-    }
-}
-
-/// What the kernel's futex queue does, in terms that a model checker can explore: the check
-/// of the value and going to sleep are one step against a wake-up.
-#[cfg(loom)]
-mod model {
-    use crate::primitive::checker::sync::{Condvar, Mutex};
-
-    #[derive(Debug)]
-    pub(super) struct Queue {
-        lock: Mutex<()>,
-        sleepers: Condvar,
-    }
-
-    impl Queue {
-        pub(super) fn new() -> Self {
-            Self {
-                lock: Mutex::new(()),
-                sleepers: Condvar::new(),
-            }
-        }
-
-        pub(super) fn wait_while(&self, still: impl Fn() -> bool) {
-            let Ok(guard) = self.lock.lock() else { return };
-            if still() {
-                let _ = self.sleepers.wait(guard);
-            }
-        }
-
-        pub(super) fn wake_one(&self) {
-            let _guard = self.lock.lock();
-            self.sleepers.notify_one();
-        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! `fork_prepare`, which takes all in rising order and holds nothing else.
 //! *Context*: signal, worker; allocated at init.
 
+use crate::accel::Job;
 use crate::arena::{PAGE_SIZE, Page};
 use crate::charge::Reserve;
 use crate::lock::{RawLock, RawLockGuard};
@@ -30,7 +31,7 @@ pub const BATCH_PAGES: usize = 512;
 pub const BATCH_FOLIOS: usize = 64;
 /// Bytes that are loaded, and copied in, at once.
 pub const LOAD_LEN: usize = 64 << 10;
-/// Bytes that a block is compressed to at most; without blocks no more than a page of them is touched.
+/// Bytes that a block, or a batch, is compressed to at most; without either no more than a page of them is touched.
 pub const STORE_LEN: usize = 64 << 10;
 /// Bytes that are read from a swap device at once.
 pub const SWAP_IN_LEN: usize = 64 << 10;
@@ -197,10 +198,12 @@ pub struct SlotInner {
     pub load: &'static mut [u8],
     /// What was read from the swap device.
     pub swap_in: SwapIn,
-    /// [`STORE_LEN`] bytes that are compressed to, and that a block is put together in.
+    /// [`STORE_LEN`] bytes that are compressed to, a page of them for each page of a batch, and that a block is put together in.
     pub store: &'static mut [u8],
     /// The batch.
     pub batch: &'static mut Batch,
+    /// What devices are asked to do of it, [`BATCH`](crate::accel::BATCH) jobs: all settled between operations.
+    pub jobs: &'static [Job],
     /// Charged pages for the pool's growth and for the next faults.
     pub reserve: Reserve<'static>,
     /// Sequential accesses seen from here.

@@ -10,6 +10,7 @@ use uzswap_e2e::{Job, Outcome, Scratch, find};
 const OF_DEFECTS: &[&str] = &[
     "reject_compress_fail",
     "decompress_fail",
+    "verify_compress_fail",
     "swap_read_fail",
     "swap_write_fail",
     "swap_device_fail",
@@ -43,6 +44,16 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
                 .option("--block", "64K")
                 .managed()
                 .expect_success("sequential"),
+        ),
+        // A batch is twice what one engine takes at once.
+        (
+            "through an engine",
+            pattern(["128", "2", "sequential", "40000", "1"])
+                .ram_mib(32)
+                .option("--compressor", "zstd")
+                .option("--accel", "engines:1")
+                .managed()
+                .expect_success("engines"),
         ),
         (
             "with a background thread",

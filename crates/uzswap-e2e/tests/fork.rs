@@ -3,16 +3,16 @@
 
 use uzswap_e2e::{Job, MIB, Scratch, User, is_root, seed, skip, users};
 
-fn family(user: User, fault_mode: &str, block: &str) {
+fn family(user: User, options: &[(&str, &str)]) {
     let scratch = Scratch::new();
-    let outcome = Job::new(scratch.compile("apps/fork.c"))
+    let mut job = Job::new(scratch.compile("apps/fork.c"))
         .args(["96", &seed().to_string()])
         .ram_mib(24)
-        .option("--fault-mode", fault_mode)
-        .option("--block", block)
-        .user(user)
-        .managed()
-        .expect_success("a family of processes");
+        .user(user);
+    for (option, value) in options {
+        job = job.option(option, value);
+    }
+    let outcome = job.managed().expect_success("a family of processes");
     assert!(outcome.text().ends_with(": right\n"), "{}", outcome.text());
     outcome.expect_within(16 * MIB);
 }
@@ -20,18 +20,27 @@ fn family(user: User, fault_mode: &str, block: &str) {
 #[test]
 fn everyone_keeps_their_data() {
     for &user in users() {
-        family(user, "signal", "4K");
+        family(user, &[]);
     }
 }
 
 #[test]
 fn everyone_keeps_their_blocks() {
-    family(User::Same, "signal", "64K");
+    family(User::Same, &[("--block", "64K")]);
+}
+
+/// Children have no engines until they start their own.
+#[test]
+fn everyone_has_engines_of_their_own() {
+    family(
+        User::Same,
+        &[("--accel", "engines:2"), ("--compressor", "zstd")],
+    );
 }
 
 #[test]
 fn without_userfaultfd() {
-    family(User::Same, "segv", "4K");
+    family(User::Same, &[("--fault-mode", "segv")]);
 }
 
 #[test]
@@ -40,5 +49,5 @@ fn with_handler_threads() {
         skip("handler threads need root");
         return;
     }
-    family(User::Same, "thread", "4K");
+    family(User::Same, &[("--fault-mode", "thread")]);
 }

@@ -187,3 +187,24 @@ fn handler_threads() {
         });
     }
 }
+
+#[test]
+fn engines_beside_the_program() {
+    for (accel, compressor, threads, order) in [
+        ("engines:2", "zstd", 1, "sequential"),
+        ("engines:1", "lz4", 4, "mixed"),
+        ("engines:3,mapped", "deflate", 2, "random"),
+    ] {
+        run(&Run {
+            threads,
+            order,
+            source: "mmap",
+            options: &[
+                ("--accel", accel),
+                ("--compressor", compressor),
+                ("--verify-compress", "on"),
+            ],
+            share: 4,
+        });
+    }
+}

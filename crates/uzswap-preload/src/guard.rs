@@ -137,11 +137,15 @@ fn put_on(builder: &Builder) -> Result<(), Errno> {
 /// Threads of ours in this process.
 fn nr_workers() -> u64 {
     let server = MODE.load(Ordering::Relaxed) == FaultMode::Thread as u32;
-    u64::from(server) + u64::from(port::wants_reclaimer()) + u64::from(port::wants_densifier())
+    u64::from(server)
+        + u64::from(port::wants_reclaimer())
+        + u64::from(port::wants_densifier())
+        + port::engines().1
 }
 
+/// Whether there are threads of ours in this process, or may be later.
 fn has_workers() -> bool {
-    nr_workers() > 0
+    nr_workers() > 0 || port::engines().0
 }
 
 /// The end of a thread. The last one of the program's ends the process, which the kernel would not

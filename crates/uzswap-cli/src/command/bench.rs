@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use uzswap_bench::results::{Results, Suite};
 use uzswap_bench::sides::{Side, Sides};
 use uzswap_bench::{
-    Refused, apps, codecs, corpus, disk, interrupt, same_filled, shrink, store, usemem, work,
+    Refused, apps, batch, codecs, corpus, disk, interrupt, same_filled, shrink, store, usemem, work,
 };
 use uzswap_compress::Codec;
 
@@ -59,6 +59,13 @@ enum What {
     },
     /// Memory reclaimed in folios of 4K, 64K and 2M: throughput, and the time for a page
     Store {
+        #[command(flatten)]
+        sides: SidesOptions,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Pages handed to devices in batches, one at a time, and not at all
+    Batch {
         #[command(flatten)]
         sides: SidesOptions,
         #[command(flatten)]
@@ -207,6 +214,7 @@ pub fn bench(options: &Bench) -> Result<u8> {
         What::Usemem { sides, common } => suites(common, &[Run::Beside(Name::Usemem, sides)]),
         What::Disk { sides, common } => suites(common, &[Run::Beside(Name::Disk, sides)]),
         What::Store { sides, common } => suites(common, &[Run::Beside(Name::Store, sides)]),
+        What::Batch { sides, common } => suites(common, &[Run::Beside(Name::Batch, sides)]),
         What::Shrink { sides, common } => suites(common, &[Run::Beside(Name::Shrink, sides)]),
         What::SameFilled { sides, common } => {
             suites(common, &[Run::Beside(Name::SameFilled, sides)])
@@ -238,6 +246,7 @@ enum Name {
     Usemem,
     Disk,
     Store,
+    Batch,
     Shrink,
     SameFilled,
     Apps,
@@ -246,10 +255,11 @@ enum Name {
 }
 
 /// Those of 'all'.
-const ALL: [Name; 7] = [
+const ALL: [Name; 8] = [
     Name::Usemem,
     Name::Disk,
     Name::Store,
+    Name::Batch,
     Name::Shrink,
     Name::SameFilled,
     Name::Apps,
@@ -324,7 +334,7 @@ fn run_beside(
         Name::Usemem => &usemem::USUAL,
         Name::Disk => &disk::USUAL,
         Name::Apps | Name::Build | Name::Saving => &apps::USUAL,
-        Name::Store | Name::Shrink | Name::SameFilled => &[],
+        Name::Store | Name::Batch | Name::Shrink | Name::SameFilled => &[],
     };
     let mut sides = options.sides(usual)?;
     let suite = measure(name, &mut sides, options, common);
@@ -366,6 +376,7 @@ fn measure(
             Suite::Disk(disk::measure(sides, options)?)
         }
         Name::Store => Suite::Store(store::measure(sides, mib(2048), rounds)?),
+        Name::Batch => Suite::Batch(batch::measure(sides, mib(1024), rounds)?),
         Name::Shrink => Suite::Shrink(shrink::measure(sides, mib(768), rounds)?),
         Name::SameFilled => Suite::SameFilled(same_filled::measure(sides, mib(1024), rounds)?),
         Name::Apps => {

@@ -28,6 +28,7 @@
 use super::Parts;
 use super::load::LoadError;
 use super::object::{Undecodable, unpack};
+use super::store::same_filled_word;
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::charge::Reserve;
 use crate::counters::{add, sub};
@@ -36,7 +37,6 @@ use crate::knobs::{BLOCK_AUTO, is_on};
 use crate::primitive::Ordering;
 use crate::slot::{SlotGuard, SlotInner};
 use crate::table::{Age, Entry, Holds};
-use uzswap_compress::same_filled;
 
 /// log2 of the pages of the largest block.
 pub(crate) const MOST_BLOCK_ORDER: u64 = 4;
@@ -132,12 +132,24 @@ impl Parts {
         alone: bool,
     ) -> bool {
         let look = is_on(&self.group.knobs.same_filled_pages_enabled);
+        // SAFETY: its pages are mapped and readable: their folio is isolated by this thread.
+        let is_filled = |page| unsafe { same_filled_word(page) }.is_some();
+        // Entries can hold them: then they take no room at all.
         if look && block.pages().all(is_filled) {
             return false;
         }
-        // SAFETY: its pages are mapped and readable: their folio is isolated by this thread.
-        let size = unsafe { self.make_object(slot, block, most_of_block(block.len()), alone) };
+        let Some(room) = slot.store.get_mut(..most_of_block(block.len())) else {
+            return false;
+        };
+        // SAFETY: as above.
+        let size = unsafe { self.make_object(&mut slot.compressor, block, room, alone) };
         let Ok(size) = size else { return false };
+        let object = slot.store.as_ptr();
+        // SAFETY: the bytes just made, of the store buffer, which verifying leaves as it is.
+        let object = unsafe { core::slice::from_raw_parts(object, size) };
+        if !self.is_right(slot, at, block.len(), object) {
+            return false;
+        }
         let SlotInner {
             store,
             batch,
@@ -299,13 +311,6 @@ impl Parts {
             Entry::None | Entry::Resident => {}
         }
     }
-}
-
-/// Whether an entry can hold the page: then it takes no room at all.
-fn is_filled(page: Page) -> bool {
-    // SAFETY: the page is mapped and readable: its folio is isolated by this thread.
-    unsafe { same_filled::same_filled(page.addr() as *const u8, PAGE_SIZE) }
-        .is_some_and(Entry::can_fill)
 }
 
 /// Puts `data` behind the first `len` bytes of `buffer`; their number.

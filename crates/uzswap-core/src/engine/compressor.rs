@@ -23,8 +23,8 @@ use uzswap_sys::{Errno, mem};
 /// The part of the limit that compressors for blocks may take, in all slots together: they are made for smaller
 /// blocks where that is not enough.
 const MOST_FOR_BLOCKS: u64 = 32;
-/// The bit of `charged_parts` that stands for the buffers that blocks are put together in.
-const BLOCK_BUFFERS: u32 = 1;
+/// The bit of `charged_parts` that stands for the buffers that blocks are put together in, and batches.
+pub(super) const BLOCK_BUFFERS: u32 = 1;
 
 /// Bytes that a slot's compressor takes, whole pages.
 pub(super) fn compressor_len(codec: Codec, max_block: usize) -> usize {
@@ -40,11 +40,11 @@ pub(super) fn new_compressor(codec: Codec, max_block: usize) -> Result<Compresso
         .map_err(|_| failed(StartStep::Workspace, Errno::EINVAL))
 }
 
-/// Gives back the memory of what [`new_compressor`] made. Returns the pages.
+/// Gives back the memory of what [`new_compressor`] made. Returns its pages.
 ///
 /// # Safety
 /// The compressor is not used any more.
-unsafe fn unmap_compressor(compressor: &Compressor) -> u64 {
+pub(super) unsafe fn unmap_compressor(compressor: &Compressor) -> u64 {
     let memory = compressor.memory();
     let len = compressor_len(compressor.codec(), compressor.max_block());
     // SAFETY: the mapping that `new_compressor` made; by the caller's promise nobody uses what is in it.
@@ -76,6 +76,7 @@ impl Parts {
                 self.change_compressor(slot, codec, self.max_block(codec, asked.1));
             }
         }
+        self.follow_engines(slot);
     }
 
     /// Bytes of the largest block that is made where blocks of `order` are asked for.
@@ -145,7 +146,7 @@ impl Parts {
     }
 
     /// Charges a part of every slot's memory, of `len` bytes, unless that is done.
-    fn charge_part(&self, slot: &mut SlotGuard<'_>, bit: u32, len: usize) -> bool {
+    pub(super) fn charge_part(&self, slot: &mut SlotGuard<'_>, bit: u32, len: usize) -> bool {
         if self.charged_parts.load(Ordering::Relaxed) & bit != 0 {
             return true;
         }

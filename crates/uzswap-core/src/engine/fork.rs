@@ -119,6 +119,7 @@ impl Engine {
         };
         parts.hazards.withdraw_all();
         parts.densifier.fork_child();
+        parts.engines.forget();
         parts
             .process
             .store(core::ptr::from_ref(process).cast_mut(), Relaxed);

@@ -87,27 +87,36 @@ impl Parts {
     ) -> Result<Brought, LoadError> {
         let mut brought = Brought::default();
         let mut run: Option<Run> = None;
-        // Decoded, in the load buffer from byte `block_at` on.
-        let mut block = PageRange { start: 0, end: 0 };
-        let mut block_at = 0;
+        // Decoded, a block or a batch, in the load buffer from byte `ready_at` on.
+        let mut ready = PageRange { start: 0, end: 0 };
+        let mut ready_at = 0;
         // What was read before the folio was held may be another's by now.
         slot.swap_in.forget();
         for page in range.pages() {
             let entry = self.table.get(page);
-            if entry.in_block() && page.index() >= block.end {
+            if entry.in_block() && page.index() >= ready.end {
                 let next = self.block_of(page);
                 let whole = next.start == page.index() && next.end <= range.end;
                 if !whole || *credit < self.contents_of(next) {
                     continue;
                 }
-                block_at = self.room_in_buffer(slot, guard, &mut run, next.len(), &mut brought)?;
-                if let Err(error) = self.load_block(slot, next, block_at) {
+                ready_at = self.room_in_buffer(slot, guard, &mut run, next.len(), &mut brought)?;
+                if let Err(error) = self.load_block(slot, next, ready_at) {
                     self.flush(slot, guard, &mut run, &mut brought)?;
                     return Err(error);
                 }
-                block = next;
+                ready = next;
             }
-            if entry.is_dropped() && page.index() < block.end {
+            if page.index() >= ready.end
+                && let Some(next) = self.batch_at(page, range, *credit)
+            {
+                let at = self.room_in_buffer(slot, guard, &mut run, next.len(), &mut brought)?;
+                // If not, each is on its own below.
+                if self.load_batch(slot, next, at) {
+                    (ready, ready_at) = (next, at);
+                }
+            }
+            if entry.is_dropped() && page.index() < ready.end {
                 self.table.set(page, Entry::None);
                 self.forget(entry);
                 continue;
@@ -122,8 +131,8 @@ impl Parts {
             }
             let at = match source {
                 Source::Zeroes => 0,
-                Source::Loaded if page.index() < block.end => {
-                    block_at + (page.index() - block.start) * PAGE_SIZE
+                Source::Loaded if page.index() < ready.end => {
+                    ready_at + (page.index() - ready.start) * PAGE_SIZE
                 }
                 Source::Loaded => self.room_in_buffer(slot, guard, &mut run, 1, &mut brought)?,
             };
@@ -135,7 +144,7 @@ impl Parts {
             }
             self.prefetch_stored(page, range);
             if source == Source::Loaded
-                && page.index() >= block.end
+                && page.index() >= ready.end
                 && let Err(error) = self.decode(slot, page, entry, range, at)
             {
                 self.flush(slot, guard, &mut run, &mut brought)?;

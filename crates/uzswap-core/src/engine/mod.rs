@@ -1,7 +1,7 @@
 //! *What*: the engine: everything above put together, one in a process.
 //!
 //! Where to look: [`start`](self) maps and registers; `fault` serves a page fault; `load` brings
-//! pages in, and `mapping` tells the kernel (`protection` where there is no userfaultfd); `object` is how their bytes are stored; `compressor` says what pages are stored with, and `block` how several are as one; `reclaim` makes
+//! pages in, and `mapping` tells the kernel (`protection` where there is no userfaultfd); `object` is how their bytes are stored; `compressor` says what pages are stored with, `block` how several are as one, and `accel` hands them to devices; `reclaim` makes
 //! room (isolate → protect → store → drop); `writeback` moves the coldest of
 //! what is stored to the `swap` devices (`swap_out`, `swap_in`, `swap_off`, one of them `device`), of which `copies` remembers
 //! what is still right there; `space` is the address space
@@ -18,6 +18,7 @@
 //!
 //! *Locking*: see [`crate::folio`]. *Context*: `Engine::start` at init; the rest signal or worker.
 
+mod accel;
 mod asked;
 mod block;
 mod clock;
@@ -122,6 +123,10 @@ pub(crate) struct Parts {
     /// How objects in the pool are damaged on purpose.
     #[cfg(feature = "fault-injection")]
     pub pool_faults: uzswap_io::fault::Course,
+    /// Devices that compress and decompress.
+    pub accel: crate::accel::Accel,
+    /// Those of them that are threads of ours.
+    pub engines: accel::Engines,
     /// Held while the protection of a range changes in region map and kernel.
     pub protecting: Lock<()>,
     /// Makes cold pages denser.

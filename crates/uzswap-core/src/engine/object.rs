@@ -9,6 +9,8 @@
 //! bits they are: also those that say that there is a checksum.
 //! *Locking*: none. *Context*: signal, worker.
 
+use core::ops::Range;
+
 use crate::arena::PAGE_SIZE;
 use uzswap_compress::{CodecId, CompressError, Compressor, Decompressor};
 use uzswap_io::crc::Crc32c;
@@ -41,6 +43,25 @@ impl Source {
     }
 }
 
+/// Where in the first `len` bytes of an object's place what the codec makes may be.
+pub(super) const fn body(len: usize, checked: bool) -> Range<usize> {
+    let end = len.saturating_sub(if checked { SUM_LEN } else { 0 });
+    1..if end > 1 { end } else { 1 }
+}
+
+/// Makes an object of the `size` bytes that the codec made in the [`body`] of `out`, with a checksum if it is to be `checked`.
+pub(super) fn seal(id: CodecId, size: usize, checked: bool, out: &mut [u8]) -> Option<&[u8]> {
+    let end = 1 + size;
+    *out.first_mut()? = id.as_u8() | if checked { CHECKED } else { 0 };
+    if !checked {
+        return out.get(..end);
+    }
+    let (object, rest) = out.split_at_mut_checked(end)?;
+    let sum = Crc32c::new().with(object).value().to_le_bytes();
+    rest.get_mut(..SUM_LEN)?.copy_from_slice(&sum);
+    out.get(..end + SUM_LEN)
+}
+
 /// Compresses `source` into one object in `out`, with a checksum if it is to be `checked`. Returns its bytes.
 pub(super) fn pack(
     compressor: &mut Compressor,
@@ -48,11 +69,9 @@ pub(super) fn pack(
     checked: bool,
     out: &mut [u8],
 ) -> Result<usize, CompressError> {
-    let most = out.len().saturating_sub(if checked { SUM_LEN } else { 0 });
-    let Some((name, body)) = out.get_mut(..most).and_then(<[u8]>::split_first_mut) else {
+    let Some(body) = out.get_mut(body(out.len(), checked)) else {
         return Err(CompressError::Failed);
     };
-    *name = compressor.codec().id().as_u8() | if checked { CHECKED } else { 0 };
     let Source { addr, len, stable } = source;
     let size = if stable {
         // SAFETY: by the promise of `Source::new`, and nobody writes to them while the slice lives.
@@ -62,15 +81,29 @@ pub(super) fn pack(
         // SAFETY: as above; they are copied first, as they may change under the compressor.
         unsafe { compressor.compress(addr as *const u8, len, body) }
     }?;
-    let end = 1 + size;
-    if checked && let Some((object, rest)) = out.split_at_mut_checked(end) {
-        let sum = Crc32c::new().with(object).value().to_le_bytes();
-        rest.get_mut(..SUM_LEN)
-            .ok_or(CompressError::Failed)?
-            .copy_from_slice(&sum);
-        return Ok(end + SUM_LEN);
+    let object = seal(compressor.codec().id(), size, checked, out);
+    object.map(<[u8]>::len).ok_or(CompressError::Failed)
+}
+
+/// What is to be decoded of an object, and by which codec, if it is as its checksum says.
+pub(super) fn open(object: &[u8]) -> Result<(CodecId, &[u8]), Undecodable> {
+    let id = codec_of(object).ok_or(Undecodable)?;
+    let mut rest = object;
+    if object.first().is_some_and(|name| name & CHECKED == CHECKED) {
+        let (checked, sum) = object.split_last_chunk().ok_or(Undecodable)?;
+        if Crc32c::new().with(checked).value().to_le_bytes() != *sum {
+            return Err(Undecodable);
+        }
+        rest = checked;
     }
-    Ok(end)
+    Ok((id, rest.get(1..).ok_or(Undecodable)?))
+}
+
+/// The codec that an object names.
+pub(super) fn codec_of(object: &[u8]) -> Option<CodecId> {
+    let &name = object.first()?;
+    let checked = name & CHECKED == CHECKED;
+    CodecId::from_u8(if checked { name & !CHECKED } else { name })
 }
 
 /// Decodes an object.
@@ -79,18 +112,7 @@ pub(super) fn unpack(
     object: &[u8],
     out: &mut [u8],
 ) -> Result<(), Undecodable> {
-    let (&name, _) = object.split_first().ok_or(Undecodable)?;
-    let (object, name) = if name & CHECKED == CHECKED {
-        let (object, sum) = object.split_last_chunk().ok_or(Undecodable)?;
-        if Crc32c::new().with(object).value().to_le_bytes() != *sum {
-            return Err(Undecodable);
-        }
-        (object, name & !CHECKED)
-    } else {
-        (object, name)
-    };
-    let id = CodecId::from_u8(name).ok_or(Undecodable)?;
-    let body = object.get(1..).ok_or(Undecodable)?;
+    let (id, body) = open(object)?;
     decompressor
         .decompress(id, body, out)
         .map_err(|_| Undecodable)

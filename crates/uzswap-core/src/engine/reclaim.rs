@@ -167,14 +167,15 @@ impl Parts {
         self.pool.trim_into(&mut slot.reserve);
     }
 
-    /// Whether this thread is the only one that can reach the process's memory. The densifier does not.
+    /// Whether this thread is the only one that can reach the process's memory. The densifier does not,
+    /// and engines only read what a batch of ours names.
     pub(super) fn is_alone(&self) -> bool {
-        // Before the threads are counted: then it is among them.
-        let densifiers = self.densifier.nr_threads();
+        // Before the threads are counted: then they are among them.
+        let ours = self.densifier.nr_threads() + self.engines.nr_threads();
         self.mode != FaultMode::Thread
             && !self.background
             && thread::getpid() == self.pid.load(Relaxed)
-            && thread::nr_threads() == Some(1 + densifiers)
+            && thread::nr_threads() == Some(1 + ours)
     }
 
     /// Fills the slot's batch with the coldest folios.
@@ -263,37 +264,7 @@ impl Parts {
             let Some(folio) = slot.batch.folios.get(at).copied() else {
                 break;
             };
-            let block = 1 << self.block_order(slot, folio.index);
-            let end = folio.first + folio.nr;
-            let mut nr = folio.first;
-            while nr < end {
-                // Nobody waits longer for a cancelled folio than for the page or block in work.
-                if self.folios.at(folio.index).has(CANCELLED) {
-                    break;
-                }
-                if block > 1
-                    && let Some(pages) = slot.batch.block_at(nr, end, block)
-                    && self.store_block(slot, nr, pages, age, alone)
-                {
-                    nr += block;
-                    continue;
-                }
-                let Some(page) = slot.batch.pages.get(nr).map(|batch| batch.page) else {
-                    break;
-                };
-                // The next page is cold, or it would not be here: fetched while this one is
-                // compressed, it costs nothing.
-                if let Some(next) = slot.batch.pages.get(nr + 1) {
-                    arch::prefetch(next.page.addr(), PAGE_SIZE);
-                }
-                let Some(entry) = self.store_page(slot, page, age, alone) else {
-                    break;
-                };
-                if let Some(place) = slot.batch.pages.get_mut(nr) {
-                    place.entry = entry;
-                }
-                nr += 1;
-            }
+            self.store_folio(slot, folio, age, alone);
         }
     }
 
@@ -493,7 +464,7 @@ impl Parts {
 
 impl crate::slot::Batch {
     /// The `nr` pages of the batch from `first` on, all before `end`, if they are one whole block.
-    fn block_at(&self, first: usize, end: usize, nr: usize) -> Option<PageRange> {
+    pub(super) fn block_at(&self, first: usize, end: usize, nr: usize) -> Option<PageRange> {
         let last = first + nr - 1;
         if last >= end {
             return None;
@@ -505,6 +476,28 @@ impl crate::slot::Batch {
             start,
             end: last + 1,
         })
+    }
+
+    /// How many places from `at` on, all before `end`, hold pages of the same `block` pages.
+    pub(super) fn nr_within_block(&self, at: usize, end: usize, block: usize) -> usize {
+        if block == 1 {
+            return end - at;
+        }
+        let places = self.pages.get(at..end).unwrap_or_default();
+        let of = |place: &BatchPage| place.page.index() / block;
+        let first = places.first().map(of);
+        places
+            .iter()
+            .take_while(|&place| Some(of(place)) == first)
+            .count()
+            .max(1)
+    }
+
+    /// Whether the page at place `at` has its entry.
+    pub(super) fn is_stored(&self, at: usize) -> bool {
+        self.pages
+            .get(at)
+            .is_some_and(|place| place.entry != Entry::None)
     }
 
     /// From the first to the last page of folio `at` of the batch.

@@ -7,12 +7,14 @@
 use core::fmt;
 use core::mem::MaybeUninit;
 
+use super::accel::Engines;
 use super::clock::Clock;
 use super::compressor::{compressor_len, decoder_bit, new_compressor};
 use super::densify::Densifier;
 use super::mapping::Mapping;
 use super::swap::{SWAP_PAGES, Swap};
 use super::{Engine, FaultMode, Parts};
+use crate::accel::{Accel, BATCH, Job};
 use crate::arena::{ARENA_BASE, ARENA_LEN, PAGE_SHIFT, PAGE_SIZE, Page, narrow, wide};
 use crate::charge::{Charge, Reserve};
 use crate::folio::FolioTable;
@@ -178,6 +180,8 @@ impl Engine {
                 told_damaged: AtomicBool::new(false),
                 #[cfg(feature = "fault-injection")]
                 pool_faults: pool_faults(group),
+                accel: Accel::new(),
+                engines: Engines::new(group),
                 protecting: Lock::new(()),
                 densifier: Densifier::new(&self.charge),
                 kick: AtomicU32::new(0),
@@ -370,7 +374,8 @@ fn add_swap_buffers(slots: &SlotTable, charge: &'static Charge) -> Option<u64> {
 
 const STORE_AT: usize = LOAD_LEN;
 const BATCH_AT: usize = STORE_AT + STORE_LEN;
-const DECOMPRESSOR_AT: usize = BATCH_AT + size_of::<Batch>().next_multiple_of(PAGE_SIZE);
+const JOBS_AT: usize = BATCH_AT + size_of::<Batch>().next_multiple_of(align_of::<Job>());
+const DECOMPRESSOR_AT: usize = (JOBS_AT + BATCH * size_of::<Job>()).next_multiple_of(PAGE_SIZE);
 
 /// Lays a slot out in `memory`, which has room for a decompressor at [`DECOMPRESSOR_AT`].
 fn make_slot(
@@ -398,6 +403,10 @@ fn make_slot(
             nr_folios: 0,
             ranges: [IoVec { base: 0, len: 0 }; BATCH_PAGES],
         });
+        let jobs = memory.add(JOBS_AT).cast::<Job>();
+        for at in 0..BATCH {
+            jobs.add(at).write(Job::new());
+        }
         Ok(SlotInner {
             compressor: new_compressor(codec, PAGE_SIZE)?,
             asked: (codec.to_bits().into(), 0),
@@ -410,6 +419,7 @@ fn make_slot(
             swap_in: SwapIn::new(&mut []),
             store: core::slice::from_raw_parts_mut(memory.add(STORE_AT), STORE_LEN),
             batch: &mut *batch,
+            jobs: core::slice::from_raw_parts(jobs, BATCH),
             reserve,
             streams: Streams::new(),
             spurious: (usize::MAX, 0),

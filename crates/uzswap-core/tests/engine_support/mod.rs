@@ -25,7 +25,18 @@ unsafe extern "C" fn on_fault(_: i32, info: *mut SigInfo, _: *mut UContext) {
 }
 
 /// Starts the engine with folios of `order`; `None` where the kernel does not grant the mode.
+#[allow(dead_code, reason = "not every test starts it so")]
 pub fn start(mode: FaultMode, order: u32, background: bool) -> Option<&'static Group> {
+    start_with(mode, order, background, |_| ())
+}
+
+/// [`start`], with the group set up by `set_up`.
+pub fn start_with(
+    mode: FaultMode,
+    order: u32,
+    background: bool,
+    set_up: impl Fn(&Group),
+) -> Option<&'static Group> {
     let layout = std::alloc::Layout::from_size_align(GROUP_LEN, 4096).unwrap();
     // SAFETY: zeroed memory is a valid group: it is made of atomics.
     let group: &'static Group = unsafe { &*std::alloc::alloc_zeroed(layout).cast::<Group>() };
@@ -34,6 +45,7 @@ pub fn start(mode: FaultMode, order: u32, background: bool) -> Option<&'static G
     group.knobs.ram.store(RAM, Relaxed);
     group.config.fault_mode.store(mode as u32, Relaxed);
     group.config.background.store(background.into(), Relaxed);
+    set_up(group);
     let process = group.claim(std::process::id(), 0, 0, |_| true);
     // SAFETY: the handler serves arena faults only and has a full mask.
     unsafe {
@@ -116,35 +128,37 @@ pub fn map(len: usize) -> usize {
 }
 
 fn threads_on_four_times_the_limit() {
+    for threads in [1, 2, 8] {
+        write_and_check(threads);
+    }
+}
+
+/// So many threads write all of four times what the limit allows, and read and write it here and there.
+pub fn write_and_check(threads: usize) {
     let base = map(LEN);
     let nr = LEN / PAGE_SIZE;
-    let done = AtomicU64::new(0);
-    for threads in [1, 2, 8] {
-        std::thread::scope(|scope| {
-            for t in 0..threads {
-                let done = &done;
-                scope.spawn(move || {
-                    let mine: Vec<usize> = (t..nr).step_by(threads).collect();
-                    for &n in &mine {
-                        fill(page(base, n), n as u64, threads as u64);
-                    }
-                    let mut x = 12345 + t as u64;
-                    let mut stamps = vec![threads as u64; mine.len()];
-                    for _ in 0..20_000 / threads {
-                        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                        let at = (x >> 33) as usize % mine.len();
-                        check(page(base, mine[at]), mine[at] as u64, stamps[at]);
-                        stamps[at] += 1;
-                        fill(page(base, mine[at]), mine[at] as u64, stamps[at]);
-                        done.fetch_add(1, Relaxed);
-                    }
-                    for (at, &n) in mine.iter().enumerate() {
-                        check(page(base, n), n as u64, stamps[at]);
-                    }
-                });
-            }
-        });
-    }
+    std::thread::scope(|scope| {
+        for t in 0..threads {
+            scope.spawn(move || {
+                let mine: Vec<usize> = (t..nr).step_by(threads).collect();
+                for &n in &mine {
+                    fill(page(base, n), n as u64, threads as u64);
+                }
+                let mut x = 12345 + t as u64;
+                let mut stamps = vec![threads as u64; mine.len()];
+                for _ in 0..20_000 / threads {
+                    x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let at = (x >> 33) as usize % mine.len();
+                    check(page(base, mine[at]), mine[at] as u64, stamps[at]);
+                    stamps[at] += 1;
+                    fill(page(base, mine[at]), mine[at] as u64, stamps[at]);
+                }
+                for (at, &n) in mine.iter().enumerate() {
+                    check(page(base, n), n as u64, stamps[at]);
+                }
+            });
+        }
+    });
     Masked::block(|m| ENGINE.unmap(m, base, LEN)).unwrap();
 }
 

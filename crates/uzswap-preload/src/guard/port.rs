@@ -153,6 +153,11 @@ pub fn wants_densifier() -> bool {
     crate::init::group().is_some_and(|g| g.config.densifier.load(Ordering::Relaxed) != 0)
 }
 
+/// Whether there may be threads that work as devices do, and how many there are now.
+pub fn engines() -> (bool, u64) {
+    ENGINE.engines()
+}
+
 /// Stops the engine for a fork.
 pub fn fork_prepare(m: &Masked) -> ForkGuard {
     ENGINE.fork_prepare(m)

@@ -1,0 +1,109 @@
+//! The suite `batch`: pages handed to devices in batches, one at a time, and not at all.
+//!
+//! *What*: a process writes twice the memory that it has, in order, twice. The devices are two engines, threads that work as devices do:
+//! what batches gain shows on any machine, what hardware would gain does not.
+//! *Invariants*: the ways take turns within each round.
+//! *Locking*: none.
+//! *Context*: the bench command.
+
+use anyhow::Result;
+
+use crate::compare::{Figure, Goal, Measured, Run};
+use crate::sides::{Room, Side, Sides};
+use crate::work::{self, Tasks};
+
+/// The ways, with the options of `uzswap run` that make them.
+const WAYS: [(&str, &str, &[&str]); 3] = [
+    ("software", "in software", &[]),
+    (
+        "one",
+        "engines:2, one page at a time",
+        &["--accel", "engines:2", "--accel-by-page"],
+    ),
+    ("batch", "engines:2, in batches", &["--accel", "engines:2"]),
+];
+const CODECS: [&str; 3] = ["lz4", "zstd:1", "deflate:1"];
+/// What the kernel's series reported for its hardware, with folios of 64 KiB.
+const GOAL: f64 = 1.60;
+
+/// Measures, with `mib` MiB of data.
+///
+/// # Errors
+/// If uzswap cannot run the work, or no round was completed.
+pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
+    work::check_memory(mib)?;
+    let pair = |of: &str| ("batch".to_owned(), of.to_owned());
+    let mut measured = Measured {
+        title: "Batches".into(),
+        notes: vec![format!(
+            "A process writes {mib} MiB in order, twice, with {} MiB of memory. µs of a page stored: all of the time spent reclaiming.",
+            mib / 2
+        )],
+        sides: WAYS
+            .map(|(key, name, _)| (key.to_owned(), name.to_owned()))
+            .to_vec(),
+        figures: vec![
+            Figure {
+                more_is_better: true,
+                ..Figure::new("mb_per_s", "throughput", "MB/s").in_chart("Throughput")
+            },
+            Figure::new("store_us", "a page stored", "µs").in_chart("Storing"),
+            Figure::new("cpu_s", "all", "CPU s"),
+            Figure::new("accel_compressed", "by devices", "pages"),
+            Figure::new(
+                "accel_fallback",
+                "by software though there are devices",
+                "pages",
+            ),
+        ],
+        ratios: vec![pair("one"), pair("software")],
+        goals: vec![Goal {
+            figure: "mb_per_s".into(),
+            job: Some("zstd:1".into()),
+            ratio: pair("one"),
+            bound: GOAL,
+        }],
+        ..Measured::default()
+    };
+    measured.fill(rounds, WAYS.len() * CODECS.len(), |round, progress| {
+        let mut runs = Vec::new();
+        for codec in CODECS {
+            let mut sides = sides.clone();
+            sides.compressor = codec.into();
+            for (key, name, options) in WAYS {
+                progress.at(&format!("round {}, {codec}, {name}", round + 1));
+                let tasks = Tasks {
+                    each_mib: mib,
+                    processes: 1,
+                    repeat: 2,
+                    random: false,
+                    same_filled: false,
+                };
+                let mut job = tasks.job(&sides.uzswap);
+                job.options = options.iter().map(Into::into).collect();
+                let room = Room {
+                    limit_mib: mib / 2,
+                    pool_mib: None,
+                    swap_mib: mib * 2,
+                };
+                let Some(ran) = sides.run(Side::Uzswap, room, &job, progress)? else {
+                    continue;
+                };
+                let mut values = work::task_values(&ran)?;
+                values.extend(work::per_page(&ran.stats));
+                for counter in ["accel_compressed", "accel_fallback"] {
+                    let value = ran.stats[counter].as_f64();
+                    values.extend(value.map(|value| (counter.to_owned(), value)));
+                }
+                runs.push(Run {
+                    round,
+                    job: codec.into(),
+                    side: key.into(),
+                    values,
+                });
+            }
+        }
+        Ok(runs)
+    })?;
+    Ok(measured)
+}

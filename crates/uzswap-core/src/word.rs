@@ -1,0 +1,118 @@
+//! *What*: a word that threads sleep on: four bytes, and the kernel's futex queue behind them.
+//!
+//! *Invariants*: whoever sleeps looks at the value again: sleeping may end early, for no reason at all. Memory that is all
+//! zeroes is a word that holds 0.
+//! *Locking*: none; locks are made of it. *Context*: signal, worker, init.
+
+use crate::primitive::AtomicU32;
+use core::ops::Deref;
+
+/// An atomic number that threads may sleep on.
+#[derive(Debug)]
+#[cfg_attr(not(loom), repr(transparent))]
+pub struct Word {
+    value: AtomicU32,
+    /// The kernel's futex queue, as far as the model needs one.
+    #[cfg(loom)]
+    queue: model::Queue,
+}
+
+impl Word {
+    /// A word that holds `value`.
+    #[cfg(not(loom))]
+    pub const fn new(value: u32) -> Self {
+        Self {
+            value: AtomicU32::new(value),
+        }
+    }
+
+    /// A word that holds `value`.
+    #[cfg(loom)]
+    pub fn new(value: u32) -> Self {
+        Self {
+            value: AtomicU32::new(value),
+            queue: model::Queue::new(),
+        }
+    }
+
+    /// Sleeps while the word is `value`; may return early.
+    #[cfg(not(any(loom, miri)))]
+    pub fn sleep_while(&self, value: u32) {
+        // An interrupted or refused wait is an early return like any other.
+        let _ = uzswap_sys::futex::wait(&self.value, value, None);
+    }
+
+    /// Wakes one sleeper, if there is one.
+    #[cfg(not(any(loom, miri)))]
+    #[cold]
+    pub fn wake_one(&self) {
+        let _ = uzswap_sys::futex::wake(&self.value, 1);
+    }
+
+    // Miri runs no raw system call: a spin hint lets it switch threads.
+    /// Sleeps while the word is `value`; may return early.
+    #[cfg(miri)]
+    pub fn sleep_while(&self, _value: u32) {
+        crate::primitive::spin_loop();
+    }
+
+    /// Wakes one sleeper, if there is one.
+    #[cfg(miri)]
+    pub fn wake_one(&self) {}
+
+    /// Sleeps while the word is `value`; may return early.
+    #[cfg(loom)]
+    pub fn sleep_while(&self, value: u32) {
+        self.queue
+            .wait_while(|| self.value.load(crate::primitive::Ordering::Relaxed) == value);
+    }
+
+    /// Wakes one sleeper, if there is one.
+    #[cfg(loom)]
+    pub fn wake_one(&self) {
+        self.queue.wake_one();
+    }
+}
+
+impl Deref for Word {
+    type Target = AtomicU32;
+
+    #[inline]
+    fn deref(&self) -> &AtomicU32 {
+        &self.value
+    }
+}
+
+/// What the kernel's futex queue does, in terms that a model checker can explore: the check
+/// of the value and going to sleep are one step against a wake-up.
+#[cfg(loom)]
+mod model {
+    use crate::primitive::checker::sync::{Condvar, Mutex};
+
+    #[derive(Debug)]
+    pub(super) struct Queue {
+        lock: Mutex<()>,
+        sleepers: Condvar,
+    }
+
+    impl Queue {
+        pub(super) fn new() -> Self {
+            Self {
+                lock: Mutex::new(()),
+                sleepers: Condvar::new(),
+            }
+        }
+
+        pub(super) fn wait_while(&self, still: impl Fn() -> bool) {
+            let Ok(guard) = self.lock.lock() else { return };
+            if still() {
+                let _ = self.sleepers.wait(guard);
+            }
+        }
+
+        pub(super) fn wake_one(&self) {
+            let _guard = self.lock.lock();
+            self.sleepers.notify_one();
+        }
+    }
+}
