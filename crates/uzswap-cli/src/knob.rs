@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value, json};
 use uzswap_compress::Codec;
-use uzswap_core::knobs::{BLOCK_AUTO, Knob, Knobs, MAPPED, MOST_ENGINES, OFF, ON, Values};
+use uzswap_core::knobs::{
+    BLOCK_AUTO, Knob, Knobs, MAPPED, MOST_ENGINES, OFF, ON, UNDECIDED, Values,
+};
 
 use crate::compressor::Compressor;
 use crate::size::Size;
@@ -76,7 +78,7 @@ pub fn show(knob: &Knob, value: u64) -> String {
 
 /// Whether the knob has a default; else what it is at the beginning is decided then.
 fn decided(knob: &Knob) -> bool {
-    !(knob.values == Values::Size && knob.default == 0)
+    knob.default != UNDECIDED
 }
 
 /// What [`Values::Accel`] takes.
@@ -169,7 +171,7 @@ impl Settings {
     /// `--ram`, if it was told.
     pub fn ram(&self) -> Option<Size> {
         self.first(Values::Size)
-            .filter(|&bytes| bytes > 0)
+            .filter(|&bytes| bytes != UNDECIDED)
             .map(Size)
     }
 

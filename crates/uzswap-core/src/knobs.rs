@@ -29,6 +29,8 @@ pub enum Values {
     Accel,
 }
 
+/// Of a knob that has no default: what it is at the beginning is decided then.
+pub const UNDECIDED: u64 = u64::MAX;
 /// [`Values::Accel`]: most engines of a process.
 pub const MOST_ENGINES: u64 = 8;
 /// [`Values::Accel`]: a bit.
@@ -78,7 +80,7 @@ macro_rules! knobs {
 
 knobs! {
     /// RAM that each process may use for resident and compressed memory together
-    ram: Size = 0,
+    ram: Size = UNDECIDED,
     /// Compressor and level of new pages: auto, lz4, zstd[:N], deflate[:N] or pz[:N]
     compressor: Codec = Codec::Lz4.to_bits() as u64,
     /// Memory that is compressed as one: auto, 4K, 16K or 64K; larger takes less room, and comes back whole

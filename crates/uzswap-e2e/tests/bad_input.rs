@@ -214,7 +214,7 @@ fn no_userfaultfd() {
         let outcome = Job::new(&forbid)
             .args([libc::SYS_userfaultfd.to_string(), errno.to_string()])
             .arg(uzswap())
-            .args(["run", "--", "echo", "no"])
+            .args(["run", "--fault-mode", "signal", "--", "echo", "no"])
             .native();
         refused(outcome, 125, &["userfaultfd", word]);
     }

@@ -3,9 +3,11 @@
 //! *Invariants*: `status` says whose the job is. It is its asker's while it is settled, the device's from being asked
 //! for until the device settles it, with no one else looking at `work` or touching what that points to:
 //!
-//!     settled ──ask──► ASKED ──sleep──► WAITED
-//!        ▲               └───────┬────────┘
-//!        └────────────settle─────┘
+//! ```text
+//! settled ──ask──► ASKED ──sleep──► WAITED
+//!    ▲               └───────┬────────┘
+//!    └────────────settle─────┘
+//! ```
 //!
 //! An asker whose job no device took calls it settled itself. Memory that is all zeroes is a settled job.
 //! *Locking*: none: `status`. *Context*: signal, worker, init.

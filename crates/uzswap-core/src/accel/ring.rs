@@ -2,7 +2,9 @@
 //!
 //! *Invariants*: a descriptor names a job or is free. Any thread fills a free one, the device alone frees it. `gate` is
 //!
-//!     0 (away) ──open──► OPEN ──close──► CLOSING ──leave──► 0
+//! ```text
+//! 0 (away) ──open──► OPEN ──close──► CLOSING ──leave──► 0
+//! ```
 //!
 //! with the number of threads that are filling descriptors right now in the lower bits. They come in only while it is `OPEN`,
 //! and the device leaves only when none is inside and no descriptor is filled: every job that is handed over is settled, also
