@@ -592,5 +592,5 @@ const fn align_up(page: u32, align: u32) -> u32 {
     page.saturating_add(align - 1) & !(align - 1)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

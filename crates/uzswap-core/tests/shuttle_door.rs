@@ -31,6 +31,7 @@ impl Process {
             wanted: AtomicU64::new(0),
             done: AtomicU64::new(0),
             freed: AtomicU64::new(0),
+            over: AtomicU64::new(0),
         };
         request.open();
         Arc::new(Process {

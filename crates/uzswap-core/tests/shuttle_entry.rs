@@ -100,7 +100,7 @@ fn a_process_and_its_child_read_what_they_wrote_and_leave_nothing() {
 fn what_one_thread_writes_the_other_never_sees_go_back() {
     shuttle::check_random(
         || {
-            let process = Process::resident(1);
+            let process = Process::evicted(1);
             let device = process.device.clone();
             let threads = engine(&process);
             let other = on_a_thread(&process, watch);

@@ -93,7 +93,7 @@ unsafe impl Send for PageTable {}
 // SAFETY: all access is through atomics.
 unsafe impl Sync for PageTable {}
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::pool::Loc;
