@@ -33,6 +33,15 @@ const GOAL: f64 = 1.60;
 pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
     work::check_memory(mib)?;
     let pair = |of: &str| ("batch".to_owned(), of.to_owned());
+    let mut figures = work::storing_figures();
+    figures.extend([
+        Figure::new("accel_compressed", "by devices", "pages"),
+        Figure::new(
+            "accel_fallback",
+            "by software though there are devices",
+            "pages",
+        ),
+    ]);
     let mut measured = Measured {
         title: "Batches".into(),
         notes: vec![format!(
@@ -42,20 +51,7 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
         sides: WAYS
             .map(|(key, name, _)| (key.to_owned(), name.to_owned()))
             .to_vec(),
-        figures: vec![
-            Figure {
-                more_is_better: true,
-                ..Figure::new("mb_per_s", "throughput", "MB/s").in_chart("Throughput")
-            },
-            Figure::new("store_us", "a page stored", "µs").in_chart("Storing"),
-            Figure::new("cpu_s", "all", "CPU s"),
-            Figure::new("accel_compressed", "by devices", "pages"),
-            Figure::new(
-                "accel_fallback",
-                "by software though there are devices",
-                "pages",
-            ),
-        ],
+        figures,
         ratios: vec![pair("one"), pair("software")],
         goals: vec![Goal {
             figure: "mb_per_s".into(),
@@ -89,8 +85,7 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
                 let Some(ran) = sides.run(Side::Uzswap, room, &job, progress)? else {
                     continue;
                 };
-                let mut values = work::task_values(&ran)?;
-                values.extend(work::per_page(&ran.stats));
+                let mut values = work::storing_values(&ran)?;
                 for counter in ["accel_compressed", "accel_fallback"] {
                     let value = ran.stats[counter].as_f64();
                     values.extend(value.map(|value| (counter.to_owned(), value)));

@@ -8,7 +8,7 @@
 
 use anyhow::Result;
 
-use crate::compare::{Figure, Goal, Measured, Run};
+use crate::compare::{Goal, Measured, Run};
 use crate::sides::{Room, Side, Sides};
 use crate::work::{self, Tasks};
 
@@ -33,14 +33,7 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
         sides: FOLIOS
             .map(|folio| (folio.to_owned(), format!("{folio} folios")))
             .to_vec(),
-        figures: vec![
-            Figure {
-                more_is_better: true,
-                ..Figure::new("mb_per_s", "throughput", "MB/s").in_chart("Throughput")
-            },
-            Figure::new("store_us", "a page stored", "µs").in_chart("Storing"),
-            Figure::new("cpu_s", "all", "CPU s"),
-        ],
+        figures: work::storing_figures(),
         ratios: GOALS.map(|(folio, _)| pair(folio)).to_vec(),
         goals: GOALS
             .map(|(folio, bound)| Goal {
@@ -76,13 +69,11 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
                 let Some(ran) = sides.run(Side::Uzswap, room, &job, progress)? else {
                     continue;
                 };
-                let mut values = work::task_values(&ran)?;
-                values.extend(work::per_page(&ran.stats));
                 runs.push(Run {
                     round,
                     job: codec.into(),
                     side: folio.into(),
-                    values,
+                    values: work::storing_values(&ran)?,
                 });
             }
         }

@@ -93,13 +93,26 @@ impl Tasks {
     }
 }
 
-/// Throughput of all processes and their processor time.
+/// What [`storing_values`] has, for a table.
+#[must_use]
+pub fn storing_figures() -> Vec<Figure> {
+    vec![
+        Figure {
+            more_is_better: true,
+            ..Figure::new("mb_per_s", "throughput", "MB/s").in_chart("Throughput")
+        },
+        Figure::new("store_us", "a page stored", "µs").in_chart("Storing"),
+        Figure::new("cpu_s", "all", "CPU s"),
+    ]
+}
+
+/// Throughput of all [`Tasks`] and their processor time, and of uzswap µs for a page.
 ///
 /// # Errors
 /// If they printed none.
-pub fn task_values(ran: &Ran) -> Result<BTreeMap<String, f64>> {
+pub fn storing_values(ran: &Ran) -> Result<BTreeMap<String, f64>> {
     let line = last_line(ran)?;
-    let mut values = BTreeMap::new();
+    let mut values = per_page(&ran.stats);
     for key in ["mb_per_s", "cpu_s"] {
         if let Some(value) = line[key].as_f64() {
             values.insert(key.to_owned(), value);
