@@ -128,13 +128,18 @@ fn told(plan: &str, fault_mode: &str, encrypt: &str) {
         // Once a page: the kernel knows it from then on.
         assert!((1..=lost).contains(&counted), "{plan}: {}", outcome.stats);
     }
+    told_in_a_line(&outcome, DISK);
+}
+
+/// The one line that says which page was lost, and `why`.
+fn told_in_a_line(outcome: &Outcome, why: &str) {
     let lines: Vec<_> = outcome
         .stderr
         .lines()
         .filter(|line| line.contains("SIGBUS"))
         .collect();
     assert_eq!(lines.len(), 1, "{}", outcome.stderr);
-    for word in ["uzswap: ", "0x1000", DISK] {
+    for word in ["uzswap: ", "0x1000", why] {
         assert!(lines[0].contains(word), "no {word:?} in {lines:?}");
     }
 }
@@ -195,19 +200,6 @@ fn a_family_on_a_bad_device_keeps_its_own() {
     assert!(outcome.stat("swap_full") > 0, "{}", outcome.stats);
 }
 
-/// The one line that tells of a damaged page.
-fn told_as_damaged(outcome: &Outcome) {
-    let lines: Vec<_> = outcome
-        .stderr
-        .lines()
-        .filter(|line| line.contains("SIGBUS"))
-        .collect();
-    assert_eq!(lines.len(), 1, "{}", outcome.stderr);
-    for word in ["uzswap: ", "0x1000", "damaged"] {
-        assert!(lines[0].contains(word), "no {word:?} in {lines:?}");
-    }
-}
-
 /// Objects damaged in RAM, compressed and raw, some of them written to the device before anybody looks: no access sees
 /// wrong bytes, each that would is told.
 #[test]
@@ -230,7 +222,7 @@ fn a_bit_that_flips_in_the_pool_is_found_out() {
         assert!(lost(&outcome) > 0, "{what}");
         assert!(outcome.stat("decompress_fail") > 0, "{what}");
         assert_eq!(outcome.stat("swap_read_fail"), 0, "{what}");
-        told_as_damaged(&outcome);
+        told_in_a_line(&outcome, "damaged");
     }
 }
 
@@ -249,5 +241,5 @@ fn a_damaged_block_ends_the_program_before_it_sees_wrong_bytes() {
         .managed();
     assert_eq!(outcome.status, 128 + 7, "SIGBUS: {}", outcome.stderr);
     assert!(!outcome.stderr.contains("WRONG"), "{}", outcome.stderr);
-    told_as_damaged(&outcome);
+    told_in_a_line(&outcome, "damaged");
 }
