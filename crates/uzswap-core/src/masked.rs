@@ -11,7 +11,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::arena::in_arena;
-use uzswap_sys::signal::{SIG_SETMASK, SigSet, sigprocmask};
+use uzswap_sys::signal;
 
 /// Proof that all signals are blocked on the calling thread.
 #[derive(Debug)]
@@ -57,12 +57,9 @@ impl Masked {
     }
 
     fn here<R>(f: impl FnOnce(&Masked) -> R) -> R {
-        let old = sigprocmask(SIG_SETMASK, Some(SigSet::FULL));
-        // SIG_SETMASK with a readable set cannot fail.
+        let old = signal::block_all();
         let out = f(&Masked(PhantomData));
-        if let Ok(old) = old {
-            let _ = sigprocmask(SIG_SETMASK, Some(old));
-        }
+        signal::set_mask(old);
         out
     }
 

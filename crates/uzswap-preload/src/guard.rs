@@ -37,7 +37,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use uzswap_core::{FaultMode, StartError, StartStep};
-use uzswap_sys::signal::{SIGSYS, SYS_SECCOMP, SigInfo, UContext};
+use uzswap_sys::signal::{self, SIGSYS, SYS_SECCOMP, SigInfo, UContext};
 use uzswap_sys::{Errno, nr, seccomp};
 
 use crate::signals::{self, believes_blocked, deliver};
@@ -76,13 +76,21 @@ const fn failed(errno: Errno) -> StartError {
     }
 }
 
+/// Before anything else: from here on no filter that an earlier program left traps calls of ours, be it
+/// that their text lies where that program's did.
+///
+/// # Errors
+/// The stub page's place is taken.
+pub fn open_gate() -> Result<(), StartError> {
+    stub::map().map_err(failed)
+}
+
 /// Puts handlers and filters in place. The engine has started; the process has one thread.
 ///
 /// # Errors
 /// What the kernel refused; the process must not go on.
 pub fn install(m: &Masked, mode: FaultMode) -> Result<(), StartError> {
     MODE.store(mode as u32, Ordering::Relaxed);
-    stub::map().map_err(failed)?;
     threads::map().map_err(failed)?;
     let Some(r) = threads::attach(m) else {
         return Err(failed(Errno::ENOMEM));
@@ -99,8 +107,8 @@ pub fn install(m: &Masked, mode: FaultMode) -> Result<(), StartError> {
 /// Takes the signals that are ours out of the mask that the process was started with: for init to call with
 /// that mask in force again.
 pub fn unblock() {
-    let mask = stub::block_all();
-    stub::set_mask(unblockable(mask));
+    let mask = signal::block_all();
+    signal::set_mask(unblockable(mask));
 }
 
 fn filters() -> Result<(), Errno> {

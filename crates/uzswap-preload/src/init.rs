@@ -80,15 +80,15 @@ fn manage(group: &'static Group) {
     let process = claim(group, None);
     let limit = group.knobs.ram.load(Ordering::Relaxed);
     malloc::set_limit(limit);
-    Masked::block(|m| {
-        let mode = match ENGINE.start(m, group, process) {
-            Ok(mode) => mode,
-            Err(error) => refuse(group, limit, error),
-        };
-        if let Err(error) = guard::install(m, mode) {
-            refuse(group, limit, error);
-        }
+    let installed = guard::open_gate().and_then(|()| {
+        Masked::block(|m| {
+            let mode = ENGINE.start(m, group, process)?;
+            guard::install(m, mode)
+        })
     });
+    if let Err(error) = installed {
+        refuse(group, limit, error);
+    }
     guard::unblock();
 }
 

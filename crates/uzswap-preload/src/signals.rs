@@ -32,7 +32,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use uzswap_core::FaultMode;
 use uzswap_core::lock::{Lock, LockGuard};
 use uzswap_sys::signal::{
-    NSIG, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_ONSTACK, SA_RESTART, SIG_BLOCK, SIG_DFL, SIG_IGN,
+    self, NSIG, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_ONSTACK, SA_RESTART, SIG_BLOCK, SIG_DFL, SIG_IGN,
     SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SS_AUTODISARM, SS_DISABLE,
     SS_ONSTACK, SigAction, SigSet, SigStack, UContext,
 };
@@ -40,7 +40,7 @@ use uzswap_sys::{Errno, thread};
 
 use crate::guard::frame::{fail, unblockable};
 use crate::guard::port::Masked;
-use crate::guard::{stub, user};
+use crate::guard::user;
 use crate::threads::Record;
 
 /// [`ours`], once [`install`] has decided.
@@ -124,7 +124,7 @@ pub fn install(_: &Masked, mode: FaultMode) -> Result<(), Errno> {
             continue;
         }
         // SAFETY: only reads.
-        let Ok(found) = (unsafe { stub::sigaction(signal, None) }) else {
+        let Ok(found) = (unsafe { signal::sigaction(signal, None) }) else {
             continue;
         };
         if let Some(kept) = actions.table.get_mut(index(signal)) {
@@ -137,7 +137,7 @@ pub fn install(_: &Masked, mode: FaultMode) -> Result<(), Errno> {
             _ => continue,
         };
         // SAFETY: our entries are what handlers must be.
-        unsafe { stub::sigaction(signal, Some(&new)) }?;
+        unsafe { signal::sigaction(signal, Some(&new)) }?;
     }
     Ok(())
 }
@@ -151,7 +151,7 @@ pub fn reset(signal: i32, delivered: &SigAction) {
         kept.handler = SIG_DFL;
         if !ours().contains(signal) {
             // SAFETY: the default action.
-            let _ = unsafe { stub::sigaction(signal, Some(&SigAction::DEFAULT)) };
+            let _ = unsafe { signal::sigaction(signal, Some(&SigAction::DEFAULT)) };
         }
     }
 }
@@ -187,7 +187,7 @@ pub unsafe fn sigaction(signal: i32, new: usize, old: usize, size: usize) -> isi
     } else {
         // The kernel's word decides between handler and none: a vfork child has actions of its own.
         // SAFETY: only reads.
-        unsafe { stub::sigaction(signal, None) }.map(|k| {
+        unsafe { signal::sigaction(signal, None) }.map(|k| {
             if k.handler == entry::program as *const () as usize {
                 *kept
             } else {
@@ -202,7 +202,7 @@ pub unsafe fn sigaction(signal: i32, new: usize, old: usize, size: usize) -> isi
     if let Some(action) = wanted {
         if !ours {
             // SAFETY: our entry stands for the program's handler.
-            if let Err(errno) = unsafe { stub::sigaction(signal, Some(&kernels(&action))) } {
+            if let Err(errno) = unsafe { signal::sigaction(signal, Some(&kernels(&action))) } {
                 return fail(errno);
             }
         }

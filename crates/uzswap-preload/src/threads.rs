@@ -22,7 +22,7 @@ use uzswap_sys::mem::{
     IoVec, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ,
     PROT_WRITE, UIO_MAXIOV, mmap, mprotect,
 };
-use uzswap_sys::signal::{SigInfo, SigSet, SigStack, UContext, tgkill};
+use uzswap_sys::signal::{self, SigInfo, SigSet, SigStack, UContext, tgkill};
 use uzswap_sys::{Errno, PAGE_SIZE, thread};
 
 use crate::guard::frame::Frame;
@@ -225,7 +225,7 @@ pub fn attach(m: &Masked) -> Option<*mut Record> {
     let r = record(n);
     // SAFETY: the stack lies in the slot, which lives as long as the thread; the record is ours.
     unsafe {
-        if let Ok(old) = stub::sigaltstack(&stack_of(n)) {
+        if let Ok(old) = signal::sigaltstack(Some(&stack_of(n))) {
             (*r).altstack = old;
         }
     }
@@ -335,7 +335,7 @@ unsafe extern "C" fn thread_start(slot: *mut c_void) -> *mut c_void {
 }
 
 unsafe extern "C" fn begin(r: *mut Record, sp: usize) -> Start {
-    let old = stub::block_all();
+    let old = signal::block_all();
     // SAFETY: blocked just now.
     let m = unsafe { Masked::assume() };
     // SAFETY: the creator claimed the slot for this thread and will not touch it again.
@@ -357,9 +357,9 @@ unsafe extern "C" fn begin(r: *mut Record, sp: usize) -> Start {
     // SAFETY: the slot lives as long as the thread. The kernel looks at what stack is in use only
     // when one is set already.
     unsafe {
-        let _ = stub::sigaltstack(&stack_of((r as usize - SLOTS) / SLOT_LEN));
+        let _ = signal::sigaltstack(Some(&kernel_stack(r)));
     }
-    stub::set_mask(old);
+    signal::set_mask(old);
     start
 }
 
@@ -496,7 +496,7 @@ unsafe extern "C" fn switch(job: *const c_void, argument: *mut c_void, stack: us
 unsafe extern "C" fn on_slot(job: *const c_void, argument: *mut c_void, sp: usize) {
     // SAFETY: it was one in `leave`.
     let job: Job = unsafe { core::mem::transmute(job) };
-    let old = stub::block_all();
+    let old = signal::block_all();
     // SAFETY: blocked just now, on a slot stack.
     let m = unsafe { Masked::assume() };
     let frames = crate::guard::frame::in_arena(sp & !(PAGE_SIZE - 1), CALLER_FRAMES);
@@ -506,7 +506,7 @@ unsafe extern "C" fn on_slot(job: *const c_void, argument: *mut c_void, sp: usiz
     if let Some(pin) = pin {
         crate::guard::port::unpin(&m, pin);
     }
-    stub::set_mask(old);
+    signal::set_mask(old);
 }
 
 /// The alternate stack of the calling handler's thread, as the kernel has it.

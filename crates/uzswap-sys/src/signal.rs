@@ -129,6 +129,17 @@ pub fn sigprocmask(how: i32, set: Option<SigSet>) -> Result<SigSet> {
     Ok(old)
 }
 
+/// Sets this thread's mask and returns the old one.
+pub fn set_mask(set: SigSet) -> SigSet {
+    // With a set that can be read it cannot fail.
+    sigprocmask(SIG_SETMASK, Some(set)).unwrap_or(SigSet::EMPTY)
+}
+
+/// Blocks every signal on this thread and returns the old mask.
+pub fn block_all() -> SigSet {
+    set_mask(SigSet::FULL)
+}
+
 /// Signals that wait to be delivered to this thread or process.
 ///
 /// # Errors

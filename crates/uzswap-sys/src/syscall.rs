@@ -1,10 +1,36 @@
-//! What: the `syscall` instruction with zero to six arguments.
-//! Invariants: clobbers only what the kernel ABI says (rax, rcx, r11); touches no thread-local.
+//! What: the `syscall` instruction with zero to six arguments, and the *gate*, where it stands.
+//! Invariants: clobbers only what the kernel ABI says (rax, rcx, r11); touches no thread-local. The gate
+//! is always the address of a `syscall; ret`.
 //! Locking: none.
 //! Context: any.
 
 use crate::Errno;
-use core::arch::asm;
+use core::arch::{asm, naked_asm};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// Where every call of ours is issued. A seccomp filter judges calls by where they come from, and one
+/// that this process inherited names text of other programs, where this one may have its own.
+pub(crate) static GATE: AtomicPtr<()> = AtomicPtr::new(own as *const () as *mut ());
+
+#[unsafe(naked)]
+unsafe extern "C" fn own() {
+    naked_asm!("syscall", "ret")
+}
+
+/// Has all calls of ours issued by the `syscall; ret` at `gate` from now on.
+///
+/// # Safety
+/// It is there, and stays.
+pub unsafe fn issue_at(gate: usize) {
+    // Relaxed: whoever sees the old one issues its call from there.
+    GATE.store(gate as *mut (), Ordering::Relaxed);
+}
+
+/// The gate.
+#[inline(always)]
+fn gate() -> *mut () {
+    GATE.load(Ordering::Relaxed)
+}
 
 /// The result of a call: the kernel's return value, or its error number.
 pub type Result<T> = core::result::Result<T, Errno>;
@@ -16,11 +42,12 @@ pub type Result<T> = core::result::Result<T, Errno>;
 #[inline(always)]
 pub unsafe fn call_raw(nr: usize, args: [usize; 6]) -> isize {
     let ret: isize;
-    // SAFETY: the operand list is the x86-64 kernel ABI; what the call itself does is the
-    // caller's promise. Memory is assumed clobbered (no `nomem`).
+    // SAFETY: the operand list is the x86-64 kernel ABI, and the gate keeps to it; what the call itself
+    // does is the caller's promise. Memory is assumed clobbered (no `nomem`).
     unsafe {
         asm!(
-            "syscall",
+            "call {gate}",
+            gate = in(reg) gate(),
             inlateout("rax") nr => ret,
             in("rdi") args[0],
             in("rsi") args[1],
@@ -30,7 +57,6 @@ pub unsafe fn call_raw(nr: usize, args: [usize; 6]) -> isize {
             in("r9") args[5],
             lateout("rcx") _,
             lateout("r11") _,
-            options(nostack),
         );
     }
     ret
@@ -89,8 +115,8 @@ macro_rules! calls {
         }
     )*};
     (@asm $ret:ident, $nr:ident, { $($reg:tt = $arg:ident),* }) => {
-        asm!("syscall", inlateout("rax") $nr => $ret, $(in($reg) $arg,)*
-             lateout("rcx") _, lateout("r11") _, options(nostack))
+        asm!("call {gate}", gate = in(reg) gate(), inlateout("rax") $nr => $ret, $(in($reg) $arg,)*
+             lateout("rcx") _, lateout("r11") _)
     };
 }
 

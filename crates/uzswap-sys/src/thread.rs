@@ -4,7 +4,7 @@
 //! Locking: none.
 //! Context: any, except that spawning is for init.
 
-use crate::syscall::{Result, call0, call1, call2, call3, from_raw, int, to_int};
+use crate::syscall::{GATE, Result, call0, call1, call2, call3, from_raw, int, to_int};
 use crate::{Errno, arch, file, futex, nr};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -226,9 +226,10 @@ unsafe extern "C" fn clone_thread(
         "call rax",
         "xor edi, edi",
         "mov eax, {exit}",
-        "syscall",
+        "call [rip + {gate}]",
         "ud2",
         clone = const nr::CLONE,
         exit = const nr::EXIT,
+        gate = sym GATE,
     )
 }

@@ -3,8 +3,8 @@
 //!
 //! *Invariants*: the page lies at the same address in every managed process, since an inherited
 //! filter exempts it by address. It holds two copies of `syscall; ret`: calls of the program go
-//! through [`CALL`] (exempt from filter A), calls of ours that a foreign filter B might trap go
-//! through [`HOUSE`] (the page is in nobody's text, so no filter B names it). While a window is
+//! through [`CALL`] (exempt from filter A), calls of ours through [`HOUSE`] (the page is in nobody's
+//! text, so no filter B names it, while our own text may lie where another program's was). While a window is
 //! open nothing runs between its two mask changes but loads, the call and a move, so that a signal
 //! that arrives finds the call in one of two states, told apart by the instruction pointer:
 //! not issued, or returned with a known value.
@@ -15,8 +15,8 @@ use uzswap_sys::mem::{
     MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_PRIVATE, PROT_EXEC, PROT_READ, PROT_WRITE, mmap,
     mprotect,
 };
-use uzswap_sys::signal::{SIG_SETMASK, SigAction, SigSet, SigStack, UContext};
-use uzswap_sys::{Errno, PAGE_SIZE, nr};
+use uzswap_sys::signal::{SIG_SETMASK, SigSet, UContext};
+use uzswap_sys::{Errno, PAGE_SIZE, nr, syscall};
 
 /// Where the stub page is: just below the arena, in every managed process.
 pub const STUB: usize = 0x0fff_ffff_0000;
@@ -27,7 +27,7 @@ pub const CALL_RETURN: usize = CALL + 2;
 /// `syscall; ret` for calls of our own.
 pub const HOUSE: usize = STUB + 16;
 
-/// Maps the stub page.
+/// Maps the stub page, and has all calls of ours issued there.
 ///
 /// # Errors
 /// `EEXIST`: something else lies there. Others as mmap(2).
@@ -46,8 +46,12 @@ pub fn map() -> Result<(), Errno> {
             unsafe { ((start + n) as *mut u8).write(*byte) };
         }
     }
-    // SAFETY: our own page.
-    unsafe { mprotect(STUB, PAGE_SIZE, PROT_READ | PROT_EXEC) }
+    // SAFETY: our own page, which stays.
+    unsafe {
+        mprotect(STUB, PAGE_SIZE, PROT_READ | PROT_EXEC)?;
+        syscall::issue_at(HOUSE);
+    }
+    Ok(())
 }
 
 /// A system call and its six arguments, as the window takes them.
@@ -64,25 +68,11 @@ pub struct Call {
 ///
 /// # Safety
 /// As for the call itself; the stub page is mapped.
-pub unsafe fn issue(call: &Call) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe { through(call, CALL) }
-}
-
-/// Issues `call` through [`HOUSE`].
-///
-/// # Safety
-/// As for the call itself; the stub page is mapped.
-pub unsafe fn house(nr: usize, args: [usize; 6]) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe { through(&Call { nr, args }, HOUSE) }
-}
-
 #[unsafe(naked)]
-unsafe extern "C" fn through(call: &Call, stub: usize) -> isize {
+pub unsafe extern "C" fn issue(call: &Call) -> isize {
     naked_asm!(
         "push rbx",
-        "mov rbx, rsi",
+        "movabs rbx, {call}",
         "mov rax, [rdi]",
         "mov rsi, [rdi + 16]",
         "mov rdx, [rdi + 24]",
@@ -93,6 +83,7 @@ unsafe extern "C" fn through(call: &Call, stub: usize) -> isize {
         "call rbx",
         "pop rbx",
         "ret",
+        call = const CALL,
     )
 }
 
@@ -207,70 +198,4 @@ pub fn state(uc: &UContext) -> Option<State> {
     } else {
         None
     }
-}
-
-/// Blocks every signal on this thread and returns the old mask.
-pub fn block_all() -> SigSet {
-    set_mask(SigSet::FULL)
-}
-
-/// Sets this thread's mask and returns the old one.
-pub fn set_mask(set: SigSet) -> SigSet {
-    let mut old = SigSet::EMPTY;
-    let args = [
-        uzswap_sys::syscall::int(SIG_SETMASK),
-        core::ptr::from_ref(&set) as usize,
-        core::ptr::from_mut(&mut old) as usize,
-        size_of::<SigSet>(),
-        0,
-        0,
-    ];
-    // SAFETY: two sets of 8 bytes, ours.
-    unsafe { house(nr::RT_SIGPROCMASK, args) };
-    old
-}
-
-/// `rt_sigaction` past every filter.
-///
-/// # Errors
-/// `EINVAL`: no such signal.
-///
-/// # Safety
-/// As [`uzswap_sys::signal::sigaction`].
-pub unsafe fn sigaction(signal: i32, action: Option<&SigAction>) -> Result<SigAction, Errno> {
-    let mut old = SigAction::DEFAULT;
-    let new = action.map_or(core::ptr::null(), core::ptr::from_ref);
-    let args = [
-        uzswap_sys::syscall::int(signal),
-        new as usize,
-        core::ptr::from_mut(&mut old) as usize,
-        size_of::<SigSet>(),
-        0,
-        0,
-    ];
-    // SAFETY: the layouts are the kernel's; the effect is the caller's promise.
-    let ret = unsafe { house(nr::RT_SIGACTION, args) };
-    uzswap_sys::syscall::from_raw(ret).map(|_| old)
-}
-
-/// `sigaltstack` past every filter.
-///
-/// # Errors
-/// As sigaltstack(2).
-///
-/// # Safety
-/// As [`uzswap_sys::signal::sigaltstack`].
-pub unsafe fn sigaltstack(stack: &SigStack) -> Result<SigStack, Errno> {
-    let mut old = SigStack::DISABLED;
-    let args = [
-        core::ptr::from_ref(stack) as usize,
-        core::ptr::from_mut(&mut old) as usize,
-        0,
-        0,
-        0,
-        0,
-    ];
-    // SAFETY: the layouts are the kernel's; the memory is the caller's promise.
-    let ret = unsafe { house(nr::SIGALTSTACK, args) };
-    uzswap_sys::syscall::from_raw(ret).map(|_| old)
 }

@@ -10,8 +10,8 @@
 //! *Locking*: the table of actions, for a moment. *Context*: signal.
 
 use uzswap_sys::signal::{
-    SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SIG_DFL, SIG_IGN, SigAction, SigInfo, SigSet, UContext,
-    tgsigqueueinfo,
+    self, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SIG_DFL, SIG_IGN, SigAction, SigInfo, SigSet,
+    UContext, tgsigqueueinfo,
 };
 use uzswap_sys::{Errno, thread};
 
@@ -19,7 +19,6 @@ use super::{action, entry, is_on, reset};
 use crate::guard::fast;
 use crate::guard::frame::{Frame, in_arena, unblockable};
 use crate::guard::port::{self, Masked};
-use crate::guard::stub;
 use crate::threads::{self, Record};
 
 /// What the kernel puts on the stack before a handler: return address, context, information.
@@ -117,7 +116,7 @@ pub unsafe fn deliver(
 pub unsafe fn default(signal: i32, info: &SigInfo, uc: *mut UContext) -> *mut UContext {
     // SAFETY: the default action; the context is the kernel's.
     unsafe {
-        let _ = stub::sigaction(signal, Some(&SigAction::DEFAULT));
+        let _ = signal::sigaction(signal, Some(&SigAction::DEFAULT));
         (*uc).uc_sigmask = (*uc).uc_sigmask.without(signal);
     }
     let (pid, tid) = (thread::getpid(), thread::gettid());
