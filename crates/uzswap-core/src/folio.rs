@@ -21,6 +21,7 @@
 use crate::arena::{NR_PAGES, PAGE_SIZE, Page, PageRange};
 use crate::primitive::{AtomicU16, AtomicU32, Ordering, spin_loop};
 use crate::table::bitmap::Bitmap;
+use uzswap_sys::arch;
 
 const LOCKED: u32 = 1;
 const WAITED: u32 = 1 << 1;
@@ -350,6 +351,15 @@ impl FolioTable {
         let index = index as usize & ((NR_PAGES >> self.order) - 1);
         // SAFETY: below the number of folios by the mask; `new` was given that many.
         unsafe { &*self.folios.add(index) }
+    }
+
+    /// Asks for a folio to be brought into the cache.
+    #[inline]
+    pub fn prefetch(&self, index: u32) {
+        arch::prefetch(
+            core::ptr::from_ref(self.at(index)).addr(),
+            size_of::<Folio>(),
+        );
     }
 
     /// The folio that holds `page`.

@@ -46,6 +46,9 @@ impl Engine {
             return Fault::NotMapped;
         };
         let started = arch::rdtsc();
+        // Each of them is a miss, and the slot can be had meanwhile.
+        parts.table.prefetch(page);
+        parts.folios.prefetch(parts.folios.index_of(page));
         let mut slot = parts.slot(masked);
         let out = parts.serve(&mut slot, page);
         drop(slot);
@@ -155,6 +158,9 @@ impl Parts {
                 Some(region) => Window::Untouched(folio.and(region)),
             },
             _ => {
+                if let Entry::Stored { loc, size, .. } = entry {
+                    self.pool.prefetch(loc, usize::from(size));
+                }
                 let run = slot.streams.window(page, folio);
                 let granule = self.mapping.granule();
                 let wanted = PageRange {

@@ -19,8 +19,8 @@ use crate::primitive::Ordering::Relaxed;
 use crate::slot::{LOAD_LEN, SlotGuard, SlotInner};
 use crate::table::Entry;
 use uzswap_compress::same_filled;
+use uzswap_sys::Errno;
 use uzswap_sys::fmt::write_line;
-use uzswap_sys::{Errno, arch};
 
 /// Why pages could not be brought in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +205,7 @@ impl Parts {
         if next < range.end
             && let Entry::Stored { loc, size, .. } = self.table.get(Page::from_index(next))
         {
-            arch::prefetch(self.pool.data_ptr(loc).addr(), usize::from(size));
+            self.pool.prefetch(loc, usize::from(size));
         }
     }
 

@@ -44,7 +44,7 @@ use crate::charge::{Charge, Reserve};
 use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use class::{CHAIN_MAX, ClassId, HUGE, OWNER, PAGE};
 use partial::Class;
-use uzswap_sys::Errno;
+use uzswap_sys::{Errno, arch};
 use window::{Area, Window};
 use zspage::{Descriptors, Index, NIL, Zspage};
 
@@ -402,6 +402,16 @@ impl Pool {
         let huge = offset >> self.shift() == 0;
         self.base()
             .wrapping_add(if huge { offset } else { offset + OWNER })
+    }
+
+    /// Asks for what a load of an object of `size` bytes touches, and the freeing after it, to be brought into
+    /// the cache. A hint: it may have been freed meanwhile.
+    #[inline]
+    pub fn prefetch(&self, loc: Loc, size: usize) {
+        let place = self.place(loc);
+        let zspage = self.area(place.window).zspages.get(place.index);
+        arch::prefetch(zspage.addr(), size_of::<Zspage>());
+        arch::prefetch(self.data_ptr(loc).addr(), size);
     }
 
     /// The owner that [`Pool::alloc`] was given.

@@ -13,6 +13,7 @@ use crate::arena::{NR_PAGES, PAGE_SIZE, Page};
 use crate::primitive::{AtomicU64, Ordering};
 use bitmap::Bitmap;
 pub use entry::{Age, Entry, Holds};
+use uzswap_sys::arch;
 
 /// Pages whose entries share a page of the table: 2 MiB of arena.
 pub const CHUNK_PAGES: usize = PAGE_SIZE / size_of::<u64>();
@@ -73,6 +74,13 @@ impl PageTable {
     #[must_use]
     pub fn get(&self, page: Page) -> Entry {
         Entry::decode(self.cell(page).load(Ordering::Relaxed))
+    }
+
+    /// Asks for the entry of `page` to be brought into the cache.
+    #[inline]
+    pub fn prefetch(&self, page: Page) {
+        let cell = core::ptr::from_ref(self.cell(page));
+        arch::prefetch(cell.addr(), size_of::<AtomicU64>());
     }
 
     /// Replaces the entry of `page`. The caller holds its folio's lock, whose release publishes it.
