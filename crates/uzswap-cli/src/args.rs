@@ -289,7 +289,7 @@ pub struct Run {
 
     /// Memory is reclaimed in folios of this size, a power of two from 4K to 2M
     #[arg(long, value_name = "SIZE", env = "UZSWAP_FOLIO", hide_env = true,
-          default_value = "64K", value_parser = parse_folio)]
+          default_value = "128K", value_parser = parse_folio)]
     pub folio: u32,
 
     /// How faults on evicted memory are served

@@ -179,7 +179,7 @@ fn every_counter_is_a_metric_that_says_what_the_json_says() {
     ] {
         assert!(metrics.alone(&format!("uzswap_{moved}")) > 0.0, "{moved}");
     }
-    assert!(metrics.with("uzswap_folio_zswpout_total", "order", "64kB") > 0.0);
+    assert!(metrics.with("uzswap_folio_zswpout_total", "order", "128kB") > 0.0);
     assert!(
         metrics.with(
             "uzswap_swap_device_used_bytes",
