@@ -4,7 +4,8 @@
 //! joins the head of the inactive list and leaves at its tail, first in, first out; and a page that
 //! refaults sooner after its eviction than the resident set is large shows that its folio is used
 //! more often than what was kept, so that the folio joins the active list (as the kernel's
-//! workingset code does). The active list is taken from only while it is more than three quarters of all.
+//! workingset code does). The active list is taken from only while it is more than three quarters of all, or the other
+//! has nothing that can go.
 //!
 //! *Invariants*: a folio is on the list that its `LIST` bits name, or on none. `nr` is the length.
 //! *Locking*: one lock for both lists; taken under a folio's lock, so a scan only try-locks folios.
@@ -15,6 +16,9 @@ use crate::lock::Lock;
 use crate::primitive::Ordering::Relaxed;
 
 const NIL: u32 = u32::MAX;
+
+/// Folios of a list in a row that cannot go (pinned, busy, hidden by mprotect) before a scan turns to the other list.
+const MOST_REFUSED: usize = 64;
 
 /// One list.
 #[derive(Debug)]
@@ -88,6 +92,17 @@ struct Lists {
 }
 
 impl Lists {
+    /// Whether a scan looks at the active list next, to which so many folios were `refused`. What is refused goes round
+    /// to the head, so a list of nothing else would be looked at for ever.
+    fn takes_from_active(&self, refused: usize) -> bool {
+        let (inactive, active) = (self.inactive.nr, self.active.nr);
+        let prefers = active * 4 > (inactive + active) * 3;
+        let preferred = if prefers { active } else { inactive };
+        let turns = refused >= MOST_REFUSED.min(preferred);
+        let wanted = prefers != turns;
+        if wanted { active > 0 } else { inactive == 0 }
+    }
+
     /// The list that `guard`'s folio is on.
     fn list_of(&mut self, guard: &FolioGuard<'_>) -> Option<&mut List> {
         if guard.has(INACTIVE) {
@@ -186,10 +201,10 @@ impl Lru {
         left = left.min(4096);
         let mut looked = 0;
         let mut taken = 0;
+        let mut refused = 0;
         while taken < nr_pages && looked < left {
             looked += 1;
-            let all = lists.inactive.nr + lists.active.nr;
-            let from_active = lists.active.nr * 4 > all * 3 || lists.inactive.nr == 0;
+            let from_active = lists.takes_from_active(refused);
             let list = if from_active {
                 &mut lists.active
             } else {
@@ -202,10 +217,12 @@ impl Lru {
             list.remove(folios, index);
             let Some(guard) = folios.at(index).try_lock() else {
                 list.push_head(folios, index);
+                refused += 1;
                 continue;
             };
             if guard.is_pinned() {
                 list.push_head(folios, index);
+                refused += 1;
                 continue;
             }
             if from_active && guard.has(REFERENCED) {
@@ -219,10 +236,69 @@ impl Lru {
                     break;
                 }
                 // Nothing of it can go now (hidden by mprotect): off to the other end.
-                Some(0) => list.push_head(folios, index),
+                Some(0) => {
+                    list.push_head(folios, index);
+                    refused += 1;
+                }
                 Some(got) => taken += got,
             }
         }
         looked
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use uzswap_sys::mem::{MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap};
+
+    /// Folios of 2 MiB.
+    fn folios() -> FolioTable {
+        const ORDER: u32 = 9;
+        let room = |len| {
+            let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+            // SAFETY: a fresh mapping where the kernel likes, kept.
+            unsafe { mmap(0, len, PROT_READ | PROT_WRITE, flags, -1, 0) }.unwrap() as *mut u8
+        };
+        let (folios, bitmap) = (
+            room(FolioTable::len_for(ORDER)),
+            room(FolioTable::bitmap_len_for(ORDER)),
+        );
+        // SAFETY: fresh memory of those lengths.
+        unsafe { FolioTable::new(folios, bitmap, ORDER) }
+    }
+
+    /// Scans for one folio of a page while those in `stays` cannot go.
+    fn taken(lru: &Lru, folios: &FolioTable, stays: core::ops::Range<u32>) -> Option<u32> {
+        let mut taken = None;
+        lru.scan(folios, 1, |index, _| {
+            if stays.contains(&index) {
+                return Some(0);
+            }
+            taken = Some(index);
+            Some(1)
+        });
+        taken
+    }
+
+    #[test]
+    fn what_cannot_go_does_not_stand_before_what_can() {
+        for (nr_active, nr_inactive) in [(9, 1), (1, 9), (1000, 1), (2, 300)] {
+            let (lru, folios) = (Lru::new(), folios());
+            for index in 0..nr_active + nr_inactive {
+                let guard = folios.at(index).lock();
+                lru.add(&folios, &guard, index);
+                if index < nr_active {
+                    lru.activate(&folios, &guard, index);
+                }
+            }
+            let case = format!("{nr_active} active, {nr_inactive} inactive");
+            let all = nr_active + nr_inactive;
+            let found = taken(&lru, &folios, 0..nr_active);
+            assert!(found.is_some_and(|at| at >= nr_active), "{case}");
+            let found = taken(&lru, &folios, nr_active..all);
+            assert!(found.is_some_and(|at| at < nr_active), "{case}");
+            assert_eq!(taken(&lru, &folios, 0..all), None, "{case}");
+        }
     }
 }
