@@ -1,6 +1,6 @@
 //! Benchmarks beside the running kernel, and the page that shows their results.
 //!
-//! *What*: the suites ([`codecs`], [`usemem`], [`disk`], [`store`], [`batch`], [`same_filled`], [`apps`]), what they need ([`corpus`], [`sides`], [`undo`], [`rounds`]), the
+//! *What*: the suites ([`codecs`], [`usemem`], [`disk`], [`store`], [`batch`], [`same_filled`], [`alloc`], [`apps`]), what they need ([`corpus`], [`sides`], [`undo`], [`rounds`]), the
 //! shape that most of them fill ([`compare`]), the file of results ([`results`]), that of a run's life ([`trace`]) and the page
 //! made of either ([`report`]).
 //! *Invariants*: a suite that was interrupted gives what it had measured; what it changed on the machine is put back.
@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+pub mod alloc;
 pub mod apps;
 pub mod batch;
 pub mod codecs;

@@ -56,6 +56,8 @@ pub enum Suite {
     Shrink(compare::Measured),
     /// See [`crate::same_filled`].
     SameFilled(compare::Measured),
+    /// See [`crate::alloc`].
+    Alloc(compare::Measured),
     /// See [`crate::apps`].
     Apps(compare::Measured),
     /// See [`crate::apps::build`].
@@ -76,6 +78,7 @@ impl Suite {
             | Suite::Batch(measured)
             | Suite::Shrink(measured)
             | Suite::SameFilled(measured)
+            | Suite::Alloc(measured)
             | Suite::Apps(measured)
             | Suite::Build(measured)
             | Suite::Saving(measured) => measured.section(),

@@ -102,6 +102,19 @@ fn what_cannot_be_used_ends_with_one_line_and_status_2() {
             "do not fit",
         ),
         (&["bench", "disk", "--peer", "windows"], "windows"),
+        (&["bench", "alloc", "--frees", "newest"], "newest"),
+        (
+            &[
+                "bench",
+                "alloc",
+                "--quick",
+                "--threads",
+                "1024",
+                "--order",
+                "9",
+            ],
+            "too few",
+        ),
     ] {
         let done = uzswap(dir, args);
         let line = String::from_utf8_lossy(&done.stderr);
@@ -188,6 +201,39 @@ fn uzswap_is_compared_with_itself_by_folio_size_and_same_filled_pages() {
         let page = fs::read_to_string(dir.join("page.html")).unwrap();
         assert!(page.contains("<svg") && !page.contains("NaN"), "{page}");
     }
+}
+
+#[test]
+fn slot_allocators_are_compared_and_reported() {
+    let scratch = Scratch::new("alloc");
+    let dir = &scratch.0;
+    let args = [
+        "bench",
+        "alloc",
+        "--quick",
+        "--threads",
+        "2",
+        "--order",
+        "0,9",
+        "--frees",
+        "random",
+        "--json",
+        "a.json",
+    ];
+    let done = uzswap(dir, &args);
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{done:?}");
+    for part in [
+        "| free and alloc, order 0, millions/s | 2 threads, random, 75 % in use |",
+        "| waiting, order 9, % of the threads' time |",
+        "uzswap ÷ scan_swap_map",
+    ] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+    let done = uzswap(dir, &["report", "a.json", "-o", "a.html"]);
+    assert!(done.status.success(), "{done:?}");
+    let page = fs::read_to_string(dir.join("a.html")).unwrap();
+    assert!(page.contains("Swap slots, order 9") && page.contains("<svg"));
 }
 
 /// What the kernel's sides change, while no tool that shares their lock changes it.

@@ -8,7 +8,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use uzswap_bench::results::{Results, Suite};
 use uzswap_bench::sides::{Side, Sides};
 use uzswap_bench::{
-    Refused, apps, batch, codecs, corpus, disk, interrupt, same_filled, shrink, store, usemem, work,
+    Refused, alloc, apps, batch, codecs, corpus, disk, interrupt, same_filled, shrink, store,
+    usemem, work,
 };
 use uzswap_compress::Codec;
 
@@ -85,6 +86,13 @@ enum What {
         #[command(flatten)]
         common: Common,
     },
+    /// The swap slot allocator against one lock around a linear scan
+    Alloc {
+        #[command(flatten)]
+        wanted: AllocOptions,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Real programs natively, under the kernel's zswap (needs root) and under uzswap
     Apps {
         #[command(flatten)]
@@ -157,6 +165,41 @@ struct CodecsOptions {
 }
 
 #[derive(Debug, Args)]
+struct AllocOptions {
+    /// Only with so many threads [default: 1,2,8,32]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Vec<u16>,
+
+    /// Only runs of 2^N slots [default: 0,4,9]
+    #[arg(long = "order", value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=9))]
+    orders: Vec<u8>,
+
+    /// Only where threads free their oldest run, or a random one [default: oldest,random]
+    #[arg(long, value_name = "WHICH", value_delimiter = ',')]
+    frees: Vec<alloc::Frees>,
+
+    /// Only with so many percent of the device in use [default: 25,75,95,99, with --quick 75]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(10..=99))]
+    in_use: Vec<u8>,
+
+    /// Only how often no run of 16 slots is found on a fragmented device
+    #[arg(long, conflicts_with_all = ["threads", "orders", "frees", "in_use"])]
+    fallbacks: bool,
+}
+
+impl AllocOptions {
+    fn wanted(&self) -> alloc::Wanted {
+        alloc::Wanted {
+            threads: self.threads.iter().copied().map(usize::from).collect(),
+            orders: self.orders.clone(),
+            frees: self.frees.clone(),
+            in_use: self.in_use.iter().copied().map(usize::from).collect(),
+            fallbacks: self.fallbacks,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
 struct SidesOptions {
     /// Beside whom; may be given again [default: what the suite is about, as far as this machine has it]
     #[arg(long = "peer", value_name = "PEER", value_delimiter = ',')]
@@ -219,6 +262,7 @@ pub fn bench(options: &Bench) -> Result<u8> {
         What::SameFilled { sides, common } => {
             suites(common, &[Run::Beside(Name::SameFilled, sides)])
         }
+        What::Alloc { wanted, common } => suites(common, &[Run::Alloc(wanted.wanted())]),
         What::Apps { sides, common } => suites(common, &[Run::Beside(Name::Apps, sides)]),
         What::Build { sides, common } => suites(common, &[Run::Beside(Name::Build, sides)]),
         What::Saving { sides, common } => suites(common, &[Run::Beside(Name::Saving, sides)]),
@@ -228,6 +272,7 @@ pub fn bench(options: &Bench) -> Result<u8> {
             common,
         } => {
             let mut runs = vec![Run::Codecs(codecs)];
+            runs.push(Run::Alloc(alloc::Wanted::default()));
             runs.extend(ALL.map(|name| Run::Beside(name, sides)));
             suites(common, &runs)
         }
@@ -237,6 +282,7 @@ pub fn bench(options: &Bench) -> Result<u8> {
 /// A suite to run.
 enum Run<'a> {
     Codecs(&'a CodecsOptions),
+    Alloc(alloc::Wanted),
     Beside(Name, &'a SidesOptions),
 }
 
@@ -283,6 +329,7 @@ fn suites(common: &Common, runs: &[Run<'_>]) -> Result<u8> {
         if outcome.is_ok() && !interrupt::happened() {
             outcome = match run {
                 Run::Codecs(options) => run_codecs(options, common, &mut results),
+                Run::Alloc(wanted) => run_alloc(wanted, common, &mut results),
                 Run::Beside(name, options) => run_beside(*name, options, common, &mut results),
             };
         }
@@ -321,6 +368,12 @@ fn run_codecs(options: &CodecsOptions, common: &Common, results: &mut Results) -
     };
     let measured = codecs::measure(&wanted, dumps, common.rounds())?;
     results.suites.push(Suite::Codecs(measured));
+    Ok(())
+}
+
+fn run_alloc(wanted: &alloc::Wanted, common: &Common, results: &mut Results) -> Result<()> {
+    let measured = alloc::measure(wanted, common.quick, common.rounds())?;
+    results.suites.push(Suite::Alloc(measured));
     Ok(())
 }
 

@@ -1,0 +1,121 @@
+//! One lock around a linear scan.
+//!
+//! *What*: the baselines *map* and *owners*, and the lock that all baselines have.
+//! *Locking*: one lock each, which everything is under.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::Result;
+use uzswap_core::lock::{Lock, LockGuard};
+use uzswap_core::swap::Run;
+
+use super::Allocator;
+use super::memory::Shared;
+
+/// What the lock guards.
+struct Map {
+    memory: Shared,
+    /// Whether the process's own counts follow the totals.
+    owners: bool,
+    /// Where the next search begins.
+    next: usize,
+}
+
+impl Map {
+    /// The totals; the own counts.
+    fn counts(&mut self) -> (&mut [u8], &mut [u8]) {
+        let bytes = self.memory.bytes();
+        bytes.split_at_mut(bytes.len() / 2)
+    }
+
+    fn alloc(&mut self, nr: usize) -> Option<usize> {
+        let (owners, next) = (self.owners, self.next);
+        let (totals, own) = self.counts();
+        let from = next.next_multiple_of(nr).min(totals.len());
+        let is_free = |first: &usize| totals[*first..first + nr].iter().all(|&count| count == 0);
+        let first = (from..totals.len())
+            .step_by(nr)
+            .find(is_free)
+            .or_else(|| (0..from).step_by(nr).find(is_free))?;
+        totals[first..first + nr].fill(1);
+        if owners {
+            own[first..first + nr].fill(1);
+        }
+        self.next = first + nr;
+        Some(first)
+    }
+
+    fn put(&mut self, slots: std::ops::Range<usize>) {
+        let owners = self.owners;
+        let (totals, own) = self.counts();
+        let minus_one = |count: &mut u8| *count -= 1;
+        if owners {
+            own[slots.clone()].iter_mut().for_each(minus_one);
+        }
+        totals[slots].iter_mut().for_each(minus_one);
+    }
+}
+
+/// A lock that knows how long it was waited for.
+pub(super) struct Waited<T> {
+    lock: Lock<T>,
+    ns: AtomicU64,
+}
+
+impl<T> Waited<T> {
+    pub(super) fn new(value: T) -> Self {
+        Self {
+            lock: Lock::new(value),
+            ns: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn lock(&self) -> LockGuard<'_, T> {
+        if let Some(guard) = self.lock.try_lock() {
+            return guard;
+        }
+        let start = Instant::now();
+        let guard = self.lock.lock();
+        let waited = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.ns.fetch_add(waited, Ordering::Relaxed);
+        guard
+    }
+
+    /// Nanoseconds, of all threads.
+    pub(super) fn ns(&self) -> u64 {
+        self.ns.load(Ordering::Relaxed)
+    }
+}
+
+/// *map* or *owners*.
+pub(super) struct OneLock(Waited<Map>);
+
+impl OneLock {
+    pub(super) fn new(nr_slots: u32, owners: bool) -> Result<Self> {
+        Ok(Self(Waited::new(Map {
+            memory: Shared::new(2 * nr_slots as usize)?,
+            owners,
+            next: 0,
+        })))
+    }
+}
+
+impl Allocator for OneLock {
+    fn alloc(&self, _cpu: usize, order: u8) -> Option<Run> {
+        let first = self.0.lock().alloc(1 << order)?;
+        Some(Run {
+            first: u32::try_from(first).ok()?,
+            nr: 1 << order,
+        })
+    }
+
+    fn put(&self, run: Run) {
+        let first = run.first as usize;
+        self.0.lock().put(first..first + usize::from(run.nr));
+    }
+
+    fn waited_ns(&self) -> u64 {
+        self.0.ns()
+    }
+}

@@ -1,0 +1,19 @@
+//! Numbers that a seed repeats.
+
+/// xorshift64*: no more time than what is measured can bear.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// Below `end`.
+    #[allow(clippy::cast_possible_truncation, reason = "less than `end`")]
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % end as u64) as usize
+    }
+}
