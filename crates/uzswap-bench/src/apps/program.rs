@@ -151,7 +151,7 @@ pub fn build() -> Program {
         make: |dir, size| {
             find("gcc")?;
             let (files, functions) = if size == Size::Quick {
-                (4, 80)
+                (2, 80)
             } else {
                 (16, 400)
             };
