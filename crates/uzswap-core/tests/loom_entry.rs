@@ -1,4 +1,4 @@
-//! The life of a page's entry under the model checker: fault × reclaim × writeback × discard × densify × fork. Whatever the
+//! The life of a page's entry under the model checker: fault × reclaim × writeback × discard × densify × swapoff × fork. Whatever the
 //! order, and whether or not the device takes what is written, a process reads what it wrote last, and at the end no
 //! object and no slot is left over. Every order of a few steps is tried.
 //!
@@ -168,6 +168,61 @@ fn a_child_has_a_whole_block_or_none() {
         assert_eq!(process.read(0), 7);
         assert_eq!(child.read_from(0, 1), 9);
         child.exit();
+        process.exit();
+        nothing_is_left(&process.device);
+    });
+}
+
+/// The device is turned off while something goes there. When that is done nothing is there, and nothing comes after.
+#[test]
+fn a_writeback_meets_swapoff() {
+    for succeeds in [true, false] {
+        model(move || {
+            let process = Process::evicted(7);
+            let other = on_a_thread(&process, move |p| p.write_back(1, succeeds));
+            process.swap_off(0);
+            assert_eq!(process.device.in_use(), 0, "off, and in use");
+            other.join().unwrap();
+            assert_eq!(process.device.in_use(), 0, "written to when it was off");
+            assert_eq!(process.read(0), 7);
+            process.exit();
+            nothing_is_left(&process.device);
+        });
+    }
+}
+
+/// What is on the device is asked for, changed, evicted and written again while it is turned off.
+#[test]
+fn a_program_uses_what_swapoff_brings_back() {
+    model(|| {
+        let process = Process::evicted(7);
+        process.write_back(1, true);
+        assert!(process.is_on_device());
+        let other = on_a_thread(&process, |p| {
+            p.swap_off(1);
+            assert!(!p.is_on_device());
+        });
+        process.write(0, 8);
+        process.reclaim(0);
+        process.write_back(0, true);
+        assert_eq!(process.read(0), 8);
+        other.join().unwrap();
+        assert_eq!(process.device.in_use(), 0);
+        process.exit();
+        nothing_is_left(&process.device);
+    });
+}
+
+#[test]
+fn a_discard_meets_swapoff() {
+    model(|| {
+        let process = Process::evicted(7);
+        process.write_back(1, true);
+        let other = on_a_thread(&process, |p| p.swap_off(1));
+        process.discard(0);
+        assert_eq!(process.read(0), 0);
+        other.join().unwrap();
+        assert_eq!(process.read(0), 0);
         process.exit();
         nothing_is_left(&process.device);
     });

@@ -1,4 +1,4 @@
-//! The life of one page's entry with everything at once: fault × reclaim × writeback × compaction × free × fork, by more
+//! The life of one page's entry with everything at once: fault × reclaim × writeback × compaction × free × swapoff × fork, by more
 //! threads and in longer sequences than every order of which could be tried. Many random ones are.
 //!
 //!     RUSTFLAGS="--cfg loom --cfg shuttle" cargo test --release -p uzswap-core --test shuttle_entry
@@ -112,6 +112,36 @@ fn what_one_thread_writes_the_other_never_sees_go_back() {
             assert_eq!(process.read(0), 1 + STEPS);
             process.exit();
             nothing_is_left(&device);
+        },
+        iterations(),
+    );
+}
+
+/// The device is turned off in the middle of it all, first in the parent, then in the child.
+#[test]
+fn a_device_is_turned_off_and_nobody_notices() {
+    shuttle::check_random(
+        || {
+            let process = Process::resident(1);
+            let device = process.device.clone();
+            let of_parent = engine(&process);
+            program(&process, 100);
+            let off = on_a_thread(&process, |p| {
+                p.swap_off(1);
+                assert!(!p.is_on_device());
+            });
+            let child = process.fork();
+            let of_child = engine(&child);
+            program(&process, 300);
+            join([off]);
+            child.swap_off(0);
+            assert_eq!(device.in_use(), 0, "off, and in use");
+            program(&child, 200);
+            join(of_parent);
+            join(of_child);
+            assert_eq!(device.in_use(), 0, "written to when it was off");
+            process.exit();
+            child.exit();
         },
         iterations(),
     );

@@ -7,10 +7,10 @@
 //! that was freed last is handed out next, and the eviction clock stands still, so that a page that is loaded and
 //! stored again looks as it did before. Both complain about whatever is used after it was freed.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use checker::sync::Arc;
-use checker::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use checker::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 #[cfg(not(shuttle))]
 use loom as checker;
 #[cfg(shuttle)]
@@ -64,6 +64,32 @@ impl Places {
     }
 }
 
+/// A swap device.
+pub struct Device {
+    places: Mutex<Places>,
+    /// What is in the group file: whether anything new may go there.
+    on: AtomicBool,
+}
+
+impl Default for Device {
+    fn default() -> Self {
+        Device {
+            places: Mutex::default(),
+            on: AtomicBool::new(true),
+        }
+    }
+}
+
+impl Device {
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap()
+    }
+
+    pub fn in_use(&self) -> u32 {
+        self.places().in_use()
+    }
+}
+
 fn stored(at: usize, writing: bool, holds: Holds) -> Entry {
     Entry::Stored {
         loc: Loc::from_raw(at as u64 + 1).expect("small and not 0"),
@@ -88,7 +114,7 @@ pub struct Process {
     /// What the processor sees.
     ptes: [AtomicU64; NR],
     pool: Mutex<Places>,
-    pub device: Arc<Mutex<Places>>,
+    pub device: Arc<Device>,
 }
 
 impl Process {
@@ -96,7 +122,7 @@ impl Process {
         entries: [Entry; NR],
         ptes: [u64; NR],
         pool: Places,
-        device: Arc<Mutex<Places>>,
+        device: Arc<Device>,
     ) -> Arc<Process> {
         Arc::new(Process {
             slots: [RawLock::new(), RawLock::new()],
@@ -141,7 +167,7 @@ impl Process {
     fn object(&self, entry: Entry) -> u64 {
         match entry {
             Entry::Stored { loc, .. } => self.pool.lock().unwrap().get(loc.raw() as usize - 1),
-            Entry::Swapped { location, .. } => self.device.lock().unwrap().get(location as usize),
+            Entry::Swapped { location, .. } => self.device.places().get(location as usize),
             _ => 0,
         }
     }
@@ -150,7 +176,7 @@ impl Process {
     fn forget(&self, old: Entry) {
         match old {
             Entry::Stored { loc, .. } => self.pool.lock().unwrap().put(loc.raw() as usize - 1),
-            Entry::Swapped { location, .. } => self.device.lock().unwrap().put(location as usize),
+            Entry::Swapped { location, .. } => self.device.places().put(location as usize),
             _ => {}
         }
     }
@@ -313,19 +339,22 @@ impl Process {
     pub fn write_back(&self, slot: usize, succeeds: bool) {
         let _slot = self.slots[slot].lock();
         let _turn = self.writeback.lock();
+        if !self.device.on.load(SeqCst) {
+            return;
+        }
         // Chosen without a lock.
         let Entry::Stored { size, age, .. } = self.entry(0) else {
             return;
         };
-        let taken = self.device.lock().unwrap().take(0xbad);
+        let taken = self.device.places().take(0xbad);
         if let Some(value) = self.pack(size, age) {
             if succeeds {
-                self.device.lock().unwrap().0[taken].0 = value;
+                self.device.places().0[taken].0 = value;
             }
             self.publish(taken, succeeds);
         }
         // Counted once for the writeback; what the entry names is counted for it.
-        self.device.lock().unwrap().put(taken);
+        self.device.places().put(taken);
     }
 
     fn pack(&self, size: u16, age: Age) -> Option<u64> {
@@ -361,7 +390,7 @@ impl Process {
             self.set(0, old.kept());
             return;
         }
-        self.device.lock().unwrap().dup(taken);
+        self.device.places().dup(taken);
         self.set(
             0,
             Entry::Swapped {
@@ -389,13 +418,39 @@ impl Process {
         }
     }
 
+    /// The device is turned off, and everything on it comes back into the pool as it is.
+    pub fn swap_off(&self, slot: usize) {
+        self.device.on.store(false, SeqCst);
+        {
+            // Who chose the device before it was off is done with it after this.
+            let _slot = self.slots[slot].lock();
+            drop(self.writeback.lock());
+        }
+        let _slot = self.slots[slot].lock();
+        for page in 0..NR {
+            let _guard = self.folio.lock();
+            let old = self.entry(page);
+            if let Entry::Swapped { holds, .. } = old {
+                let value = self.object(old);
+                let at = self.pool.lock().unwrap().take(value);
+                self.set(page, stored(at, false, holds));
+                self.forget(old);
+            }
+        }
+    }
+
+    /// Whether anything of it is on the device.
+    pub fn is_on_device(&self) -> bool {
+        (0..NR).any(|page| matches!(self.entry(page), Entry::Swapped { .. }))
+    }
+
     /// Stops all operations and makes a copy of everything; what is on the device is counted for the copy, too.
     pub fn fork(&self) -> Arc<Process> {
         let _slots: Vec<_> = self.slots.iter().map(RawLock::lock).collect();
         let entries = [self.entry(0), self.entry(1)];
         for entry in entries {
             if let Entry::Swapped { location, .. } = entry {
-                self.device.lock().unwrap().dup(location as usize);
+                self.device.places().dup(location as usize);
             }
         }
         let ptes = [0, 1].map(|page: usize| self.ptes[page].load(SeqCst));
@@ -420,8 +475,8 @@ impl Process {
 }
 
 /// All processes have ended.
-pub fn nothing_is_left(device: &Mutex<Places>) {
-    assert_eq!(device.lock().unwrap().in_use(), 0, "a slot is left over");
+pub fn nothing_is_left(device: &Device) {
+    assert_eq!(device.in_use(), 0, "a slot is left over");
 }
 
 /// Does `f` to the process on another thread.
