@@ -42,7 +42,7 @@ use uzswap_sys::{Errno, nr, seccomp};
 
 use crate::signals::{self, believes_blocked, deliver};
 use crate::threads::{self, Record};
-use crate::{fds, fork, workers};
+use crate::{fds, fork, maps, workers};
 use filter::{Builder, TAG_A, TAG_B};
 use frame::{Frame, fail, in_arena, unblockable};
 use pieces::{Buffers, Transfer};
@@ -220,6 +220,10 @@ pub unsafe extern "C" fn on_sigsys(
             args: (*uc).syscall_args().map(uzswap_core::arena::narrow),
         };
         port::count();
+        if let Some(ret) = maps::bare::serve(&m, &call) {
+            (*uc).set_syscall_return(ret);
+            return uc;
+        }
         let ret = match r {
             Some(r) => {
                 threads::drop_exec(r);
@@ -311,7 +315,7 @@ unsafe fn serve(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -> i
     clippy::cast_possible_wrap,
     reason = "the kernel takes the low half"
 )]
-const fn int(arg: usize) -> i32 {
+pub const fn int(arg: usize) -> i32 {
     arg as i32
 }
 

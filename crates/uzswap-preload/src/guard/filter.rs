@@ -2,7 +2,8 @@
 //!
 //! **Filter A** is put on once by the first process of a `uzswap run`, and inherited by all. It
 //! traps a call if one of its pointer arguments ([`super::table`]) lies in the arena, unless it
-//! comes from the stub page. A program that is not managed (a static one, or one started with an
+//! comes from the stub page, and a call that maps or unmaps there: those that the C library makes by name never
+//! get here ([`crate::maps`]), but a library may make its own. A program that is not managed (a static one, or one started with an
 //! empty environment) inherits it too, has nothing mapped there, and so never sees it but for one
 //! thing: `io_setup` (but for the engine's own), `io_uring_setup` and `clone3` answer `ENOSYS` and callers
 //! fall back, as they do in containers.
@@ -24,6 +25,7 @@
 
 use uzswap_core::{ARENA_BASE, ARENA_LEN};
 use uzswap_io::queue::NR_EVENTS;
+use uzswap_sys::mem::{MAP_FIXED, MAP_FIXED_NOREPLACE};
 use uzswap_sys::seccomp::{
     AUDIT_ARCH_X86_64, DATA_ARCH, DATA_IP_HI, DATA_IP_LO, DATA_NR, RET_ALLOW, RET_ERRNO, RET_TRAP,
     data_arg_hi, data_arg_lo, op,
@@ -47,6 +49,8 @@ const PROBE_ANSWER: u32 = 0xa51;
 /// Call numbers with this bit are of the x32 ABI.
 const X32: u32 = 0x4000_0000;
 const CLONE_VM: u32 = 0x100;
+/// Flags of mmap(2) by which the address is no hint.
+const FIXED: u32 = (MAP_FIXED | MAP_FIXED_NOREPLACE).cast_unsigned();
 
 /// Bits of the arena's addresses above 2³².
 const ARENA_HI: u32 = high(ARENA_BASE);
@@ -59,6 +63,8 @@ const CLASS_NOT_THERE: u8 = 64;
 const CLASS_PROBE: u8 = 65;
 const CLASS_FUTEX: u8 = 66;
 const CLASS_QUEUE: u8 = 67;
+const CLASS_RANGE: u8 = 68;
+const CLASS_FIXED: u8 = 69;
 
 /// Memory that building a filter takes.
 pub struct Builder {
@@ -134,7 +140,7 @@ impl Builder {
                 program.jump(op::JEQ, ARENA_HI, over, 0);
             }
             program.ret(RET_ALLOW);
-            trap_a(program);
+            trap_a(program, &[stub::CALL_RETURN]);
         }
         if leaves.land(program, CLASS_FUTEX) {
             futex(program);
@@ -145,6 +151,15 @@ impl Builder {
             program.jump(op::JEQ, NR_EVENTS, 0, 1);
             program.ret(RET_ALLOW);
             program.ret(RET_ERRNO | Errno::ENOSYS.0.unsigned_abs());
+        }
+        if leaves.land(program, CLASS_FIXED) {
+            program.load(data_arg_lo(3));
+            program.jump(op::JSET, FIXED, 1, 0);
+            program.ret(RET_ALLOW);
+            range(program);
+        }
+        if leaves.land(program, CLASS_RANGE) {
+            range(program);
         }
         leaves.land(program, CLASS_NOT_THERE);
         program.ret(RET_ERRNO | Errno::ENOSYS.0.unsigned_abs());
@@ -241,14 +256,25 @@ const fn high(address: usize) -> u32 {
     low(address >> 32)
 }
 
-/// In the arena: trap, unless it comes from the stub page.
-fn trap_a(program: &mut Program) {
-    program.load(DATA_IP_HI);
-    program.jump(op::JEQ, high(stub::CALL_RETURN), 0, 3);
-    program.load(DATA_IP_LO);
-    program.jump(op::JEQ, low(stub::CALL_RETURN), 0, 1);
-    program.ret(RET_ALLOW);
+/// In the arena: trap, unless the call returns to one of `exempt`, in the stub page.
+fn trap_a(program: &mut Program, exempt: &[usize]) {
+    for at in exempt {
+        program.load(DATA_IP_HI);
+        program.jump(op::JEQ, high(*at), 0, 3);
+        program.load(DATA_IP_LO);
+        program.jump(op::JEQ, low(*at), 0, 1);
+        program.ret(RET_ALLOW);
+    }
     program.ret(RET_TRAP | TAG_A);
+}
+
+/// A call that changes what is mapped at its first argument: in the arena it is for us, unless it is ours.
+fn range(program: &mut Program) {
+    program.load(data_arg_hi(0));
+    program.stmt(op::AND, !ARENA_HI_VARIES);
+    program.jump(op::JEQ, ARENA_HI, 1, 0);
+    program.ret(RET_ALLOW);
+    trap_a(program, &[stub::CALL_RETURN, stub::HOUSE_RETURN]);
 }
 
 /// Which arguments of `futex` are pointers depends on the operation; the others hold what happens to
@@ -291,7 +317,7 @@ fn futex(program: &mut Program) {
     for jump in [word, time, second] {
         program.land(jump, here);
     }
-    trap_a(program);
+    trap_a(program, &[stub::CALL_RETURN]);
 }
 
 /// Goes on if argument `n` is not null.
@@ -309,6 +335,9 @@ fn class_a(nr: u32) -> u8 {
         nr::IO_URING_SETUP | nr::CLONE3 => CLASS_NOT_THERE,
         nr::IO_SETUP => CLASS_QUEUE,
         nr::FUTEX => CLASS_FUTEX,
+        nr::MMAP => CLASS_FIXED,
+        nr::MUNMAP | nr::MREMAP | nr::MPROTECT | nr::MADVISE => CLASS_RANGE,
+        nr::MLOCK | nr::MLOCK2 | nr::MUNLOCK => CLASS_RANGE,
         n if n < table::END => table::mask(n),
         _ if nr == PROBE_NR => CLASS_PROBE,
         n => table::mask(n),

@@ -26,6 +26,8 @@ pub const CALL: usize = STUB;
 pub const CALL_RETURN: usize = CALL + 2;
 /// `syscall; ret` for calls of our own.
 pub const HOUSE: usize = STUB + 16;
+/// What the instruction pointer is after the `syscall` at [`HOUSE`].
+pub const HOUSE_RETURN: usize = HOUSE + 2;
 
 /// Maps the stub page, and has all calls of ours issued there.
 ///

@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_uchar, c_void};
 use uzswap_core::arena::narrow;
 use uzswap_core::{Masked, PAGE_SIZE};
 use uzswap_sys::mem::{self, MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT};
-use uzswap_sys::syscall::{call4, call5, int};
+use uzswap_sys::syscall::{call3, call4, call5, int};
 use uzswap_sys::{Errno, nr};
 
 use super::map::{self, Request};
@@ -234,26 +234,20 @@ pub unsafe extern "C" fn mlock(addr: *const c_void, len: usize) -> c_int {
     }))
 }
 
-/// `mlock2(2)`: `MLOCK_ONFAULT` locks nothing yet.
+/// `mlock2(2)`.
 ///
 /// # Safety
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock2(addr: *const c_void, len: usize, flags: u32) -> c_int {
-    const MLOCK_ONFAULT: u32 = 1;
-    let at = addr as usize;
-    if !in_arena(at, len) {
+    let (addr, flags) = (addr as usize, flags as usize);
+    let kernel = || {
         // SAFETY: changes residency only.
-        let done = unsafe { uzswap_sys::syscall::call3(nr::MLOCK2, at, len, flags as usize) };
-        return status(done.map(|_| ()));
-    }
-    match flags {
-        // SAFETY: the caller's.
-        0 => unsafe { mlock(addr, len) },
-        // SAFETY: the caller's.
-        MLOCK_ONFAULT => unsafe { munlock(addr, len) },
-        _ => status(Err(Errno::EINVAL)),
-    }
+        unsafe { call3(nr::MLOCK2, addr, len, flags) }.map(|_| ())
+    };
+    status(run(in_arena(addr, len), kernel, |m| {
+        protect::mlock2(m, addr, len, flags)
+    }))
 }
 
 /// `munlock(2)`.

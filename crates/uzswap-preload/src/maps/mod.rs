@@ -3,7 +3,8 @@
 //!
 //! Where to look: [`map`] (mmap, munmap), [`remap`], [`advise`], [`protect`] (mprotect, mlock,
 //! mincore), [`give`] (memory that the program wants the kernel to manage after all), [`span`]
-//! (splitting a range at the arena's edges), [`kept`] (counts of unmanaged memory), [`exports`] (the C functions).
+//! (splitting a range at the arena's edges), [`kept`] (counts of unmanaged memory), [`exports`] (the C functions), [`bare`]
+//! (the same as system calls that are not made by them).
 //!
 //! *Invariants*: arguments are judged as the kernel judges them, in the kernel's order, so that
 //! errors are what they would be without us. Program memory is never touched while signals are
@@ -11,6 +12,7 @@
 //! *Locking*: the engine's. *Context*: the program's.
 
 mod advise;
+pub mod bare;
 mod exports;
 mod give;
 mod kept;

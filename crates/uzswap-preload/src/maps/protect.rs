@@ -76,6 +76,19 @@ pub fn mlock(m: &Masked, addr: usize, len: usize) -> Result<(), Errno> {
     })
 }
 
+/// `mlock2(2)`: `MLOCK_ONFAULT` locks nothing yet.
+///
+/// # Errors
+/// As mlock2(2).
+pub fn mlock2(m: &Masked, addr: usize, len: usize, flags: usize) -> Result<(), Errno> {
+    const MLOCK_ONFAULT: usize = 1;
+    match flags {
+        0 => mlock(m, addr, len),
+        MLOCK_ONFAULT => munlock(m, addr, len),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 /// `munlock(2)`: nothing to do for managed memory.
 ///
 /// # Errors

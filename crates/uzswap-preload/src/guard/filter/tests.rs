@@ -43,6 +43,9 @@ fn a_pointer_into_the_arena_traps_and_any_other_argument_does_not() {
                 nr::IO_SETUP | nr::IO_URING_SETUP | nr::CLONE3 => RET_ERRNO | 38,
                 // By its operation: see below.
                 nr::FUTEX => continue,
+                // Its flags, by chance, say that the address is no hint.
+                nr::MMAP | nr::MUNMAP | nr::MREMAP | nr::MPROTECT if arg == 0 => TRAP_A,
+                nr::MADVISE | nr::MLOCK | nr::MLOCK2 | nr::MUNLOCK if arg == 0 => TRAP_A,
                 _ if table::mask(nr) & 1 << arg != 0 => TRAP_A,
                 _ => RET_ALLOW,
             };
@@ -81,21 +84,14 @@ fn the_engine_alone_makes_queues() {
 fn what_must_not_be_touched_passes() {
     let b = a();
     let code = b.program.code().unwrap();
-    for nr in [
-        nr::RT_SIGRETURN,
-        nr::CLONE,
-        nr::VFORK,
-        nr::MUNMAP,
-        nr::MADVISE,
-        nr::RESTART_SYSCALL,
-    ] {
+    for nr in [nr::RT_SIGRETURN, nr::CLONE, nr::VFORK, nr::RESTART_SYSCALL] {
         assert_eq!(run(code, &call(nr, [IN_ARENA; 6])).0, RET_ALLOW, "{nr}");
     }
     let mut stub = call(nr::READ, [0, IN_ARENA, 1, 0, 0, 0]);
     stub.ip = stub::CALL_RETURN as u64;
     assert_eq!(run(code, &stub).0, RET_ALLOW);
     let mut other = stub;
-    other.ip = stub::HOUSE as u64 + 2;
+    other.ip = stub::HOUSE_RETURN as u64;
     assert_eq!(run(code, &other).0, TRAP_A);
     let mut x32 = call(nr::READ, [IN_ARENA; 6]);
     x32.nr |= X32;
@@ -103,6 +99,25 @@ fn what_must_not_be_touched_passes() {
     let mut i386 = call(nr::READ, [IN_ARENA; 6]);
     i386.arch = 0x4000_0003;
     assert_eq!(run(code, &i386).0, RET_ALLOW);
+}
+
+#[test]
+fn mappings_in_the_arena_change_by_the_engine_alone() {
+    let b = a();
+    let code = b.program.code().unwrap();
+    let at = |nr, args: [u64; 6], ip: usize| {
+        let mut data = call(nr, args);
+        data.ip = ip as u64;
+        run(code, &data).0
+    };
+    for ip in [stub::CALL_RETURN, stub::HOUSE_RETURN] {
+        assert_eq!(at(nr::MUNMAP, [IN_ARENA, 4096, 0, 0, 0, 0], ip), RET_ALLOW);
+        assert_eq!(at(nr::MMAP, [IN_ARENA, 4096, 3, 0x32, 0, 0], ip), RET_ALLOW);
+    }
+    let mmap = |flags| at(nr::MMAP, [IN_ARENA, 4096, 3, flags, 0, 0], LIBC.0);
+    assert_eq!(mmap(0x22), RET_ALLOW, "a hint");
+    assert_eq!(mmap(0x32), TRAP_A);
+    assert_eq!(mmap(0x10_0022), TRAP_A);
 }
 
 #[test]

@@ -1,0 +1,50 @@
+//! *What*: calls of the mmap family that a program makes behind the C library's back: by an instruction of its own, or
+//! by `syscall(3)`. Where they concern the arena, filter A traps them.
+//!
+//! *Invariants*: they do what the functions of the same names do, but for what cannot be done with signals blocked.
+//! *Locking*: the engine's. *Context*: signal.
+
+use uzswap_core::Masked;
+use uzswap_sys::{Errno, nr};
+
+use super::map::{self, Request};
+use super::remap::{self, Move};
+use super::{advise, protect};
+use crate::guard::frame::fail;
+use crate::guard::{int, stub::Call};
+
+/// Carries out a call that was trapped, and returns what it returns; `None`: it is none of these.
+pub fn serve(m: &Masked, call: &Call) -> Option<isize> {
+    let [a, b, c, d, e, f] = call.args;
+    let zero = |done: Result<(), Errno>| done.map(|()| 0);
+    let done = match call.nr {
+        nr::MMAP => {
+            let request = Request {
+                prot: int(c),
+                flags: int(d),
+                fd: int(e),
+                offset: f,
+            };
+            map::mmap(m, a, b, request)
+        }
+        nr::MREMAP => {
+            let asked = Move {
+                old: a,
+                old_len: b,
+                new_len: c,
+                flags: int(d),
+                new: e,
+            };
+            // Out of the arena it would have to be copied, which may fault.
+            remap::mremap(m, asked).and_then(|moved| moved.map_err(|_| Errno::ENOMEM))
+        }
+        nr::MUNMAP => zero(map::munmap(m, a, b)),
+        nr::MPROTECT => zero(protect::mprotect(m, a, b, int(c))),
+        nr::MADVISE => zero(advise::madvise(m, a, b, int(c))),
+        nr::MLOCK => zero(protect::mlock(m, a, b)),
+        nr::MLOCK2 => zero(protect::mlock2(m, a, b, c)),
+        nr::MUNLOCK => zero(protect::munlock(m, a, b)),
+        _ => return None,
+    };
+    Some(done.map_or_else(fail, usize::cast_signed))
+}
