@@ -59,11 +59,13 @@ fn main() -> anyhow::Result<()> {
         let ram = work.peak() / 100 * percent;
         if let Some(expected) = work.under(ram, &setting) {
             println!(
-                "{:5} MiB: {:8.0} back, {:6.0} out, {:5.1} % slower, {:3.0} % guessed",
+                "{:5} MiB: {:8.0} back, {:6.0} out, {:5.1} % slower, {:5.1} to {:5.1} %, {:3.0} % guessed",
                 ram >> 20,
                 expected.refaults,
                 expected.overflow,
                 expected.slower * 100.0,
+                expected.low * 100.0,
+                expected.high * 100.0,
                 expected.guessed * 100.0
             );
         }

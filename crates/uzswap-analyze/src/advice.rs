@@ -25,6 +25,11 @@ const IDLE: f64 = 0.02;
 const SHOWN: [f64; 6] = [0.9, 0.75, 0.6, 0.5, 0.4, 0.3];
 /// Times that the working set is told for, seconds.
 const AGES: [f64; 5] = [0.1, 0.3, 1.0, 3.0, 10.0];
+/// Below such a limit, what is reckoned roughly decides: what uzswap takes itself, and folios that come and go as a whole.
+const LITTLE: u64 = 24 << 20;
+/// Most of the memory; and having had it for less than this part of the time is brief.
+const MOST: f64 = 0.8;
+const BRIEF: f64 = 0.3;
 /// Waiting that is told, seconds.
 const WAITED: f64 = 0.05;
 /// A denser codec must save so much to be worth more time.
@@ -146,6 +151,14 @@ impl Analysis {
             largest.seconds() < 2.0,
             format!("it could be watched for {:.1} s only", largest.seconds()),
         );
+        let grown = part_grown(largest);
+        doubt(
+            grown < BRIEF,
+            format!(
+                "it had most of its memory for {} of the time only: how it uses that was hardly seen",
+                percent(grown)
+            ),
+        );
         let guessed = self
             .advice
             .as_ref()
@@ -185,9 +198,19 @@ impl Analysis {
             "it was mostly idle: slower means its processor time, not how long it waits".into(),
         );
         if let Some(Advice {
-            ram_low, ram_high, ..
+            ram,
+            ram_low,
+            ram_high,
+            ..
         }) = self.advice
         {
+            doubt(
+                ram < LITTLE,
+                format!(
+                    "with less than {} what uzswap takes itself, and that folios come and go as a whole, counts for more than is reckoned",
+                    mib(LITTLE)
+                ),
+            );
             doubt(
                 ram_high as f64 > ram_low as f64 * 1.5,
                 format!(
@@ -256,6 +279,18 @@ fn grown(life: &Life) -> impl Iterator<Item = &Window> {
         let last = window.readings.last();
         last.is_some_and(|last| last.anon * 2 >= life.peak)
     })
+}
+
+/// The part of the time in which it had most of its memory.
+fn part_grown(life: &Life) -> f64 {
+    let (mut grown, mut all) = (0.0, 0.0);
+    for (_, anon, seconds) in life.slices() {
+        all += seconds;
+        if anon as f64 >= life.peak as f64 * MOST {
+            grown += seconds;
+        }
+    }
+    if all > 0.0 { grown / all } else { 0.0 }
 }
 
 /// How much is touched within a time, on average over the windows that are so long.
@@ -504,6 +539,15 @@ mod tests {
             [(0.1, 50 * PAGE), (0.3, 61 * PAGE), (1.0, 100 * PAGE)]
         );
         assert_eq!(cold(&life), Some((0.8, 2.0)));
+    }
+
+    #[test]
+    fn the_time_at_most_of_its_memory() {
+        let mut grows = life(&[(1.0, 100, 0), (4.0, 700, 50), (5.0, 900, 60)]);
+        grows.peak = 1000;
+        assert!((part_grown(&grows) - 0.25).abs() < 1e-9);
+        assert!((part_grown(&life(&[(1.0, 1000, 0), (2.0, 1000, 9)])) - 1.0).abs() < 1e-9);
+        assert!(part_grown(&life(&[])).abs() < 1e-9, "never watched");
     }
 
     #[test]

@@ -22,8 +22,9 @@ use crate::{MIB, PAGE};
 const PAUSE: Duration = Duration::from_millis(30);
 /// Processes that never have more are left out, pages.
 const SMALL: u64 = 1024;
-/// A new sample is worth its time when there is so many times the memory.
+/// A new sample is worth its time when there is so many times the memory; a window, when there is not yet so much more.
 const GROWTH: f64 = 1.2;
+const MUCH: f64 = 1.5;
 
 /// What was seen.
 #[derive(Debug)]
@@ -135,7 +136,9 @@ impl Eyes {
                 let pause = Duration::from_secs(1).max(self.begin.elapsed() / 3);
                 let n = anon as f64;
                 let had = before.anon as f64;
-                n >= had * GROWTH || (rests && n >= had * 0.95 && at.elapsed() >= pause)
+                n >= had * MUCH
+                    || (rests && n >= had * GROWTH)
+                    || (rests && n >= had * 0.95 && at.elapsed() >= pause)
             }
         };
         if !due {

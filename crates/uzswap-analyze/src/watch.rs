@@ -19,6 +19,8 @@ const SPARING: u32 = 8;
 /// Age of the first reading, and how much older each is than the one before.
 const FIRST: Duration = Duration::from_millis(20);
 const OLDER: f64 = 1.5;
+/// No window that is younger ends, but one that can tell no more.
+const YOUNG: Duration = Duration::from_secs(1);
 
 /// What was seen at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -161,11 +163,11 @@ impl Watch {
         self.next
     }
 
-    /// Its memory was read: what is marked as touched is not the program's doing alone.
+    /// Its memory was read: what is marked as touched from now on is not the program's doing alone. One window less, if it is young.
     pub fn disturb(&mut self) {
-        self.over = true;
-        if let Some(window) = self.life.windows.last_mut() {
-            window.early = true;
+        let ends = !std::mem::replace(&mut self.over, true);
+        if let Some(window) = self.life.windows.last_mut().filter(|_| ends) {
+            window.early = self.began.elapsed() < YOUNG;
         }
     }
 
@@ -269,7 +271,7 @@ impl Watch {
 /// Whether a window has nothing more to tell that is worth waiting for: `at` since the watch began, it has lasted for `age`, in which the process
 /// used `spent` seconds of processor time. One that gets less than half a processor has up to four times as long: it does little in a second.
 fn is_old(at: Duration, age: Duration, spent: f64) -> bool {
-    let old = (at / 4).clamp(Duration::from_secs(1), Duration::from_secs(15));
+    let old = (at / 4).clamp(YOUNG, Duration::from_secs(15));
     age >= old * 4 || (age >= old && spent >= age.as_secs_f64() / 2.0)
 }
 

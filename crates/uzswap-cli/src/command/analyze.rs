@@ -160,17 +160,24 @@ fn show(
 }
 
 fn compare(verified: &Verified, advice: &Advice) -> String {
-    let percent = verified.slower * 100.0;
-    let within = (advice.expected.low..=advice.expected.high).contains(&verified.slower);
+    let expected = &advice.expected;
+    let judged = if verified.slower > expected.high {
+        "worse than expected"
+    } else if verified.slower < expected.low {
+        "better than expected"
+    } else {
+        "as expected"
+    };
+    let word = if verified.slower < 0.0 {
+        "faster"
+    } else {
+        "slower"
+    };
     let mut text = format!(
-        "verified: {percent:.0} % slower, {} ({} expected): {:.2} s of processor time instead of {:.2} s, {:.2} s of wall time instead of \
+        "verified: {:.0} % {word}, {judged} ({} expected): {:.2} s of processor time instead of {:.2} s, {:.2} s of wall time instead of \
          {:.2} s, {} pages back\n",
-        if within {
-            "as expected"
-        } else {
-            "not as expected"
-        },
-        range(&advice.expected),
+        verified.slower.abs() * 100.0,
+        range(expected),
         verified.cpu_s,
         verified.native_cpu_s,
         verified.wall_s,
