@@ -244,6 +244,32 @@ fn a_guest_takes_what_the_home_leaves() {
     });
 }
 
+/// The last free slot is in a seat's cluster while the full ones are looked at, and in a full one while the seats are.
+#[test]
+fn a_slot_is_found_while_its_cluster_becomes_full() {
+    explore(3, || {
+        let model = Arc::new(Model::new(1));
+        let slots = model.slots(&all_alive);
+        let owner = slots.join(0);
+        let pair = slots.alloc(owner, 0, 1, &[1, 1]).unwrap();
+        let half = slots.alloc(owner, 0, 1, &[1]).unwrap();
+        let other = {
+            let model = model.clone();
+            thread::spawn(move || {
+                let slots = model.slots(&all_alive);
+                assert_eq!(slots.alloc(owner, 0, 1, &[1, 1]), None);
+            })
+        };
+        let last = slots.alloc(owner, 1, 0, &[1]).expect("a slot is free");
+        alone(&slots, last);
+        other.join().unwrap();
+        for run in [pair, half, last] {
+            slots.put(owner, run);
+        }
+        nothing_is_left(&slots, owner, 1);
+    });
+}
+
 #[test]
 fn parent_and_child_put_the_same_slots_at_once() {
     explore(3, || {

@@ -31,7 +31,7 @@ const LOOKS: u32 = 64;
 /// Seats between those of one process and of the next: they share a CPU's seat only where there are more
 /// CPUs, or more processes than fit.
 const SEATS_APART: usize = 8;
-/// Attempts of one allocation; each but the first follows another thread's success, so this many
+/// Attempts of one allocation; each but the first two follows another thread's success, so this many
 /// mean that the caller had better ask for less.
 const ATTEMPTS: usize = 1000;
 
@@ -144,7 +144,7 @@ impl<'m> Slots<'m> {
     /// count is 0 or not given stay free. `cpu` is a hint.
     ///
     /// `None`: the device is closed, full or too fragmented; counted in [`Slots::fallbacks`]. The caller goes
-    /// on with a smaller order. Order 0 fails only when no slot is free.
+    /// on with a smaller order. Order 0 fails only when no slot is free, or others have just got what was.
     #[must_use]
     #[inline]
     pub fn alloc(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
@@ -172,6 +172,7 @@ impl<'m> Slots<'m> {
 
     #[cold]
     fn alloc_locked(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
+        let mut again = order == 0;
         for _ in 0..ATTEMPTS {
             let seat = match self.find_seat(owner, cpu, order, counts)? {
                 Found::Run(run) => return Some(run),
@@ -182,8 +183,14 @@ impl<'m> Slots<'m> {
                 if let Some(run) = self.alloc_beside(owner, order, counts) {
                     return Some(run);
                 }
-                // Its holder may make room there, or may be dead: waiting takes it over.
-                drop(self.hold(owner, locked?));
+                match locked {
+                    // Its holder may make room there, or may be dead: waiting takes it over.
+                    Some(index) => drop(self.hold(owner, index)),
+                    // What was in a seat when the lists were looked at may have gone there before the seats were. A
+                    // second look misses it only if somebody has allocated from it between.
+                    None if again => again = false,
+                    None => return None,
+                }
                 continue;
             };
             if let Some(run) = held.sit_down(seat, order, counts) {
