@@ -148,7 +148,7 @@ impl PageRange {
     }
 
     /// Its pages.
-    pub fn pages(self) -> impl Iterator<Item = Page> {
+    pub fn pages(self) -> impl DoubleEndedIterator<Item = Page> {
         (self.start..self.end).map(Page::from_index)
     }
 

@@ -109,6 +109,10 @@ counters! {
     pswpout: Counter in Count,
     /// Reads from a swap device; those made at once count one by one.
     swap_reads: Counter in Count,
+    /// Pages brought into the pool along with others that were read from a swap device.
+    swap_ra: Counter in Count,
+    /// Of these, pages that were asked for then.
+    swap_ra_hit: Counter in Count,
     /// Bytes read from a swap device.
     swap_bytes_in: Counter in Bytes,
     /// Bytes written to a swap device.

@@ -33,6 +33,7 @@ pub mod request;
 pub mod slot;
 pub mod swap;
 pub mod swap_cache;
+pub mod swap_readahead;
 pub mod table;
 pub mod word;
 

@@ -9,7 +9,7 @@
 //! *Context*: signal, worker; allocated at init.
 
 use crate::accel::Job;
-use crate::arena::{PAGE_SIZE, Page};
+use crate::arena::{PAGE_SIZE, Page, PageRange};
 use crate::charge::Reserve;
 use crate::lock::{RawLock, RawLockGuard};
 use crate::readahead::Streams;
@@ -83,6 +83,8 @@ pub struct SwapIn {
     buffer: &'static mut [u8],
     extents: [Extent; MOST_READS],
     nr_extents: usize,
+    /// Pages around the one that is asked for, of which is read along what costs no read of its own.
+    pub around: Option<PageRange>,
     /// Of the pages in the load buffer, by their places there: what they were read from.
     fingerprints: [Option<Fingerprint>; LOAD_LEN / PAGE_SIZE],
 }
@@ -98,6 +100,7 @@ impl SwapIn {
                 nr_slots: 0,
             }; MOST_READS],
             nr_extents: 0,
+            around: None,
             fingerprints: [None; LOAD_LEN / PAGE_SIZE],
         }
     }
@@ -163,6 +166,23 @@ impl SwapIn {
             }
             _ => false,
         }
+    }
+
+    /// Both and what is between them, if that is one read.
+    #[must_use]
+    pub fn joined(one: Extent, other: Extent) -> Option<Extent> {
+        let (low, high) = if one.slot <= other.slot {
+            (one, other)
+        } else {
+            (other, one)
+        };
+        let end = end_of(low).max(end_of(high));
+        let nr_slots = u32::try_from(end - low.slot).ok()?;
+        let fits = nr_slots as usize * SLOT <= SWAP_IN_LEN;
+        (high.slot <= end_of(low) + NEAR && fits).then_some(Extent {
+            slot: low.slot,
+            nr_slots,
+        })
     }
 
     /// Of what is to be read leaves `wanted` alone. `false`: it was alone.

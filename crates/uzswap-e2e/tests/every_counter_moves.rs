@@ -89,6 +89,14 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
                 .expect_success("noise on a swap device"),
         ),
         (
+            "pages that lie beside each other",
+            Job::new(scratch.compile("apps/near.c"))
+                .args(["48", "7", "near"])
+                .ram_mib(16)
+                .managed()
+                .expect_success("near"),
+        ),
+        (
             "with nothing written though it is due",
             Job::new(scratch.compile("apps/noise.c"))
                 .args(["96", "7"])

@@ -56,6 +56,33 @@ fn data_that_does_not_compress_comes_back_right() {
     }
 }
 
+/// What lies beside a page on the device comes along with it while it is asked for then.
+#[test]
+fn neighbours_are_read_along_while_that_pays() {
+    let scratch = Scratch::new();
+    let run = |what| {
+        let outcome = Job::new(scratch.compile("apps/near.c"))
+            .args(["64", &seed().to_string(), what])
+            .ram_mib(16)
+            .option("--swap", DISK)
+            .managed()
+            .expect_success(what);
+        assert_eq!(outcome.text(), "right\n");
+        let stat = ["swap_reads", "pswpin", "swap_ra", "swap_ra_hit"];
+        stat.map(|name| outcome.stat(name))
+    };
+    let [reads, read, along, hits] = run("near");
+    println!("near: {read} pages in {reads} reads, {hits} of {along} hit");
+    assert!(
+        read > 10_000 && reads < read / 2,
+        "{reads} reads for {read}"
+    );
+    assert!(hits > along / 2, "{hits} of {along}");
+    let [reads, read, along, hits] = run("far");
+    println!("far: {read} pages in {reads} reads, {hits} of {along} hit");
+    assert!(read > 2000 && along < read / 8, "{along} of {read}");
+}
+
 fn pattern(user: User, fault_mode: &str, encrypt: &str, compressor: &str, block: &str) {
     let scratch = Scratch::new();
     let outcome = Job::new(scratch.compile("pattern/pattern.c"))

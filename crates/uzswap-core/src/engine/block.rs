@@ -279,7 +279,7 @@ impl Parts {
     pub(crate) fn count_swapped(&self, holds: Holds) {
         let counters = self.counters();
         match holds {
-            Holds::Page => add(&counters.swapped_pages, 1),
+            Holds::Page | Holds::Ahead => add(&counters.swapped_pages, 1),
             Holds::Piece => {
                 add(&counters.swapped_pages, 1);
                 add(&counters.block_pages, 1);
@@ -299,7 +299,7 @@ impl Parts {
             Entry::Swapped { .. } => sub(&counters.swapped_pages, 1),
             Entry::Stored { size, holds, .. } => {
                 sub(&counters.stored_pages, 1);
-                if holds == Holds::Page && usize::from(size) == PAGE_SIZE {
+                if holds.is_page() && usize::from(size) == PAGE_SIZE {
                     sub(&counters.stored_incompressible_pages, 1);
                 }
             }

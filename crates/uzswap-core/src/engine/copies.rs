@@ -17,19 +17,19 @@ use crate::primitive::Ordering::Relaxed;
 use crate::slot::{RESERVE_PAGES, SlotGuard};
 use crate::swap_cache::Copy;
 use crate::table::Entry;
-use uzswap_io::Location;
+use uzswap_io::{Fingerprint, Location};
 
 impl Parts {
-    /// Keeps the copy of a page that was read back by `old`, with the count that `old` had, if it was noted at
-    /// `place` of the load buffer. `false`: it is not kept.
+    /// Keeps the copy of a page that was read back by `old`, with the count that `old` had, if it has a
+    /// `fingerprint`. `false`: it is not kept.
     pub(crate) fn keep_copy(
         &self,
         slot: &mut SlotGuard<'_>,
         page: Page,
         old: Entry,
-        place: usize,
+        fingerprint: Option<Fingerprint>,
     ) -> bool {
-        let Some((swap, fingerprint)) = self.swap.as_ref().zip(slot.swap_in.noted(place)) else {
+        let Some((swap, fingerprint)) = self.swap.as_ref().zip(fingerprint) else {
             return false;
         };
         let copy = Copy {

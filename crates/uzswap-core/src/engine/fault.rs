@@ -13,6 +13,7 @@ use crate::counters::add;
 use crate::folio::{ACTIVE, FolioGuard, INACTIVE, RECLAIM, REFERENCED, SHUT};
 use crate::group::FAILURE_INTERNAL;
 use crate::masked::Masked;
+use crate::pool::CHAIN_MAX;
 use crate::region::Flags;
 use crate::slot::SlotGuard;
 use crate::table::Entry;
@@ -76,10 +77,19 @@ impl Parts {
                 Window::Evicted { .. } if alone => (one, false),
                 Window::Evicted { range, .. } => (range, false),
             };
+            let around = match window {
+                Window::Evicted { around, .. } if !alone => around,
+                _ => None,
+            };
+            // For what comes into the pool along with the page: the slot keeps it until then.
+            let ahead = around.map_or(0, |around| wide(around.len() + CHAIN_MAX));
+            let wanted = wide(range.len());
             // A window that does not fit is no reason to fail: the page alone may.
-            let (range, mut credit) = if self.reserve_pages(slot, wide(range.len())) {
-                (range, wide(range.len()))
-            } else if range.len() > one.len() && self.reserve_pages(slot, wide(one.len())) {
+            let (range, mut credit) = if self.reserve_pages(slot, wanted + ahead) {
+                slot.reserve.put(ahead);
+                (range, wanted)
+            } else if wanted + ahead > wide(one.len()) && self.reserve_pages(slot, wide(one.len()))
+            {
                 (one, wide(one.len()))
             } else {
                 return self.over_limit(wide(range.len()));
@@ -105,9 +115,14 @@ impl Parts {
             } else {
                 range
             };
+            slot.swap_in.around = around;
             let brought = self.bring_in(slot, &guard, range, zero_fill, &mut credit);
+            slot.swap_in.around = None;
             let out = match brought {
                 Ok(brought) => {
+                    if let Some(around) = around {
+                        self.keep_ahead(slot, around);
+                    }
                     if let Window::Evicted { run, .. } = window
                         && brought.loaded > 0
                     {
@@ -154,6 +169,7 @@ impl Parts {
                 Some(_) if entry.in_block() => Window::Evicted {
                     range: self.block_of(page),
                     run: 1,
+                    around: None,
                 },
                 Some(region) => Window::Untouched(folio.and(region)),
             },
@@ -171,9 +187,12 @@ impl Parts {
                 if range.len() > run.len() {
                     slot.streams.widen(run, range);
                 }
+                let alone = range.len() == 1;
+                let around = alone.then(|| self.around(page, folio)).flatten();
                 Window::Evicted {
                     range,
                     run: run.len(),
+                    around,
                 }
             }
         }
@@ -232,13 +251,20 @@ impl Parts {
 
     /// A page of the folio with this entry was asked for: where does the folio belong?
     pub(crate) fn used(&self, guard: &FolioGuard<'_>, index: u32, entry: Entry) {
+        if entry.is_ahead()
+            && let Some(swap) = &self.swap
+        {
+            add(&self.counters().swap_ra_hit, 1);
+            let folio = self.folios.range(index);
+            swap.readahead.hit(Page::from_index(folio.start));
+        }
         if guard.has(RECLAIM) || guard.nr_resident() == 0 {
             // Its reclaimer puts it back.
             return;
         }
         if guard.has(ACTIVE) {
             guard.set(REFERENCED);
-        } else if self.is_workingset(entry) {
+        } else if !entry.is_ahead() && self.is_workingset(entry) {
             add(&self.counters().activations, 1);
             self.lru.activate(&self.folios, guard, index);
         } else if !guard.has(INACTIVE) {
@@ -291,5 +317,7 @@ enum Window {
         range: PageRange,
         /// As many in a row as the program seems to ask for.
         run: usize,
+        /// Those around it that may be read along with a page alone.
+        around: Option<PageRange>,
     },
 }

@@ -373,7 +373,8 @@ impl Parts {
         let old = self.table.get(page);
         self.table.set(page, Entry::Resident);
         let swapped = matches!(old, Entry::Swapped { .. });
-        if !swapped || old.in_block() || !self.keep_copy(slot, page, old, place) {
+        let fingerprint = slot.swap_in.noted(place);
+        if !swapped || old.in_block() || !self.keep_copy(slot, page, old, fingerprint) {
             self.forget(old);
         }
         swapped

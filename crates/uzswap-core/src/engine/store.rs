@@ -338,7 +338,7 @@ impl Stored {
         match entry {
             Entry::Filled { .. } => self.filled += 1,
             Entry::Stored { size, holds, .. }
-                if holds == Holds::Page && usize::from(size) == PAGE_SIZE =>
+                if holds.is_page() && usize::from(size) == PAGE_SIZE =>
             {
                 self.raw += 1;
             }

@@ -28,6 +28,7 @@ use crate::primitive::{
 };
 use crate::swap::{IsAlive, Owner};
 use crate::swap_cache::{Leaf, SwapCache};
+use crate::swap_readahead::Readahead;
 use crate::table::Age;
 use uzswap_io::{Extent, Fingerprint, Key, Label, Location, Queue, Seal, Sequence};
 use uzswap_sys::{file, mem, thread};
@@ -51,6 +52,8 @@ pub(crate) struct Swap {
     pub shrinking: AtomicBool,
     pub writeback: Lock<Writeback>,
     pub cache: SwapCache<'static>,
+    /// How much is read along.
+    pub readahead: Readahead,
     /// For reads of several places at once. Few, since the system has a bound on them; a thread that finds them all
     /// in use reads one place after the other.
     pub queues: [Lock<Queue>; NR_QUEUES],
@@ -111,6 +114,7 @@ impl Swap {
             shrinking: AtomicBool::new(false),
             writeback: Lock::new(Writeback::new(run)),
             cache: new_cache(limit)?,
+            readahead: Readahead::new(),
             queues: [const { Lock::new(Queue::new()) }; NR_QUEUES],
             told: AtomicBool::new(false),
         };

@@ -1,20 +1,40 @@
-//! *What*: what is read back from the swap devices: the objects of several pages at once, wherever they lie.
+//! *What*: what is read back from the swap devices: the objects of several pages at once, wherever they lie; and what lies
+//! beside one on the device, of the pages around it, which goes into the pool ([`crate::swap_readahead`]).
 //!
 //! *Invariants*: no object is taken for a page's contents before its seal was checked.
 //! *Locking*: the folio is held. *Context*: signal, worker.
 
 use super::Parts;
 use super::device::SwapDevice;
+use super::object;
+use super::store::Stored;
 use super::swap::{Swap, label};
-use crate::arena::{Page, PageRange, wide};
+use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
+use crate::charge::Reserve;
 use crate::counters::add;
 use crate::group::Text;
+use crate::knobs::is_on;
 use crate::lock::Lock;
+use crate::pool::{CHAIN_MAX, Loc};
 use crate::primitive::Ordering::Relaxed;
-use crate::slot::SwapIn;
-use crate::table::Entry;
+use crate::slot::{RESERVE_PAGES, SlotGuard, SwapIn};
+use crate::table::{Entry, Holds};
 use uzswap_io::{Extent, Fingerprint, Location, Window};
 use uzswap_sys::fmt::write_line;
+
+/// What became of an object that was to come from a device into the pool.
+pub(super) enum Fetched {
+    /// It is there too.
+    Object {
+        loc: Loc,
+        size: u16,
+        fingerprint: Option<Fingerprint>,
+    },
+    /// The pool has no room for it.
+    NoRoom,
+    /// It cannot be had.
+    Unreadable,
+}
 
 impl Parts {
     /// Gives `unpack` the stored form of a swapped `page`, read from the device into `window` unless it
@@ -75,8 +95,12 @@ impl Parts {
         page: Page,
         range: PageRange,
     ) {
+        let beside = match window.around {
+            Some(around) => self.beside(swap, needed, around),
+            None => needed,
+        };
         window.forget();
-        let mut room = window.add(needed);
+        let mut room = window.add(beside);
         for index in page.index() + 1..range.end {
             if !room {
                 break;
@@ -85,6 +109,118 @@ impl Parts {
                 room = window.add(swap.extent(location, size));
             }
         }
+    }
+
+    /// `needed`, and what of the pages `around` lies beside it.
+    fn beside(&self, swap: &Swap, needed: Extent, around: PageRange) -> Extent {
+        let mut all = needed;
+        let mut join = |page| {
+            if let Some(extent) = self.extent_alone(swap, page) {
+                all = SwapIn::joined(all, extent).unwrap_or(all);
+            }
+        };
+        // Neighbours in memory that are such on the device are so in the same order, or were written in another.
+        around.pages().for_each(&mut join);
+        around.pages().rev().for_each(&mut join);
+        all
+    }
+
+    /// Where a page lies that is on a device and in no block.
+    fn extent_alone(&self, swap: &Swap, page: Page) -> Option<Extent> {
+        match self.table.get(page) {
+            Entry::Swapped {
+                location,
+                size,
+                holds: Holds::Page,
+                ..
+            } => Some(swap.extent(location, size)),
+            _ => None,
+        }
+    }
+
+    /// The pages around `page` of `folio` that are worth reading with it, if it is read from a device.
+    pub(super) fn around(&self, page: Page, folio: PageRange) -> Option<PageRange> {
+        let swap = self.swap.as_ref()?;
+        self.extent_alone(swap, page)?;
+        let around = swap.readahead.around(page, folio);
+        (around.len() > 1).then_some(around)
+    }
+
+    /// Puts into the pool what of `around` was read along with the page that was asked for, as far as the slot has
+    /// room. The folio is held since then.
+    pub(super) fn keep_ahead(&self, slot: &mut SlotGuard<'_>, around: PageRange) {
+        let Some(swap) = &self.swap else { return };
+        let mut room = Reserve::empty(self.charge);
+        let spare = slot.reserve.pages().saturating_sub(RESERVE_PAGES);
+        let spare = spare.min(2 * wide(CHAIN_MAX));
+        if slot.reserve.take(spare) {
+            room.put(spare);
+        }
+        let (age, mut stored) = (self.clock.now(), Stored::default());
+        for page in around.pages() {
+            let old = self.table.get(page);
+            let Some(extent) = self.extent_alone(swap, page) else {
+                continue;
+            };
+            // So much that the pool finds room for it.
+            if room.pages() < wide(CHAIN_MAX) || slot.swap_in.read(extent).is_none() {
+                continue;
+            }
+            // One that is damaged is told of when it is asked for.
+            if let Fetched::Object {
+                loc,
+                size,
+                fingerprint,
+            } = self.fetch(&mut slot.swap_in, &mut room, page, PageRange::one(page))
+            {
+                let new = Entry::Stored {
+                    loc,
+                    size,
+                    age,
+                    writing: false,
+                    holds: Holds::Ahead,
+                };
+                self.table.set(page, new);
+                if !self.keep_copy(slot, page, old, fingerprint) {
+                    self.forget(old);
+                }
+                stored.add(new);
+            }
+        }
+        let rest = room.pages();
+        if room.take(rest) {
+            slot.reserve.put(rest);
+        }
+        self.count_stored(&stored);
+        add(&self.counters().pswpin, wide(stored.pages));
+        add(&self.counters().swap_ra, wide(stored.pages));
+    }
+
+    /// Puts what is on a device of `page` into the pool, as it is. What follows it in `range` is read with it.
+    pub(super) fn fetch(
+        &self,
+        window: &mut SwapIn,
+        room: &mut Reserve<'static>,
+        page: Page,
+        range: PageRange,
+    ) -> Fetched {
+        let fetched = self.swap_in(window, page, range, |data, fingerprint| {
+            // SAFETY: a slice is readable.
+            let loc = unsafe { self.put_object(room, page, data.as_ptr(), data.len()) };
+            let Some((loc, size)) = loc.zip(u16::try_from(data.len()).ok()) else {
+                return Fetched::NoRoom;
+            };
+            if data.len() == PAGE_SIZE && is_on(&self.group.knobs.checksum) {
+                // SAFETY: the new object, a page, is not published yet.
+                unsafe { self.pool.set_note(loc, object::note_of(data)) };
+            }
+            Fetched::Object {
+                loc,
+                size,
+                fingerprint,
+            }
+        });
+        fetched.unwrap_or(Fetched::Unreadable)
     }
 
     /// Reads what is listed, at once as far as it follows each other on one device.

@@ -10,12 +10,11 @@
 
 use super::Parts;
 use super::device::SwapDevice;
-use super::object;
 use super::store::Stored;
 use super::swap::Swap;
+use super::swap_in::Fetched;
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::charge::Reserve;
-use crate::knobs::is_on;
 use crate::masked::Masked;
 use crate::slot::{LOAD_LEN, RESERVE_PAGES, SLACK_PAGES, SlotGuard};
 use crate::table::{CHUNK_PAGES, Entry};
@@ -146,37 +145,27 @@ impl Parts {
                 slot.swap_in.forget();
             }
             let old = self.table.get(page);
-            let Entry::Swapped {
-                size, age, holds, ..
-            } = old
-            else {
+            let Entry::Swapped { age, holds, .. } = old else {
                 continue;
             };
             if !self.is_on(device, page) {
                 continue;
             }
-            let mut note = 0;
             let range = PageRange {
                 start: page.index(),
                 end: window.end.min(self.folios.range(index).end),
             };
-            let object = self.swap_in(&mut slot.swap_in, page, range, |data, _| {
-                note = object::note_of(data);
-                // SAFETY: a slice is readable.
-                unsafe { self.put_object(room, page, data.as_ptr(), data.len()) }
-            });
-            let Some(object) = object else {
-                next = None;
-                break;
+            let (loc, size) = match self.fetch(&mut slot.swap_in, room, page, range) {
+                Fetched::Object { loc, size, .. } => (loc, size),
+                Fetched::NoRoom => {
+                    next = Some(page.index());
+                    break;
+                }
+                Fetched::Unreadable => {
+                    next = None;
+                    break;
+                }
             };
-            let Some(loc) = object else {
-                next = Some(page.index());
-                break;
-            };
-            if usize::from(size) == PAGE_SIZE && is_on(&self.group.knobs.checksum) {
-                // SAFETY: the new object, a page, is not published yet.
-                unsafe { self.pool.set_note(loc, note) };
-            }
             let new = Entry::Stored {
                 loc,
                 size,

@@ -357,7 +357,7 @@ impl Parts {
             // Its note stays behind: on the device it would pass for right.
             return Ok(Went::Nowhere);
         }
-        if holds != Holds::Page {
+        if !holds.is_page() {
             // A copy is of a page that was stored alone.
             self.forget_copy(page);
         } else if let Some(copy) = self.unchanged_copy(swap, page, data) {
@@ -366,6 +366,8 @@ impl Parts {
             add(&self.counters().swapped_pages, 1);
             return Ok(Went::ToItsCopy);
         }
+        // Nobody asked for it in time.
+        let holds = if old.is_ahead() { Holds::Page } else { holds };
         let place = run.push(label(page, age), data.len(), |body| {
             body.copy_from_slice(data);
         })?;

@@ -27,7 +27,7 @@ pub(super) const GRANULE: usize = 16;
 /// Bytes in front of an object's data: the owner.
 pub(super) const OWNER: usize = 4;
 /// The longest zspage, in pages, and the number of windows.
-pub(super) const CHAIN_MAX: usize = 8;
+pub(crate) const CHAIN_MAX: usize = 8;
 /// Fullness groups per class. Full zspages are in none.
 pub(super) const GROUPS: usize = 8;
 

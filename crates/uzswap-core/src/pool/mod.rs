@@ -36,13 +36,14 @@ mod stat;
 mod window;
 mod zspage;
 
+pub(crate) use class::CHAIN_MAX;
 pub use compact::Relocate;
 pub use loc::{LOC_BITS, Loc};
 pub use stat::ClassStat;
 
 use crate::charge::{Charge, Reserve};
 use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use class::{CHAIN_MAX, ClassId, HUGE, OWNER, PAGE};
+use class::{ClassId, HUGE, OWNER, PAGE};
 use partial::Class;
 use uzswap_sys::{Errno, arch};
 use window::{Area, Window};

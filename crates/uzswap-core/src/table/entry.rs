@@ -14,10 +14,11 @@ const NONE: u64 = 0;
 const RESIDENT: u64 = 1;
 const FILLED: u64 = 2;
 const BLOCK: u64 = 3;
-/// These three, and the two numbers after each, by what the object holds.
+/// These three, and the numbers up to the next, by what the object holds.
 const STORED: u64 = 4;
-const WRITING: u64 = 7;
-const SWAPPED: u64 = 10;
+const WRITING: u64 = STORED + NR_HOLDS;
+const SWAPPED: u64 = WRITING + NR_HOLDS;
+const NR_HOLDS: u64 = 4;
 
 const LOC_SHIFT: u32 = STATE_BITS;
 const LOC_BITS: u32 = 36;
@@ -33,6 +34,7 @@ const ORDER_SHIFT: u32 = STATE_BITS;
 const DROPPED: u64 = 1 << (ORDER_SHIFT + 3);
 
 const _: () = assert!(SIZE_SHIFT + SIZE_BITS <= AGE_SHIFT);
+const _: () = assert!(SWAPPED + NR_HOLDS <= 1 << STATE_BITS);
 
 /// When a page was evicted, in ticks of the engine's eviction clock, modulo 2^[`AGE_BITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,17 @@ pub enum Holds {
     Piece,
     /// Such a piece, and the page's own contents were dropped: it goes with the rest of its block.
     Remains,
+    /// The page, read from the device before it was asked for. In the pool only.
+    Ahead,
+}
+
+impl Holds {
+    /// Whether it is all of one page.
+    #[inline]
+    #[must_use]
+    pub const fn is_page(self) -> bool {
+        matches!(self, Holds::Page | Holds::Ahead)
+    }
 }
 
 /// Where a page's contents are.
@@ -172,13 +185,14 @@ impl Entry {
         let age = Age((bits >> AGE_SHIFT) as u16);
         match bits & ((1 << STATE_BITS) - 1) {
             RESIDENT => Entry::Resident,
-            state @ STORED..13 => {
+            state @ STORED.. => {
                 let location = (bits >> LOC_SHIFT) & ((1 << LOC_BITS) - 1);
                 let size = ((bits >> SIZE_SHIFT) & 0xfff) as u16 + 1;
-                let holds = match (state - STORED) % 3 {
+                let holds = match (state - STORED) % NR_HOLDS {
                     0 => Holds::Page,
                     1 => Holds::Piece,
-                    _ => Holds::Remains,
+                    2 => Holds::Remains,
+                    _ => Holds::Ahead,
                 };
                 if state >= SWAPPED {
                     return Entry::Swapped {
@@ -239,6 +253,19 @@ impl Entry {
                     holds: Holds::Piece | Holds::Remains,
                     ..
                 }
+        )
+    }
+
+    /// Whether the page was read from the device before it was asked for, and has not been yet.
+    #[inline]
+    #[must_use]
+    pub const fn is_ahead(self) -> bool {
+        matches!(
+            self,
+            Entry::Stored {
+                holds: Holds::Ahead,
+                ..
+            }
         )
     }
 
@@ -373,7 +400,7 @@ mod tests {
         let mut all = vec![Entry::None, Entry::Resident];
         for age in [0, 1, 77, 4095].map(Age) {
             for (raw, size) in [(1, 1), (0x5_5555_5555, 1234), ((1 << 36) - 1, 4096)] {
-                for holds in [Holds::Page, Holds::Piece, Holds::Remains] {
+                for holds in [Holds::Page, Holds::Piece, Holds::Remains, Holds::Ahead] {
                     for writing in [false, true] {
                         all.push(Entry::Stored {
                             loc: loc(raw),
