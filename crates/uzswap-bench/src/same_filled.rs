@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use uzswap_compress::{fill, same_filled};
+use uzswap_compress::{Codec, fill, same_filled};
 
 use crate::codecs::{Contestant, Objects, Pages, Which, processor_time};
 use crate::compare::{Figure, Goal, Measured, Run};
@@ -53,7 +53,11 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
         goals: vec![goal("store_us", 0.20), goal("load_us", 0.40)],
         ..Measured::default()
     };
-    let codec = sides.compressor.parse()?;
+    // What 'auto' begins with.
+    let codec = match sides.compressor.as_str() {
+        "auto" => Codec::Lz4,
+        named => named.parse()?,
+    };
     let mut contestant = Contestant::new(Which::Ours(codec), PAGE)?;
     let pages = Pages::same_filled(NR_PAGES);
     measured.fill(rounds, 2, |round, progress| {

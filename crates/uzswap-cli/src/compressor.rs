@@ -1,8 +1,10 @@
 //! The compressor as the command line names it.
 
+use std::fmt;
 use std::str::FromStr;
 
 use uzswap_compress::{Codec, ParseCodecError};
+use uzswap_core::knobs::CODEC_AUTO;
 
 /// `--compressor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,11 +16,20 @@ pub enum Compressor {
 }
 
 impl Compressor {
-    /// The codec to use. `auto` is lz4 at present, which costs the least time.
-    pub fn codec(self) -> Codec {
+    /// As [`Values::Codec`](uzswap_core::knobs::Values::Codec) has it.
+    pub fn to_knob(self) -> u64 {
         match self {
-            Compressor::Auto => Codec::Lz4,
-            Compressor::Named(codec) => codec,
+            Compressor::Auto => CODEC_AUTO,
+            Compressor::Named(codec) => codec.to_bits().into(),
+        }
+    }
+}
+
+impl fmt::Display for Compressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Compressor::Auto => f.write_str("auto"),
+            Compressor::Named(codec) => codec.fmt(f),
         }
     }
 }
@@ -44,8 +55,12 @@ mod tests {
 
     #[test]
     fn codecs_and_levels() {
-        let named = |text: &str| text.parse().map(Compressor::codec);
+        let named = |text: &str| match text.parse() {
+            Ok(Compressor::Named(codec)) => Ok(codec),
+            other => Err(format!("{other:?}")),
+        };
         assert_eq!("auto".parse(), Ok(Compressor::Auto));
+        assert_eq!(Compressor::Auto.to_string(), "auto");
         assert_eq!(named("lz4"), Ok(Codec::Lz4));
         assert_eq!(named("zstd:-5"), Ok(Codec::Zstd { level: -5 }));
         assert_eq!(named("deflate:6"), Ok(Codec::Deflate { level: 6 }));

@@ -7,7 +7,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value, json};
 use uzswap_compress::Codec;
 use uzswap_core::knobs::{
-    BLOCK_AUTO, Knob, Knobs, MAPPED, MOST_ENGINES, OFF, ON, UNDECIDED, Values,
+    BLOCK_AUTO, CODEC_AUTO, Knob, Knobs, MAPPED, MOST_ENGINES, OFF, ON, UNDECIDED, Values, codec_of,
 };
 
 use crate::compressor::Compressor;
@@ -52,7 +52,7 @@ pub fn parse(knob: &Knob, text: &str) -> Result<u64, String> {
             return size.map_err(|why: String| format!("{}: '{text}' is {why}", knob.name));
         }
         Values::Accel => parse_accel(text),
-        Values::Codec => return Ok(text.parse::<Compressor>()?.codec().to_bits().into()),
+        Values::Codec => return Ok(text.parse::<Compressor>()?.to_knob()),
     };
     let takes = takes(knob.values);
     value.ok_or_else(|| format!("{} takes {takes}, not '{text}'", knob.name))
@@ -70,9 +70,7 @@ pub fn show(knob: &Knob, value: u64) -> String {
             .to_owned(),
         Values::Size => Size(value).to_string(),
         Values::Accel => show_accel(value),
-        Values::Codec => {
-            codec(value).map_or_else(|| "unknown".to_owned(), |codec| codec.to_string())
-        }
+        Values::Codec => show_codec(value),
     }
 }
 
@@ -103,8 +101,13 @@ fn show_accel(value: u64) -> String {
     }
 }
 
-fn codec(value: u64) -> Option<Codec> {
-    Codec::from_bits(u32::try_from(value).ok()?)
+/// `auto`, or the codec as `--compressor` names it.
+pub fn show_codec(value: u64) -> String {
+    let named = |codec| match value {
+        CODEC_AUTO => Compressor::Auto,
+        _ => Compressor::Named(codec),
+    };
+    codec_of(value).map_or_else(|| "unknown".to_owned(), |codec| named(codec).to_string())
 }
 
 fn value_json(knob: &Knob, value: u64) -> Value {
@@ -161,10 +164,10 @@ impl std::str::FromStr for Assignment {
 pub struct Settings(Vec<u64>);
 
 impl Settings {
-    /// The compressor.
+    /// The compressor; of `auto` the one that it begins with.
     pub fn codec(&self) -> Codec {
         self.first(Values::Codec)
-            .and_then(codec)
+            .and_then(codec_of)
             .unwrap_or(Codec::Lz4)
     }
 

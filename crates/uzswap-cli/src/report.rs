@@ -11,7 +11,9 @@ use uzswap_core::group::{
     FAILURE_INTERNAL, FAILURE_MAPPINGS, FAILURE_OVER_LIMIT, FAILURE_START, FAULT_MODE_AUTO,
     FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, FREE, Group, Process,
 };
+use uzswap_core::knobs::CODEC_AUTO;
 
+use crate::knob::show_codec;
 use crate::swap_devices::{self, swap_devices};
 
 /// Bytes of a page.
@@ -240,6 +242,7 @@ impl Report {
         report.add("zswapped_peak", totals.get("zswapped_peak"));
         report.add("compression_ratio", rounded(totals.compression_ratio()));
         report.add("compressor", compressor(group));
+        report.add("compressor_picked", json!(picked(group, totals)));
         report.add("folio", PAGE << config.folio_order.load(Ordering::Relaxed));
         report.add("fault_mode", totals.fault_mode());
         for name in ["faults", "refaults", "reclaim_cancelled"] {
@@ -257,6 +260,7 @@ impl Report {
         report.add("fault_s", seconds(totals.get("fault_ticks"), hz));
         report.add("reclaim_s", seconds(totals.get("reclaim_ticks"), hz));
         report.add("densify_s", seconds(totals.get("densify_ticks"), hz));
+        report.add("swap_s", seconds(totals.get("swap_ticks"), hz));
         let swap = &config.swap;
         for (name, slots) in [
             ("swap_total", swap.nr_slots()),
@@ -302,10 +306,31 @@ impl Serialize for Report {
 
 /// The codec as `--compressor` names it.
 pub fn compressor(group: &Group) -> String {
-    group
-        .knobs
-        .codec()
-        .map_or_else(|| "unknown".to_owned(), |codec| codec.to_string())
+    show_codec(group.knobs.compressor.load(Ordering::Relaxed))
+}
+
+/// The codecs that pages are stored with: of `auto` what it picked so far.
+fn picked(group: &Group, totals: &Totals) -> Vec<String> {
+    let knobs = &group.knobs;
+    let denser = is_auto(group) && totals.get("zswpout_denser") > 0;
+    let denser = denser.then(|| knobs.denser_codec());
+    let codecs = knobs.codec().into_iter().chain(denser);
+    codecs.map(|codec| codec.to_string()).collect()
+}
+
+fn is_auto(group: &Group) -> bool {
+    group.knobs.compressor.load(Ordering::Relaxed) == CODEC_AUTO
+}
+
+/// For a person to read: the codec, of `auto` what it picked, and for how much of what was stored.
+pub fn stored_by(group: &Group, totals: &Totals) -> String {
+    let picked = picked(group, totals).join(" and ");
+    let share = totals.get("zswpout_denser") * 100 / totals.get("zswpout").max(1);
+    match is_auto(group) {
+        false => picked,
+        true if totals.get("zswpout_denser") == 0 => format!("{picked} (auto)"),
+        true => format!("{picked} (auto, {share} % the latter)"),
+    }
 }
 
 /// The first process that uzswap had to end, or null.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use uzswap_core::group::Group;
 
-use crate::report::{Totals, compressor, nanoseconds, seconds};
+use crate::report::{Totals, nanoseconds, seconds, stored_by};
 use crate::size::Size;
 use crate::swap_devices;
 
@@ -26,7 +26,7 @@ pub fn lines(group: &Group, totals: &Totals, hz: u64, elapsed_s: f64) -> Vec<Str
             "peak {peak} instead of {} (limit {limit}{processes}); cold memory stored {:.2}:1 by {}",
             Size(totals.get("need_peak")),
             totals.compression_ratio(),
-            compressor(group),
+            stored_by(group, totals),
         ));
         let took = |percent| duration(nanoseconds(totals.faults().percentile(percent), hz));
         lines.push(format!(

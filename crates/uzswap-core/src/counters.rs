@@ -101,6 +101,8 @@ counters! {
     zswpin: Counter in Count,
     /// Pages stored into the pool.
     zswpout: Counter in Count,
+    /// Of them, those that `--compressor auto` had stored with its denser codec.
+    zswpout_denser: Counter in Count,
     /// Pages written back from the pool to a swap device.
     zswpwb: Counter in Count,
     /// Pages read from a swap device.
@@ -169,6 +171,8 @@ counters! {
     reclaim_ticks: Counter in Ticks,
     /// Time spent making cold pages denser.
     densify_ticks: Counter in Ticks,
+    /// Time spent reading from swap devices and writing to them.
+    swap_ticks: Counter in Ticks,
     /// Managed pages resident in RAM.
     resident: Gauge in Bytes,
     /// Page table, folio table, slots and pool descriptors.

@@ -19,7 +19,7 @@ pub enum Values {
     Percent,
     /// 0, which is off, to 100.
     Share,
-    /// A compressor and its level, as [`Codec::to_bits`] has them.
+    /// A compressor and its level, as [`Codec::to_bits`] has them, or [`CODEC_AUTO`].
     Codec,
     /// log2 of 1, 4 or 16 pages, or [`BLOCK_AUTO`].
     Block,
@@ -36,6 +36,8 @@ pub const MOST_ENGINES: u64 = 8;
 /// [`Values::Accel`]: a bit.
 pub const MAPPED: u64 = 1 << 8;
 
+/// [`Values::Codec`]: lz4, and a denser one while that saves more time than it takes.
+pub const CODEC_AUTO: u64 = 0;
 /// [`Values::Block`]: decided by how pages come back.
 pub const BLOCK_AUTO: u64 = 15;
 
@@ -81,8 +83,8 @@ macro_rules! knobs {
 knobs! {
     /// RAM that each process may use for resident and compressed memory together
     ram: Size = UNDECIDED,
-    /// Compressor and level of new pages: auto, lz4, zstd[:N], deflate[:N] or pz[:N]
-    compressor: Codec = Codec::Lz4.to_bits() as u64,
+    /// Compressor and level of new pages: auto (lz4, or denser while that saves time on the swap device), lz4, zstd[:N], deflate[:N] or pz[:N]
+    compressor: Codec = CODEC_AUTO,
     /// Memory that is compressed as one: auto, 4K, 16K or 64K; larger takes less room, and comes back whole
     block: Block = 0,
     /// Devices that pages are handed to in batches: threads that work beside the program; how many is decided when a program starts, later changes go up to that
@@ -113,11 +115,29 @@ impl Knobs {
         }
     }
 
-    /// The compressor of new pages, if the cell holds one.
+    /// The compressor of new pages, of [`CODEC_AUTO`] the one that it begins with, if the cell holds one.
     #[must_use]
     pub fn codec(&self) -> Option<Codec> {
-        Codec::from_bits(u32::try_from(self.compressor.load(Relaxed)).ok()?)
+        codec_of(self.compressor.load(Relaxed))
     }
+
+    /// What [`CODEC_AUTO`] goes over to: for single pages pz, which is denser than zstd, and faster; it takes no blocks.
+    #[must_use]
+    pub fn denser_codec(&self) -> Codec {
+        match self.block.load(Relaxed) {
+            0 => Codec::PZ_DEFAULT,
+            _ => Codec::ZSTD_DEFAULT,
+        }
+    }
+}
+
+/// The codec that a value of [`Values::Codec`] names; of [`CODEC_AUTO`] the one that it begins with.
+#[must_use]
+pub fn codec_of(value: u64) -> Option<Codec> {
+    if value == CODEC_AUTO {
+        return Some(Codec::Lz4);
+    }
+    Codec::from_bits(u32::try_from(value).ok()?)
 }
 
 /// Whether a switch is on.

@@ -16,7 +16,7 @@ use crate::readahead::Streams;
 use crate::table::Entry;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use uzswap_compress::{Compressor, Decompressor};
+use uzswap_compress::{Codec, Compressor, Decompressor};
 use uzswap_io::{Extent, Fingerprint, MOST_READS, SLOT};
 use uzswap_sys::mem::IoVec;
 
@@ -54,6 +54,8 @@ pub struct BatchFolio {
     pub first: usize,
     /// Its pages in [`Batch::pages`].
     pub nr: usize,
+    /// It is compressed with the slot's denser compressor.
+    pub denser: bool,
     /// Its lock is held: its pages are being dropped.
     pub dropping: bool,
 }
@@ -210,8 +212,10 @@ const fn end_of(extent: Extent) -> u64 {
 pub struct SlotInner {
     /// What pages are stored with.
     pub compressor: Compressor,
-    /// The knobs `compressor` and `block` when this slot last looked.
-    pub asked: (u64, u64),
+    /// What some of them are stored with while that is worth it, with `--compressor auto`.
+    pub denser: Option<Compressor>,
+    /// The knobs `compressor` and `block` when this slot last looked, and the denser codec.
+    pub asked: (u64, u64, Option<Codec>),
     /// What they are brought back with.
     pub decompressor: Decompressor,
     /// [`LOAD_LEN`] bytes that pages are decompressed to.

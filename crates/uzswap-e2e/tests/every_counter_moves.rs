@@ -21,6 +21,7 @@ const IN_SECONDS: &[(&str, &str)] = &[
     ("fault_ticks", "fault_s"),
     ("reclaim_ticks", "reclaim_s"),
     ("densify_ticks", "densify_s"),
+    ("swap_ticks", "swap_s"),
 ];
 
 /// Counters that the JSON has under the kernel's name.
@@ -104,6 +105,15 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
                 .option("--writeback", "off")
                 .managed(),
         ),
+        (
+            "what fits denser only",
+            Job::new(find("python3").expect("python3 is installed"))
+                .args(["-c", GROWS, "7000"])
+                .ram_mib(24)
+                .option("--swap", "none")
+                .managed()
+                .expect_success("denser"),
+        ),
         // Reused after many turnovers of what is in RAM, but reused.
         (
             "written before there is need",
@@ -141,6 +151,8 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
         ),
     ]
 }
+
+const GROWS: &str = include_str!("../../../tests/programs/apps/grows.py");
 
 /// Text and noise, left alone until it is cold; then under pressure for longer than the densifier looks.
 const COLD: &str = "

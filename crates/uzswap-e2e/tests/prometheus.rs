@@ -134,6 +134,7 @@ fn every_counter_is_a_metric_that_says_what_the_json_says() {
             "fault_ticks" => "fault_s",
             "reclaim_ticks" => "reclaim_s",
             "densify_ticks" => "densify_s",
+            "swap_ticks" => "swap_s",
             "pool_peak" => "zswap_peak",
             name => name,
         };

@@ -127,7 +127,7 @@ fn a_compressor_that_the_limit_has_no_room_for_is_refused() {
     let outcome = set(&live, &["compressor=deflate:12"]);
     assert_ne!(outcome.status, 0);
     assert!(outcome.stderr.contains("--ram"), "{}", outcome.stderr);
-    assert_eq!(knobs(&live)["compressor"]["value"], "lz4");
+    assert_eq!(knobs(&live)["compressor"]["value"], "auto");
     live.signal(SIGUSR1);
     assert_eq!(live.wait().status, 0);
 }

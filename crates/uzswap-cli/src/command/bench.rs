@@ -461,7 +461,7 @@ impl SidesOptions {
         let asked: Vec<Side> = self.peers.iter().map(|&peer| peer.into()).collect();
         Sides::new(
             &std::env::current_exe().context("cannot find the uzswap binary")?,
-            &self.compressor.codec().to_string(),
+            &self.compressor.to_string(),
             &self.kernel_compressor,
             &asked,
             usual,

@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
-use uzswap_compress::Codec;
 use uzswap_core::group::Group;
-use uzswap_core::knobs::{Knobs, Values};
+use uzswap_core::knobs::{Knobs, Values, codec_of};
 
 use crate::args::Set;
 use crate::command::print;
@@ -62,8 +61,7 @@ fn check_room(group: &Group, changes: &[Assignment]) -> Result<()> {
         change.map_or_else(|| now.load(Ordering::Relaxed), |change| change.value)
     };
     let ram = Size(to_be(Values::Size, &group.knobs.ram));
-    let codec = to_be(Values::Codec, &group.knobs.compressor);
-    let codec = u32::try_from(codec).ok().and_then(Codec::from_bits);
+    let codec = codec_of(to_be(Values::Codec, &group.knobs.compressor));
     if let Some((codec, least)) = codec.map(|codec| (codec, limit::least(codec)))
         && ram < least
     {

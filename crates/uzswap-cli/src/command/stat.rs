@@ -13,7 +13,7 @@ use crate::clock::Moment;
 use crate::command::{print, prometheus};
 use crate::failure::comm;
 use crate::group_file::{self, Access};
-use crate::report::{Report, Totals, When, compressor, nanoseconds, seconds, used_slots};
+use crate::report::{Report, Totals, When, nanoseconds, seconds, stored_by, used_slots};
 use crate::size::Size;
 use crate::swap_devices::{self, swap_devices};
 
@@ -139,10 +139,10 @@ fn table(group: &Group) -> String {
     line(
         "stored",
         format!(
-            "{} in a pool of {} ({}, {:.2}:1 at its peak)",
+            "{} in a pool of {} (by {}, {:.2}:1 at its peak)",
             Size(stored),
             Size(pool),
-            compressor(group),
+            stored_by(group, &now),
             now.compression_ratio(),
         ),
     );

@@ -26,6 +26,7 @@
 //! *Locking*: the folio, held by the caller; without it what is found is a hint. *Context*: signal, worker.
 
 use super::Parts;
+use super::auto::either;
 use super::load::LoadError;
 use super::object::{Undecodable, unpack};
 use super::store::same_filled_word;
@@ -35,8 +36,9 @@ use crate::counters::{add, sub};
 use crate::folio::{FolioGuard, RUNS_OF_4, RUNS_OF_16};
 use crate::knobs::{BLOCK_AUTO, is_on};
 use crate::primitive::Ordering;
-use crate::slot::{SlotGuard, SlotInner};
+use crate::slot::SlotInner;
 use crate::table::{Age, Entry, Holds};
+use uzswap_compress::Compressor;
 
 /// log2 of the pages of the largest block.
 pub(crate) const MOST_BLOCK_ORDER: u64 = 4;
@@ -93,8 +95,8 @@ impl Parts {
         }
     }
 
-    /// log2 of the pages that the folio's blocks have if it is stored now; 0 for none.
-    pub(crate) fn block_order(&self, slot: &SlotGuard<'_>, folio: u32) -> u32 {
+    /// log2 of the pages that the folio's blocks have if it is stored with that compressor now; 0 for none.
+    pub(crate) fn block_order(&self, compressor: &Compressor, folio: u32) -> u32 {
         let folio = self.folios.at(folio);
         let order = match self.group.knobs.block.load(Ordering::Relaxed) {
             BLOCK_AUTO if folio.has(RUNS_OF_16) => 4,
@@ -102,7 +104,7 @@ impl Parts {
             BLOCK_AUTO => 0,
             order => u32::try_from(order).unwrap_or(0),
         };
-        let most = (slot.compressor.max_block() / PAGE_SIZE).ilog2();
+        let most = (compressor.max_block() / PAGE_SIZE).ilog2();
         order.min(most).min(self.folios.order())
     }
 
@@ -130,6 +132,7 @@ impl Parts {
         block: PageRange,
         age: Age,
         alone: bool,
+        denser: bool,
     ) -> bool {
         let look = is_on(&self.group.knobs.same_filled_pages_enabled);
         // SAFETY: its pages are mapped and readable: their folio is isolated by this thread.
@@ -141,8 +144,9 @@ impl Parts {
         let Some(room) = slot.store.get_mut(..most_of_block(block.len())) else {
             return false;
         };
+        let compressor = either(&mut slot.compressor, &mut slot.denser, denser);
         // SAFETY: as above.
-        let size = unsafe { self.make_object(&mut slot.compressor, block, room, alone) };
+        let size = unsafe { self.make_object(compressor, block, room, alone) };
         let Ok(size) = size else { return false };
         let object = slot.store.as_ptr();
         // SAFETY: the bytes just made, of the store buffer, which verifying leaves as it is.

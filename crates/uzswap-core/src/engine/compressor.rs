@@ -1,6 +1,7 @@
 //! *What*: which codec pages are stored with, in blocks of up to what size, and their change while the program runs.
 //!
-//! Two knobs say what is asked for. Each slot has a compressor of its own, and
+//! Two knobs say what is asked for; what `auto` is says [`auto`](super::auto), and a slot has a second compressor as long as that needs one.
+//! Each slot has a compressor of its own, and
 //! takes up another one by itself, when it next makes room; no operation of another slot stops for
 //! it. An object's first byte says which codec made it, so what was stored before stays readable, in the pool
 //! and on the device, for as long as it is there. The old compressor's memory goes at once; what decoding
@@ -68,6 +69,7 @@ impl Parts {
         let asked = (
             knobs.compressor.load(Ordering::Relaxed),
             knobs.block.load(Ordering::Relaxed),
+            self.denser_codec(),
         );
         if asked != slot.asked {
             // Asked once: a program that has no room for it may be in trouble enough.
@@ -75,6 +77,7 @@ impl Parts {
             if let Some(codec) = knobs.codec() {
                 self.change_compressor(slot, codec, self.max_block(codec, asked.1));
             }
+            self.change_denser(slot, asked.2, asked.1);
         }
         self.follow_engines(slot);
     }
@@ -103,6 +106,23 @@ impl Parts {
         };
         let old = core::mem::replace(&mut slot.compressor, new);
         self.retire_compressor(slot, old);
+    }
+
+    /// Takes up the denser codec, or none, with blocks of up to `block` as that is asked for.
+    fn change_denser(&self, slot: &mut SlotGuard<'_>, codec: Option<Codec>, block: u64) {
+        let wanted = codec.map(|codec| (codec, self.max_block(codec, block)));
+        let denser = slot.denser.as_ref();
+        if denser.map(|denser| (denser.codec(), denser.max_block())) == wanted {
+            return;
+        }
+        if let Some(old) = slot.denser.take() {
+            self.retire_compressor(slot, old);
+        }
+        if let Some((codec, max_block)) = wanted
+            && self.charge_decoding(slot, codec.id(), max_block)
+        {
+            slot.denser = self.charged_compressor(slot, codec, max_block);
+        }
     }
 
     /// A compressor, charged, if there is room for it.

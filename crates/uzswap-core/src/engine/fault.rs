@@ -10,7 +10,7 @@ use super::load::{Brought, LoadError};
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::counters::add;
-use crate::folio::{ACTIVE, FolioGuard, INACTIVE, RECLAIM, REFERENCED, SHUT};
+use crate::folio::{ACTIVE, FolioGuard, INACTIVE, RECLAIM, REFERENCED, SHUT, SOON};
 use crate::group::FAILURE_INTERNAL;
 use crate::masked::Masked;
 use crate::pool::CHAIN_MAX;
@@ -266,6 +266,7 @@ impl Parts {
             guard.set(REFERENCED);
         } else if !entry.is_ahead() && self.is_workingset(entry) {
             add(&self.counters().activations, 1);
+            guard.set(SOON);
             self.lru.activate(&self.folios, guard, index);
         } else if !guard.has(INACTIVE) {
             self.lru.add(&self.folios, guard, index);

@@ -1,7 +1,7 @@
 //! *What*: the engine: everything above put together, one in a process.
 //!
 //! Where to look: [`start`](self) maps and registers; `fault` serves a page fault; `load` brings
-//! pages in, and `mapping` tells the kernel (`protection` where there is no userfaultfd); `object` is how their bytes are stored; `compressor` says what pages are stored with, `block` how several are as one, and `accel` hands them to devices; `reclaim` makes
+//! pages in, and `mapping` tells the kernel (`protection` where there is no userfaultfd); `object` is how their bytes are stored; `compressor` says what pages are stored with (`auto`: what that is where nobody said), `block` how several are as one, and `accel` hands them to devices; `reclaim` makes
 //! room (isolate → protect → store → drop); `writeback` moves the coldest of
 //! what is stored to the `swap` devices (`swap_out`, `swap_in`, `swap_off`, one of them `device`), of which `copies` remembers
 //! what is still right there; `space` is the address space
@@ -20,6 +20,7 @@
 
 mod accel;
 mod asked;
+mod auto;
 mod block;
 mod clock;
 mod compressor;
@@ -129,6 +130,8 @@ pub(crate) struct Parts {
     pub engines: accel::Engines,
     /// Held while the protection of a range changes in region map and kernel.
     pub protecting: Lock<()>,
+    /// Which codec `--compressor auto` is.
+    pub auto: auto::Auto,
     /// Makes cold pages denser.
     pub densifier: densify::Densifier,
     /// Nonzero while the background thread has work; its futex.

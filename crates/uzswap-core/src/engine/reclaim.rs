@@ -16,7 +16,7 @@ use super::store::Stored;
 use super::{FaultMode, Parts};
 use crate::arena::{PAGE_SHIFT, PAGE_SIZE, Page, PageRange, narrow, wide};
 use crate::counters::add;
-use crate::folio::{CANCELLED, FolioGuard, RECLAIM, SHUT, TRIED};
+use crate::folio::{CANCELLED, FolioGuard, RECLAIM, SHUT, SOON, TRIED};
 use crate::group::FAILURE_INTERNAL;
 use crate::lru::Lru;
 use crate::pool::{Loc, Relocate};
@@ -237,6 +237,7 @@ impl Parts {
                 index,
                 first,
                 nr,
+                denser: false,
                 dropping: false,
             };
             batch.nr_folios += 1;
@@ -261,9 +262,13 @@ impl Parts {
     fn store_batch(&self, slot: &mut SlotGuard<'_>, alone: bool) {
         let age = self.clock.now();
         for at in 0..slot.batch.nr_folios {
-            let Some(folio) = slot.batch.folios.get(at).copied() else {
+            let Some(mut folio) = slot.batch.folios.get(at).copied() else {
                 break;
             };
+            folio.denser = self.is_for_denser(slot, folio.index);
+            if let Some(place) = slot.batch.folios.get_mut(at) {
+                *place = folio;
+            }
             self.store_folio(slot, folio, age, alone);
         }
     }
@@ -305,6 +310,7 @@ impl Parts {
         self.count_dropped(dropped);
         self.clock.advance(wide(dropped), self.charge.limit());
         self.densifier.wake();
+        self.watch_evictions();
         slot.reserve.put(wide(dropped));
         dropped
     }
@@ -347,10 +353,13 @@ impl Parts {
             reason = "a folio has 512 pages at most"
         )]
         guard.sub_resident(stored.pages as u16);
-        if guard.has(TRIED) {
-            guard.clear(TRIED);
+        if guard.has(TRIED | SOON) {
+            guard.clear(TRIED | SOON);
         }
         self.count_stored(&stored);
+        if folio.denser {
+            add(&self.counters().zswpout_denser, wide(stored.compressed()));
+        }
         self.count_folio(stored.pages);
         stored.pages
     }

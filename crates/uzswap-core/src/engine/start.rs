@@ -8,6 +8,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 
 use super::accel::Engines;
+use super::auto::Auto;
 use super::clock::Clock;
 use super::compressor::{compressor_len, decoder_bit, new_compressor};
 use super::densify::Densifier;
@@ -183,6 +184,7 @@ impl Engine {
                 accel: Accel::new(),
                 engines: Engines::new(group),
                 protecting: Lock::new(()),
+                auto: Auto::new(),
                 densifier: Densifier::new(&self.charge),
                 kick: AtomicU32::new(0),
                 background: config.background.load(Ordering::Relaxed) != 0,
@@ -398,6 +400,7 @@ fn make_slot(
                 index: 0,
                 first: 0,
                 nr: 0,
+                denser: false,
                 dropping: false,
             }; BATCH_FOLIOS],
             nr_folios: 0,
@@ -409,7 +412,8 @@ fn make_slot(
         }
         Ok(SlotInner {
             compressor: new_compressor(codec, PAGE_SIZE)?,
-            asked: (codec.to_bits().into(), 0),
+            denser: None,
+            asked: (codec.to_bits().into(), 0, None),
             decompressor: Decompressor::init(
                 memory.add(DECOMPRESSOR_AT),
                 Decompressor::required_size(),

@@ -12,6 +12,8 @@
 use core::ops::Range;
 
 use super::Parts;
+use super::accel::Offered;
+use super::auto::either;
 use super::object::{self, Source};
 use crate::accel::Outcome;
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
@@ -36,6 +38,8 @@ struct Batch {
     age: Age,
     /// Nobody can write to them meanwhile.
     alone: bool,
+    /// They are compressed with the slot's denser compressor.
+    denser: bool,
 }
 
 impl Parts {
@@ -48,14 +52,18 @@ impl Parts {
         age: Age,
         alone: bool,
     ) {
-        let block = 1 << self.block_order(slot, folio.index);
+        let denser = folio.denser;
+        let inner = &mut **slot;
+        let compressor = either(&mut inner.compressor, &mut inner.denser, denser);
+        let block = 1 << self.block_order(compressor, folio.index);
+        self.sample(slot, folio, block, alone);
         let end = folio.first + folio.nr;
         let mut at = folio.first;
         // Nobody waits longer for a cancelled folio than for the page, batch or block in work.
         while at < end && !self.folios.at(folio.index).has(CANCELLED) {
             if block > 1
                 && let Some(pages) = slot.batch.block_at(at, end, block)
-                && self.store_block(slot, at, pages, age, alone)
+                && self.store_block(slot, at, pages, age, alone, denser)
             {
                 at += block;
                 continue;
@@ -66,6 +74,7 @@ impl Parts {
                 folio: folio.index,
                 age,
                 alone,
+                denser,
             };
             at = batch.places.end;
             if !self.store_pages(slot, &batch) {
@@ -78,7 +87,11 @@ impl Parts {
     /// can be stored of the folio. Every page either has its entry then or stays as it was.
     fn store_pages(&self, slot: &mut SlotGuard<'_>, batch: &Batch) -> bool {
         let pieces = slot.store.as_mut_ptr();
-        let offered = self.offer_pages(slot, batch.places.clone(), pieces, batch.age);
+        let offered = if batch.denser {
+            Offered::default()
+        } else {
+            self.offer_pages(slot, batch.places.clone(), pieces, batch.age)
+        };
         let piece_of = |at: usize| {
             // Without devices no other piece may be touched: it is not charged.
             let piece = if offered.is_empty() {
@@ -145,7 +158,10 @@ impl Parts {
         }
         let pages = PageRange::one(page);
         // SAFETY: as above.
-        let made = unsafe { self.make_object(&mut slot.compressor, pages, piece, batch.alone) };
+        let made = unsafe {
+            let compressor = either(&mut slot.compressor, &mut slot.denser, batch.denser);
+            self.make_object(compressor, pages, piece, batch.alone)
+        };
         let object = made.and_then(|size| {
             let object = piece.get(..size);
             object
@@ -331,6 +347,11 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
+    /// Pages that a codec made smaller.
+    pub(crate) const fn compressed(&self) -> usize {
+        self.pages - self.filled - self.raw
+    }
+
     /// One more page has this entry.
     pub(crate) fn add(&mut self, entry: Entry) {
         self.pages += 1;

@@ -20,6 +20,7 @@ use crate::primitive::Ordering::Relaxed;
 use crate::slot::{RESERVE_PAGES, SlotGuard, SwapIn};
 use crate::table::{Entry, Holds};
 use uzswap_io::{Extent, Fingerprint, Location, Window};
+use uzswap_sys::arch;
 use uzswap_sys::fmt::write_line;
 
 /// What became of an object that was to come from a device into the pool.
@@ -234,9 +235,10 @@ impl Parts {
         add(&counters.swap_bytes_in, wide(buffer.len()));
         add(&counters.swap_reads, wide(extents.len()));
         let mut rest = buffer;
+        let began = arch::rdtsc();
         let device_of = |extent: &Extent| swap.device_of(extent.slot).map(core::ptr::from_ref);
         let mut parts = extents.chunk_by(|one, next| device_of(one) == device_of(next));
-        parts.all(|part| {
+        let read = parts.all(|part| {
             let len: usize = part.iter().map(Extent::bytes).sum();
             let device = part.first().and_then(|first| swap.device_of(first.slot));
             device
@@ -244,7 +246,9 @@ impl Parts {
                 .is_some_and(|(device, buffer)| {
                     device.read(queue.as_deref_mut(), part, buffer).is_ok()
                 })
-        })
+        });
+        add(&counters.swap_ticks, arch::rdtsc().wrapping_sub(began));
+        read
     }
 
     /// A page, or the block that begins with it, that cannot be read back is counted; the first time is told.

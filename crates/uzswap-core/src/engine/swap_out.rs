@@ -18,6 +18,7 @@ use crate::counters::add;
 use crate::group::{NR_DEVICES, Text};
 use crate::swap::Run;
 use uzswap_io::{DeviceError, SLOT};
+use uzswap_sys::arch;
 use uzswap_sys::fmt::write_line;
 
 /// Devices that are asked for room for one run.
@@ -129,7 +130,11 @@ impl Parts {
         let order = (bytes.len() / SLOT).next_power_of_two().ilog2();
         let mut made_room = false;
         loop {
-            let Err(error) = taken.device.write(taken.run, bytes) else {
+            let began = arch::rdtsc();
+            let written = taken.device.write(taken.run, bytes);
+            let took = arch::rdtsc().wrapping_sub(began);
+            add(&self.counters().swap_ticks, took);
+            let Err(error) = written else {
                 swap.next_turn();
                 return Ok(taken);
             };

@@ -1,0 +1,345 @@
+//! *What*: `--compressor auto`: pages are stored with lz4, and with a denser codec while that saves more time than it takes.
+//!
+//! A denser codec saves nothing as long as what it frees would only be room to spare. It is looked at when pages wait for a
+//! swap device, or when the pool cannot be kept below what it may take. From then on one in [`EVERY`] pages
+//! is compressed and decoded by both codecs and both times are taken. At the end of each [window](WINDOWS) the
+//! [rule](Rule::next) compares: the denser codec costs each page the difference of the codecs' times, and saves so much of the time that was spent on
+//! the device as it makes fewer pages be there. A folio that came back
+//! soon after it was last stored (`SOON`) is stored fast all the same: it will come back again.
+//!
+//! *Invariants*: while nothing is looked at, a folio that is stored pays for one relaxed load. What a sample made is thrown away. A slot has
+//! the denser compressor only when the memory to decode what it makes is charged (see `compressor`).
+//! *Locking*: slot → [`Watch`] (tried, but by nobody waited for). *Context*: signal, worker.
+
+use super::Parts;
+use super::block::most_of_block;
+use super::object::{self, Source};
+use super::store::MOST_COMPRESSED;
+use crate::arena::{PageRange, wide};
+use crate::folio::SOON;
+use crate::knobs::{CODEC_AUTO, percent};
+use crate::lock::Lock;
+use crate::primitive::{AtomicU32, Ordering::Relaxed};
+use crate::slot::{BatchFolio, SlotInner};
+use uzswap_compress::{Codec, Compressor};
+use uzswap_sys::arch;
+
+/// Windows in the time in which as many pages are evicted as the limit has.
+const WINDOWS: u64 = 16;
+/// Pages stored for each that is a sample.
+const EVERY: usize = 32;
+/// The denser codec must save this part of what the fast one takes.
+const LEAST_GAIN: u64 = 32;
+/// Windows in a row in which it was not worth it before the denser codec is left.
+const PATIENCE: u32 = 8;
+/// How far above what it may take the pool is when nothing brings it down, as a part of the limit.
+const ABOVE: u64 = 32;
+/// A sample that took more ticks than that for a page was interrupted.
+const LONGEST: u64 = 1 << 17;
+
+/// Whether a denser codec is in question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Phase {
+    /// No: everything fits.
+    Fast,
+    /// It may be, which samples will tell.
+    Looking,
+    /// It is what pages are stored with.
+    Denser,
+}
+
+/// What both codecs made of some pages.
+#[derive(Clone, Copy, Debug, Default)]
+struct Samples {
+    pages: u64,
+    fast: Made,
+    dense: Made,
+}
+
+/// What one codec made of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Made {
+    bytes: u64,
+    /// To compress and to decode.
+    ticks: u64,
+}
+
+/// What was seen in a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Pages that were evicted.
+    pages: u64,
+    /// Ticks that reading from the device and writing to it took.
+    device: u64,
+    /// At its end: pages that the pool takes, and may take.
+    pool: u64,
+    max_pool: u64,
+    /// Pages that are stored in it, and on the device.
+    stored: u64,
+    out: u64,
+    /// The pool is above that, and nothing brings it down.
+    full: bool,
+    samples: Samples,
+}
+
+impl Seen {
+    fn is_tight(&self) -> bool {
+        self.full || self.device > 0
+    }
+
+    /// Whether the denser codec is worth what it takes; `in_use`: and this is what was seen with it.
+    fn is_worth(&self, in_use: bool) -> bool {
+        let Samples { pages, fast, dense } = self.samples;
+        let gain = fast.bytes.saturating_sub(dense.bytes);
+        if pages == 0 || gain < fast.bytes / LEAST_GAIN {
+            return false;
+        }
+        let part = |of: u64, nr: u64, whole: u64| {
+            u128::from(of) * u128::from(nr) / u128::from(whole.max(1))
+        };
+        // Pages that are not on the device, or would not be, thanks to the denser codec.
+        let fewer = if in_use {
+            let by_fast = part(self.pool, fast.bytes, dense.bytes);
+            let over = by_fast.saturating_sub(self.max_pool.into());
+            u128::from(self.stored) * over / by_fast.max(1)
+        } else {
+            part(self.stored, gain, dense.bytes).min(self.out.into())
+        };
+        let costs = part(self.pages, dense.ticks.saturating_sub(fast.ticks), pages);
+        // Each of them would take as long as one of those that are there now.
+        let worth = match u128::from(self.out) {
+            0 => fewer > 0,
+            out => u128::from(self.device) * fewer / out > costs,
+        };
+        self.full || worth
+    }
+}
+
+/// The state that windows are judged from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rule {
+    phase: Phase,
+    /// Windows that may still not be worth it.
+    patience: u32,
+}
+
+impl Rule {
+    const BEGIN: Rule = Rule {
+        phase: Phase::Fast,
+        patience: 0,
+    };
+
+    /// After one more window.
+    fn next(self, seen: &Seen) -> Rule {
+        let denser = self.phase == Phase::Denser;
+        let (phase, patience) = match self.phase {
+            Phase::Fast if !seen.is_tight() => (Phase::Fast, 0),
+            Phase::Fast => (Phase::Looking, 0),
+            _ if seen.is_worth(denser) => (Phase::Denser, PATIENCE),
+            Phase::Denser if self.patience > 1 => (Phase::Denser, self.patience - 1),
+            _ if seen.is_tight() => (Phase::Looking, 0),
+            _ => (Phase::Fast, 0),
+        };
+        Rule { phase, patience }
+    }
+}
+
+/// What is known of the current window.
+#[derive(Debug)]
+struct Watch {
+    rule: Rule,
+    /// The eviction clock when it began.
+    began: u64,
+    /// Ticks on the device by then.
+    device: u64,
+    samples: Samples,
+    /// Pages to be stored before the next sample.
+    left: usize,
+}
+
+/// What `auto` keeps in mind.
+#[derive(Debug)]
+pub(crate) struct Auto {
+    watch: Lock<Watch>,
+    /// The phase, for those who do not hold the watch.
+    phase: AtomicU32,
+}
+
+impl Auto {
+    /// Everything fits.
+    pub(crate) const fn new() -> Self {
+        Auto {
+            watch: Lock::new(Watch {
+                rule: Rule::BEGIN,
+                began: 0,
+                device: 0,
+                samples: Samples {
+                    pages: 0,
+                    fast: Made { bytes: 0, ticks: 0 },
+                    dense: Made { bytes: 0, ticks: 0 },
+                },
+                left: 0,
+            }),
+            phase: AtomicU32::new(Phase::Fast as u32),
+        }
+    }
+
+    fn is(&self, phase: Phase) -> bool {
+        self.phase.load(Relaxed) == phase as u32
+    }
+}
+
+impl Parts {
+    /// The denser codec that is in question, for blocks as they are asked for.
+    pub(super) fn denser_codec(&self) -> Option<Codec> {
+        let knobs = &self.group.knobs;
+        let asked = !self.auto.is(Phase::Fast) && knobs.compressor.load(Relaxed) == CODEC_AUTO;
+        asked.then(|| knobs.denser_codec())
+    }
+
+    /// Whether the folio is to be stored with the slot's denser compressor.
+    #[inline]
+    pub(super) fn is_for_denser(&self, slot: &SlotInner, folio: u32) -> bool {
+        slot.denser.is_some() && self.auto.is(Phase::Denser) && !self.folios.at(folio).has(SOON)
+    }
+
+    /// Tries both codecs on a part of the folio, of which blocks of so many pages are made, if a sample is due.
+    #[inline]
+    pub(super) fn sample(
+        &self,
+        slot: &mut SlotInner,
+        folio: BatchFolio,
+        block: usize,
+        alone: bool,
+    ) {
+        if slot.denser.is_some() {
+            self.sample_due(slot, folio, block, alone);
+        }
+    }
+
+    fn sample_due(&self, slot: &mut SlotInner, folio: BatchFolio, block: usize, alone: bool) {
+        let Some(mut watch) = self.auto.watch.try_lock() else {
+            return;
+        };
+        let Some(left) = watch.left.checked_sub(folio.nr) else {
+            let end = folio.first + folio.nr;
+            let whole = slot.batch.block_at(folio.first, end, block);
+            let first = slot.batch.pages.get(folio.first);
+            let Some(pages) = whole.or_else(|| first.map(|place| PageRange::one(place.page)))
+            else {
+                return;
+            };
+            watch.left = EVERY * pages.len();
+            self.try_both(slot, pages, alone, &mut watch.samples);
+            return;
+        };
+        watch.left = left;
+    }
+
+    fn try_both(&self, slot: &mut SlotInner, pages: PageRange, alone: bool, samples: &mut Samples) {
+        let nr = wide(pages.len());
+        let most = most_of_block(pages.len()).max(MOST_COMPRESSED);
+        let SlotInner {
+            compressor,
+            denser: Some(denser),
+            decompressor,
+            load,
+            store,
+            ..
+        } = slot
+        else {
+            return;
+        };
+        let (Some(out), Some(back)) = (store.get_mut(..most), load.get_mut(..pages.bytes())) else {
+            return;
+        };
+        let mut made = [Made::default(); 2];
+        for (compressor, made) in [compressor, denser].into_iter().zip(&mut made) {
+            if compressor.max_block() < pages.bytes() {
+                return;
+            }
+            let began = arch::rdtsc();
+            // SAFETY: the pages are mapped and readable: their folio is isolated by this thread. A page is aligned.
+            let source = unsafe { Source::new(pages.addr(), pages.bytes(), alone) };
+            let size = object::pack(compressor, source, false, out);
+            let object = size.ok().and_then(|size| out.get(..size));
+            if let Some(object) = object {
+                // What was written to meanwhile may not decode, and took its time.
+                let _ = object::unpack(decompressor, object, back);
+            }
+            made.bytes = wide(object.map_or(pages.bytes(), <[u8]>::len));
+            made.ticks = arch::rdtsc().wrapping_sub(began);
+        }
+        let [fast, dense] = made;
+        if fast.ticks.max(dense.ticks) < LONGEST * nr {
+            samples.add(nr, fast, dense);
+        }
+    }
+
+    /// Pages were evicted: judges the window, if that was its end.
+    pub(super) fn watch_evictions(&self) {
+        if self.group.knobs.compressor.load(Relaxed) != CODEC_AUTO {
+            return;
+        }
+        let Some(mut watch) = self.auto.watch.try_lock() else {
+            return;
+        };
+        let limit = self.charge.limit();
+        let pages = self.clock.pages_since(watch.began, limit);
+        if pages < limit / WINDOWS {
+            return;
+        }
+        let max_pool = percent(limit, &self.group.knobs.max_pool_percent);
+        let pool = self.pool.total_pages();
+        let [device, stored, out] = {
+            let counters = self.counters();
+            [
+                &counters.swap_ticks,
+                &counters.stored_pages,
+                &counters.swapped_pages,
+            ]
+            .map(|cell| cell.load(Relaxed))
+        };
+        let seen = Seen {
+            pages,
+            device: device.saturating_sub(watch.device),
+            pool,
+            max_pool,
+            stored,
+            out,
+            full: pool > max_pool + limit / ABOVE,
+            samples: core::mem::take(&mut watch.samples),
+        };
+        watch.rule = watch.rule.next(&seen);
+        watch.began = self.clock.reading();
+        watch.device = device;
+        self.auto.phase.store(watch.rule.phase as u32, Relaxed);
+    }
+}
+
+/// A slot's compressor, or its denser one if that is wanted and there is one.
+#[inline]
+pub(super) fn either<'a>(
+    compressor: &'a mut Compressor,
+    denser: &'a mut Option<Compressor>,
+    wanted: bool,
+) -> &'a mut Compressor {
+    match denser {
+        Some(denser) if wanted => denser,
+        _ => compressor,
+    }
+}
+
+impl Samples {
+    fn add(&mut self, pages: u64, fast: Made, dense: Made) {
+        self.pages += pages;
+        for (sum, made) in [(&mut self.fast, fast), (&mut self.dense, dense)] {
+            sum.bytes += made.bytes;
+            sum.ticks += made.ticks;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
