@@ -3,9 +3,10 @@
 //! work on it.
 //!
 //! Where to look: `init` (start in a process), `malloc` (allocator), `maps` (mmap and relatives),
-//! `guard` (system calls on evicted memory), `signals`, `threads`, `fork`, `fds`.
+//! `guard` (system calls on evicted memory), `signals`, `threads`, `fork`, `fds`, `dl`.
 #![no_std]
 
+mod dl;
 mod fds;
 mod fork;
 mod guard;

@@ -1,0 +1,17 @@
+//! Libraries that a program loads while it runs.
+
+use uzswap_e2e::{Job, Scratch, workspace};
+
+/// PHP loads its extensions so: with a `free` of their own they would be given memory that another `malloc` has made.
+#[test]
+fn one_that_binds_to_its_own_dependencies_shares_the_programs_memory() {
+    let scratch = Scratch::new();
+    let sources = workspace().join("tests/programs/libraries");
+    let library = scratch.compile_path(&sources.join("bound.c"), &["-shared", "-fPIC"]);
+    let dir = library.parent().expect("it is in a directory").display();
+    let run_path = format!("-Wl,--enable-new-dtags,-rpath,{dir}");
+    let job = Job::new(scratch.compile_path(&sources.join("binds.c"), &[&run_path])).ram_mib(64);
+    let native = job.native().expect_success("alone");
+    let managed = job.managed().expect_success("managed");
+    managed.expect_same_output(&native);
+}
