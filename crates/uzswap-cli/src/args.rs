@@ -540,7 +540,7 @@ mod tests {
     #[test]
     fn folios_are_powers_of_two() {
         assert_eq!(parse(&["run", "--folio", "4K", "ls"]).unwrap().folio, 0);
-        assert_eq!(parse(&["run", "ls"]).unwrap().folio, 4);
+        assert_eq!(parse(&["run", "ls"]).unwrap().folio, 5);
         assert_eq!(parse(&["run", "--folio", "2M", "ls"]).unwrap().folio, 9);
         for wrong in ["0", "2K", "4M", "24K", "x"] {
             assert!(parse(&["run", "--folio", wrong, "ls"]).is_err(), "{wrong}");
