@@ -34,8 +34,8 @@ unsafe extern "C" {
     fn strnlen(s: *const c_char, most: usize) -> usize;
 }
 
-/// Whether `p` is from libc's own heap: a library that was loaded with `RTLD_DEEPBIND` finds libc's
-/// malloc before ours, and leaves to others to free what it got there.
+/// Whether `p` is from libc's own heap: a library that finds libc's malloc before ours (by `dlvsym`, or as
+/// `__libc_malloc`) leaves to others to free what it got there.
 fn is_libcs(p: *mut c_void) -> bool {
     // All that mimalloc has it was given after the engine started. Where an allocator of the program's
     // own stands in for libc's, natively, too, nobody frees what is libc's.
