@@ -154,7 +154,7 @@ fn usemem_runs_beside_whom_it_is_told() {
     let text = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success(), "{done:?}");
     assert!(
-        text.contains("| figure | job | native | uzswap, lz4 |\n"),
+        text.contains("| figure | job | native | uzswap, auto |\n"),
         "{text}"
     );
     for row in [
@@ -182,7 +182,7 @@ fn uzswap_is_compared_with_itself_by_folio_size_and_same_filled_pages() {
             "same-filled",
             [
                 "| a page loaded, µs | the page alone |",
-                "recognised ÷ compressed, lz4",
+                "recognised ÷ compressed, auto",
             ],
         ),
     ] {
@@ -252,7 +252,7 @@ fn a_project_is_built_with_less_memory() {
     let text = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success(), "{done:?}");
     for part in [
-        "| figure | job | native | uzswap, lz4 |",
+        "| figure | job | native | uzswap, auto |",
         "| time, s | make -j2 |",
         "| processor time, CPU s | make -j2 |",
     ] {

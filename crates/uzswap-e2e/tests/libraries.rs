@@ -15,3 +15,15 @@ fn one_that_binds_to_its_own_dependencies_shares_the_programs_memory() {
     let managed = job.managed().expect_success("managed");
     managed.expect_same_output(&native);
 }
+
+/// Chromium is one: what `strdup` gave it was not its own to free.
+#[test]
+fn a_program_that_defines_malloc_is_given_nothing_else_to_free() {
+    let scratch = Scratch::new();
+    let source = workspace().join("tests/programs/libraries/own_allocator.c");
+    let program = scratch.compile_path(&source, &["-rdynamic", "-fno-builtin"]);
+    let job = Job::new(program).ram_mib(64);
+    let native = job.native().expect_success("alone");
+    let managed = job.managed().expect_success("managed");
+    managed.expect_same_output(&native);
+}

@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use uzswap_sys::syscall::{call3, from_raw};
 use uzswap_sys::{Errno, nr};
 
+use crate::dl::dlopen;
 use crate::guard::port;
 
 unsafe extern "C" {
@@ -21,10 +22,12 @@ unsafe extern "C" {
 
 /// `RTLD_NEXT`.
 const NEXT: *mut c_void = usize::MAX as *mut c_void;
+const RTLD_LAZY: i32 = 1;
 
-/// The next definition of a symbol after ours, found at first use.
+/// The next definition of a symbol after ours, or the first of all, found at first use.
 pub struct Next {
     name: &'static CStr,
+    first: bool,
     found: AtomicUsize,
 }
 
@@ -34,7 +37,17 @@ impl Next {
     pub const fn new(name: &'static CStr) -> Self {
         Next {
             name,
+            first: false,
             found: AtomicUsize::new(0),
+        }
+    }
+
+    /// Not looked up yet; the definition that the program's other libraries find.
+    #[must_use]
+    pub const fn first(name: &'static CStr) -> Self {
+        Next {
+            first: true,
+            ..Next::new(name)
         }
     }
 
@@ -43,8 +56,16 @@ impl Next {
         // Relaxed: the lookup has the same answer on every thread.
         match self.found.load(Ordering::Relaxed) {
             0 => {
-                // SAFETY: a C string; the C library is there when the program calls us.
-                let found = unsafe { dlsym(NEXT, self.name.as_ptr()) };
+                // SAFETY: C strings; the C library is there when the program calls us. `RTLD_DEFAULT` would begin
+                // with us, who are linked so that we find our own symbols first.
+                let found = unsafe {
+                    let from = if self.first {
+                        dlopen(core::ptr::null(), RTLD_LAZY)
+                    } else {
+                        NEXT
+                    };
+                    dlsym(from, self.name.as_ptr())
+                };
                 self.found.store(found as usize, Ordering::Relaxed);
                 found
             }

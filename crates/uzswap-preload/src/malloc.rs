@@ -297,10 +297,14 @@ pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
     1
 }
 
-/// A string of the first `len` bytes of `s`.
+/// The malloc that everybody finds: ours, unless the program itself defines one.
+static FOUND_BY_ALL: Next = Next::first(c"malloc");
+
+/// A string of the first `len` bytes of `s`, for the `free` that everybody finds.
 unsafe fn copy_of(s: *const c_char, len: usize) -> *mut c_char {
-    ready();
-    let copy: *mut c_char = checked(heap::allocate(len + 1)).cast();
+    type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
+    // SAFETY: the symbol's type; any size will do.
+    let copy: *mut c_char = unsafe { FOUND_BY_ALL.typed::<Malloc>()(len + 1) }.cast();
     if !copy.is_null() {
         // SAFETY: `s` has `len` bytes by the caller's promise, the block one more.
         unsafe {
