@@ -37,9 +37,9 @@ unsafe extern "C" {
 /// Whether `p` is from libc's own heap: a library that finds libc's malloc before ours (by `dlvsym`, or as
 /// `__libc_malloc`) leaves to others to free what it got there.
 fn is_libcs(p: *mut c_void) -> bool {
-    // All that mimalloc has it was given after the engine started. Where an allocator of the program's
-    // own stands in for libc's, natively, too, nobody frees what is libc's.
-    ENGINE.started() && !in_arena(p as usize) && !heap::is_own()
+    // Where an allocator of the program's own stands in for libc's, natively, too, nobody frees what is
+    // libc's. All that mimalloc has it was given after the engine started.
+    !heap::is_own() && !in_arena(p as usize) && ENGINE.started()
 }
 
 /// Whether [`set_up`] has run.
