@@ -215,16 +215,12 @@ impl Lru {
                 break;
             }
             list.remove(folios, index);
-            let Some(guard) = folios.at(index).try_lock() else {
+            let guard = folios.at(index).try_lock();
+            let Some(guard) = guard.filter(|guard| !guard.is_pinned()) else {
                 list.push_head(folios, index);
                 refused += 1;
                 continue;
             };
-            if guard.is_pinned() {
-                list.push_head(folios, index);
-                refused += 1;
-                continue;
-            }
             if from_active && guard.has(REFERENCED) {
                 guard.clear(REFERENCED);
                 list.push_head(folios, index);
