@@ -3,7 +3,6 @@
 
 mod engine_support;
 
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use engine_support::{ENGINE, RAM, check, fill, map, page};
@@ -17,17 +16,11 @@ fn the_engine_tells_its_stories() {
         return;
     };
     let counters = &group.processes[0].counters;
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Relaxed) {
-                Masked::block(|m| ENGINE.densify(m));
-                std::thread::yield_now();
-            }
-        });
-        engine_support::tell_all(group);
-        stop.store(true, Relaxed);
-    });
+    let densify = || {
+        Masked::block(|m| ENGINE.densify(m));
+        std::thread::yield_now();
+    };
+    engine_support::beside(densify, || engine_support::tell_all(group));
     assert!(counters.densified_pages.load(Relaxed) > 1000);
     println!("{counters:?}");
 

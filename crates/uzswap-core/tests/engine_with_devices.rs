@@ -4,7 +4,7 @@
 mod engine_support;
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use engine_support::{ENGINE, write_and_check};
 use uzswap_compress::{Codec, CodecId, Compressor};
@@ -30,25 +30,23 @@ fn the_engine_tells_its_stories() {
 fn devices_come_and_go(group: &'static Group) {
     let counters = &group.processes[0].counters;
     let before = counters.accel_compressed.load(Relaxed);
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let asked = [0, 2, 1, 2 | MAPPED, 3, 1 | MAPPED];
-            let codecs = ["zstd", "lz4", "zstd:3", "pz"];
-            for step in (0..).take_while(|_| !ended.load(Relaxed)) {
-                group.knobs.accel.store(asked[step % asked.len()], Relaxed);
-                let codec: Codec = codecs[step / 4 % codecs.len()].parse().unwrap();
-                group
-                    .knobs
-                    .compressor
-                    .store(codec.to_bits().into(), Relaxed);
-                std::thread::sleep(std::time::Duration::from_millis(3));
-            }
-        });
+    let asked = [0, 2, 1, 2 | MAPPED, 3, 1 | MAPPED];
+    let codecs = ["zstd", "lz4", "zstd:3", "pz"];
+    let mut steps = 0..;
+    let change = || {
+        let step: usize = steps.next().expect("there is no last one");
+        group.knobs.accel.store(asked[step % asked.len()], Relaxed);
+        let codec: Codec = codecs[step / 4 % codecs.len()].parse().unwrap();
+        group
+            .knobs
+            .compressor
+            .store(codec.to_bits().into(), Relaxed);
+        std::thread::sleep(std::time::Duration::from_millis(3));
+    };
+    engine_support::beside(change, || {
         for _ in 0..2 {
             write_and_check(4);
         }
-        ended.store(true, Relaxed);
     });
     assert!(counters.accel_compressed.load(Relaxed) > before);
     assert_eq!(
