@@ -8,7 +8,7 @@
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 
-use crate::fds::Next;
+use crate::next::Next;
 
 const RTLD_DEEPBIND: c_int = 8;
 

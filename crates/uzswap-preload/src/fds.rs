@@ -1,89 +1,19 @@
 //! *What*: the descriptors that are ours (the userfaultfd, the swap devices) and that the program must neither close
 //! nor replace: interposed `close`, `dup2`, `dup3`, `closefrom` and `close_range`, which treat them
-//! as not there. Also [`Next`], the C library's own functions behind interposed ones.
+//! as not there.
 //!
 //! *Invariants*: our descriptors have high numbers, where programs do not put theirs. Calls that the
 //! C library makes of itself with `close_range` (spawn file actions) come through filter B.
 //! *Locking*: none. *Context*: any but signal; [`close_range`] also signal.
 
-use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
-
 use uzswap_sys::syscall::{call3, from_raw};
 use uzswap_sys::{Errno, nr};
 
-use crate::dl::dlopen;
 use crate::guard::port;
+use crate::next::Next;
 
 unsafe extern "C" {
-    fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void;
     fn __errno_location() -> *mut i32;
-}
-
-/// `RTLD_NEXT`.
-const NEXT: *mut c_void = usize::MAX as *mut c_void;
-const RTLD_LAZY: i32 = 1;
-
-/// The next definition of a symbol after ours, or the first of all, found at first use.
-pub struct Next {
-    name: &'static CStr,
-    first: bool,
-    found: AtomicUsize,
-}
-
-impl Next {
-    /// Not looked up yet.
-    #[must_use]
-    pub const fn new(name: &'static CStr) -> Self {
-        Next {
-            name,
-            first: false,
-            found: AtomicUsize::new(0),
-        }
-    }
-
-    /// Not looked up yet; the definition that the program's other libraries find.
-    #[must_use]
-    pub const fn first(name: &'static CStr) -> Self {
-        Next {
-            first: true,
-            ..Next::new(name)
-        }
-    }
-
-    /// The function.
-    pub fn get(&self) -> *mut c_void {
-        // Relaxed: the lookup has the same answer on every thread.
-        match self.found.load(Ordering::Relaxed) {
-            0 => {
-                // SAFETY: C strings; the C library is there when the program calls us. `RTLD_DEFAULT` would begin
-                // with us, who are linked so that we find our own symbols first.
-                let found = unsafe {
-                    let from = if self.first {
-                        dlopen(core::ptr::null(), RTLD_LAZY)
-                    } else {
-                        NEXT
-                    };
-                    dlsym(from, self.name.as_ptr())
-                };
-                self.found.store(found as usize, Ordering::Relaxed);
-                found
-            }
-            found => found as *mut c_void,
-        }
-    }
-
-    /// The function, of the type that its symbol has.
-    ///
-    /// # Safety
-    /// `T` is that function pointer type.
-    #[inline]
-    pub unsafe fn typed<T: Copy>(&self) -> T {
-        const { assert!(size_of::<T>() == size_of::<*mut c_void>()) };
-        let f = self.get();
-        // SAFETY: a function pointer of the symbol's type, by the caller's promise.
-        unsafe { core::mem::transmute_copy::<*mut c_void, T>(&f) }
-    }
 }
 
 /// Whether `fd` is ours.

@@ -13,6 +13,7 @@ mod guard;
 mod init;
 mod malloc;
 mod maps;
+mod next;
 mod signals;
 mod threads;
 mod workers;

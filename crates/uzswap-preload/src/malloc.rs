@@ -21,9 +21,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use uzswap_core::in_arena;
 use uzswap_sys::{Errno, PAGE_SIZE};
 
-use crate::fds::Next;
 use crate::init::{self, ENGINE};
 use crate::maps::set_errno;
+use crate::next::Next;
 
 pub use plain::hold;
 
@@ -39,7 +39,7 @@ unsafe extern "C" {
 fn is_libcs(p: *mut c_void) -> bool {
     // Where an allocator of the program's own stands in for libc's, natively, too, nobody frees what is
     // libc's. All that mimalloc has it was given after the engine started.
-    !heap::is_own() && !in_arena(p as usize) && ENGINE.started()
+    heap::own().is_none() && !in_arena(p as usize) && ENGINE.started()
 }
 
 /// Whether [`set_up`] has run.
@@ -116,7 +116,12 @@ with_caller!(
     reallocarray(p: *mut c_void, nr: usize, size: usize), "rcx", reallocarray_for);
 
 extern "C" fn malloc_for(size: usize, caller: usize) -> *mut c_void {
-    allocate(size, caller)
+    match heap::own() {
+        // A jump: it says itself what failed.
+        // SAFETY: any size will do.
+        Some(own) if !callers::is_libc(caller) => unsafe { (own.malloc)(size) },
+        _ => allocate(size, caller),
+    }
 }
 
 extern "C" fn calloc_for(nr: usize, size: usize, caller: usize) -> *mut c_void {
@@ -188,7 +193,7 @@ unsafe extern "C" fn reallocarray_for(
 pub unsafe extern "C" fn free(p: *mut c_void) {
     // SAFETY: the caller's; which heap it is from, the address tells.
     unsafe {
-        if plain::usable(p).is_some() {
+        if plain::owns(p) {
             plain::free(p);
         } else if !is_libcs(p) {
             heap::free(p);

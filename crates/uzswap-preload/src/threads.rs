@@ -28,6 +28,7 @@ use uzswap_sys::{Errno, PAGE_SIZE, thread};
 use crate::guard::frame::Frame;
 use crate::guard::port::{Masked, Pin};
 use crate::guard::stub;
+use crate::next::Next;
 use uzswap_core::masked::Job;
 
 /// Where the slots begin.
@@ -376,8 +377,8 @@ type PthreadCreate =
     unsafe extern "C" fn(*mut c_void, *const c_void, *mut c_void, *mut c_void) -> i32;
 type ThrdCreate = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> i32;
 
-static PTHREAD_CREATE: crate::fds::Next = crate::fds::Next::new(c"pthread_create");
-static THRD_CREATE: crate::fds::Next = crate::fds::Next::new(c"thrd_create");
+static PTHREAD_CREATE: Next = Next::new(c"pthread_create");
+static THRD_CREATE: Next = Next::new(c"thrd_create");
 
 /// Claims a slot for a thread about to be created.
 fn claim_for_new(routine: *mut c_void, argument: *mut c_void) -> Option<*mut Record> {

@@ -29,8 +29,8 @@ use super::frame::in_arena;
 use super::port;
 use super::stub::{CALL, CALL_RETURN};
 use super::tls;
-use crate::fds::Next;
 use crate::maps::set_errno;
+use crate::next::Next;
 use crate::threads;
 
 /// Longest buffers that are tried; longer ones are pinned.

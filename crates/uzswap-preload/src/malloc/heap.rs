@@ -8,19 +8,16 @@
 //! *Locking*: theirs. *Context*: the program's.
 
 use core::arch::global_asm;
+use core::cell::UnsafeCell;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use libmimalloc_sys as mi;
 
 use super::{callers, large};
-use crate::fds::Next;
+use crate::next::Next;
 
 /// Least size asked of mimalloc, bytes: smaller blocks of its are aligned to less than glibc's.
 pub const LEAST: usize = 16;
-
-/// The program has an allocator of its own.
-static OWN: AtomicBool = AtomicBool::new(false);
 
 // The loader fills this in with jemalloc's function, or with null: before anything is allocated, and
 // without our asking it, which it does not always bear.
@@ -46,34 +43,60 @@ type Free = unsafe extern "C" fn(*mut c_void);
 type UsableSize = unsafe extern "C" fn(*mut c_void) -> usize;
 type AlignedAlloc = unsafe extern "C" fn(usize, usize) -> *mut c_void;
 
-static MALLOC: Next = Next::new(c"malloc");
-static CALLOC: Next = Next::new(c"calloc");
-static REALLOC: Next = Next::new(c"realloc");
-static FREE: Next = Next::new(c"free");
-static USABLE_SIZE: Next = Next::new(c"malloc_usable_size");
-static MEMALIGN: Next = Next::new(c"memalign");
+/// The program's own allocator.
+pub struct Own {
+    /// Its `malloc`.
+    pub malloc: Malloc,
+    calloc: Calloc,
+    realloc: Realloc,
+    free: Free,
+    usable_size: UsableSize,
+    memalign: AlignedAlloc,
+}
+
+/// Set once, by [`set_up`].
+struct Found(UnsafeCell<Option<Own>>);
+
+// SAFETY: written by `set_up` alone, while the process has one thread.
+unsafe impl Sync for Found {}
+
+static OWN: Found = Found(UnsafeCell::new(None));
 
 /// Finds out whose heap it is; after [`callers::set_up`].
 pub fn set_up() {
     // SAFETY: a word that the loader has relocated.
     let linked = unsafe { MALLCTL } != 0;
+    let malloc = Next::new(c"malloc");
     // Loaded for another's sake, after libc, it is not what the program allocates from.
-    let own = linked && !callers::is_libc(MALLOC.get() as usize);
-    OWN.store(own, Ordering::Relaxed);
+    if !linked || callers::is_libc(malloc.get() as usize) {
+        return;
+    }
+    // SAFETY: the symbols' types; one thread, nobody reads meanwhile.
+    unsafe {
+        *OWN.0.get() = Some(Own {
+            malloc: malloc.typed(),
+            calloc: Next::new(c"calloc").typed(),
+            realloc: Next::new(c"realloc").typed(),
+            free: Next::new(c"free").typed(),
+            usable_size: Next::new(c"malloc_usable_size").typed(),
+            memalign: Next::new(c"memalign").typed(),
+        });
+    }
 }
 
-/// Whether it is the program's own.
+/// The program's own allocator, if it has one.
 #[inline]
-pub fn is_own() -> bool {
-    OWN.load(Ordering::Relaxed)
+pub fn own() -> Option<&'static Own> {
+    // SAFETY: only read once other threads exist.
+    unsafe { (*OWN.0.get()).as_ref() }
 }
 
 /// A block of `size` bytes, or null.
 #[inline]
 pub fn allocate(size: usize) -> *mut c_void {
-    if is_own() {
-        // SAFETY: the symbol's type; any size will do.
-        return unsafe { MALLOC.typed::<Malloc>()(size) };
+    if let Some(own) = own() {
+        // SAFETY: any size will do.
+        return unsafe { (own.malloc)(size) };
     }
     if size >= large::SMALLEST {
         let p = large::allocate(size);
@@ -87,9 +110,9 @@ pub fn allocate(size: usize) -> *mut c_void {
 
 /// A block of `nr * size` zeroes, or null.
 pub fn zeroed(nr: usize, size: usize) -> *mut c_void {
-    if is_own() {
-        // SAFETY: the symbol's type; any sizes will do: an overflow is refused.
-        return unsafe { CALLOC.typed::<Calloc>()(nr, size) };
+    if let Some(own) = own() {
+        // SAFETY: any sizes will do: an overflow is refused.
+        return unsafe { (own.calloc)(nr, size) };
     }
     if let Some(len) = nr.checked_mul(size) {
         if len < LEAST {
@@ -109,9 +132,9 @@ pub fn zeroed(nr: usize, size: usize) -> *mut c_void {
 
 /// A block of `size` bytes, aligned to `align`, or null.
 pub fn aligned(size: usize, align: usize) -> *mut c_void {
-    if is_own() {
-        // SAFETY: the symbol's type; any size will do; the alignment is a power of two.
-        return unsafe { MEMALIGN.typed::<AlignedAlloc>()(align, size) };
+    if let Some(own) = own() {
+        // SAFETY: any size will do; the alignment is a power of two.
+        return unsafe { (own.memalign)(align, size) };
     }
     // SAFETY: any size will do; the alignment is a power of two.
     unsafe { mi::mi_malloc_aligned(size, align) }
@@ -123,10 +146,10 @@ pub fn aligned(size: usize, align: usize) -> *mut c_void {
 /// # Safety
 /// `p` is a live block of this heap.
 pub unsafe fn resize(p: *mut c_void, size: usize) -> Result<*mut c_void, usize> {
-    // SAFETY: the symbol's type, and the caller's promise here and below.
+    // SAFETY: the caller's promise here and below.
     unsafe {
-        if is_own() {
-            Ok(REALLOC.typed::<Realloc>()(p, size))
+        if let Some(own) = own() {
+            Ok((own.realloc)(p, size))
         } else if large::owns(p) {
             if size >= large::SMALLEST {
                 Ok(large::resize(p, size))
@@ -147,10 +170,10 @@ pub unsafe fn resize(p: *mut c_void, size: usize) -> Result<*mut c_void, usize> 
 /// `p` is a live block of this heap.
 #[inline]
 pub unsafe fn free(p: *mut c_void) {
-    // SAFETY: the symbol's type, and the caller's promise.
+    // SAFETY: the caller's promise.
     unsafe {
-        if is_own() {
-            FREE.typed::<Free>()(p);
+        if let Some(own) = own() {
+            (own.free)(p);
         } else if large::owns(p) {
             large::free(p);
         } else {
@@ -165,10 +188,10 @@ pub unsafe fn free(p: *mut c_void) {
 /// `p` is a live block of this heap.
 #[inline]
 pub unsafe fn usable(p: *mut c_void) -> usize {
-    // SAFETY: the symbol's type, and the caller's promise.
+    // SAFETY: the caller's promise.
     unsafe {
-        if is_own() {
-            USABLE_SIZE.typed::<UsableSize>()(p)
+        if let Some(own) = own() {
+            (own.usable_size)(p)
         } else if large::owns(p) {
             large::usable(p)
         } else {
@@ -179,7 +202,7 @@ pub unsafe fn usable(p: *mut c_void) -> usize {
 
 /// Gives free memory back to the engine, as far as the heap can.
 pub fn trim() {
-    if !is_own() {
+    if own().is_none() {
         // SAFETY: collects the calling thread's heap.
         unsafe { mi::mi_collect(true) };
     }

@@ -99,6 +99,7 @@ pub unsafe fn usable(p: *mut c_void) -> usize {
 ///
 /// # Safety
 /// `p` is one, and not used afterwards.
+#[inline(never)]
 pub unsafe fn free(p: *mut c_void) {
     let addr = header(p) as usize;
     // SAFETY: the caller's.

@@ -112,6 +112,9 @@ pub fn set_budget(bytes: usize) {
 }
 
 /// A block of at least `size` bytes, or null: too large, or the budget is used up.
+///
+/// Not inlined, as [`free`]: the program's own calls, which are by far the most, would save registers for it.
+#[inline(never)]
 pub fn allocate(size: usize) -> *mut c_void {
     if size > LARGEST {
         return null_mut();
@@ -164,6 +167,12 @@ fn class_at(p: *mut c_void) -> Option<usize> {
     usize::from(class).checked_sub(1)
 }
 
+/// Whether the block at `p` is of this heap.
+#[inline]
+pub fn owns(p: *mut c_void) -> bool {
+    (p as usize).wrapping_sub(START.load(Ordering::Relaxed)) < RANGE
+}
+
 /// Bytes in the block at `p`; `None` if it is not of this heap.
 #[inline]
 pub fn usable(p: *mut c_void) -> Option<usize> {
@@ -174,6 +183,7 @@ pub fn usable(p: *mut c_void) -> Option<usize> {
 ///
 /// # Safety
 /// From [`allocate`], and not used afterwards.
+#[inline(never)]
 pub unsafe fn free(p: *mut c_void) {
     let Some(lock) = class_at(p).and_then(|class| CLASSES.get(class)) else {
         return;

@@ -16,8 +16,8 @@ use super::protect::CHUNK;
 use super::remap::{self, Move};
 use super::span::{Span, aligned};
 use super::{advise, give, kept, protect, set_errno};
-use crate::fds::Next;
 use crate::init;
+use crate::next::Next;
 
 const MAP_FAILED: *mut c_void = usize::MAX as *mut c_void;
 
