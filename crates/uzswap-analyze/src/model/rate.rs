@@ -129,11 +129,9 @@ fn continued(curve: &[Point], capacity: f64) -> Rate {
     } else {
         late
     };
-    // As much less as the slope is.
-    let turnover = if late > 0.0 { worst * best / late } else { 0.0 };
     Rate::Guessed(Back {
         best,
-        expected: f64::midpoint(best, turnover),
+        expected: f64::midpoint(best, worst),
         worst,
     })
 }
@@ -157,7 +155,7 @@ mod tests {
             panic!("{:?}", rate(&bent, 500.0));
         };
         // 280 more at 20 a second: 500 in 16 seconds.
-        assert_eq!((back.best, back.expected, back.worst), (0.0, 0.0, 31.25));
+        assert_eq!((back.best, back.expected, back.worst), (0.0, 15.625, 31.25));
         // A window that was ended early says nothing about what it did not reach.
         let early = Window {
             early: true,
