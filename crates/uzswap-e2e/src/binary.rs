@@ -1,8 +1,12 @@
-//! The release binary under test, built once for each test process.
+//! The binary under test, built once for each test process.
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
+
+use crate::scratch::own_name;
 
 /// Root of the workspace.
 #[must_use]
@@ -14,19 +18,20 @@ pub fn workspace() -> &'static Path {
         .expect("the crate lies two levels below the workspace")
 }
 
-/// The `uzswap` binary: `UZSWAP_BIN`, or a release build of this workspace.
+/// The `uzswap` binary: `UZSWAP_BIN`, or a debug build of this workspace, which its tests have built anyway. What it
+/// carries into programs is what a release carries: the preload library is always built with all optimisations.
 ///
 /// # Panics
 /// If the build fails: no story can be told without it.
 pub fn uzswap() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
-        std::env::var_os("UZSWAP_BIN").map_or_else(|| build(&["--release"]), PathBuf::from)
+        std::env::var_os("UZSWAP_BIN").map_or_else(|| build("plain", &[]), PathBuf::from)
     })
 }
 
-/// A `uzswap` whose swap device fails as it is told: `UZSWAP_FAULTS_BIN`, or a debug build of this workspace, which
-/// has the engine's assertions in it and is built much faster.
+/// A `uzswap` whose swap device fails as it is told: `UZSWAP_FAULTS_BIN`, or a build of this workspace whose preload
+/// library is a debug one, with the engine's assertions in it.
 ///
 /// # Panics
 /// As [`uzswap`].
@@ -34,16 +39,20 @@ pub fn uzswap_with_faults() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         std::env::var_os("UZSWAP_FAULTS_BIN").map_or_else(
-            || build(&["--features", "uzswap-cli/fault-injection"]),
+            || build("faults", &["--features", "uzswap-cli/fault-injection"]),
             PathBuf::from,
         )
     })
 }
 
-fn build(how: &[&str]) -> PathBuf {
+/// Builds it, for all stories that want it so: all of the workspace is named, as for its tests, so that nothing is built twice.
+fn build(name: &str, how: &[&str]) -> PathBuf {
+    // Both kinds are one file to cargo.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock().expect("a build failed");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--quiet", "-p", "uzswap-cli"])
+        .args(["build", "--quiet", "--workspace", "--bin", "uzswap"])
         .args(how)
         .arg("--message-format=json-render-diagnostics")
         .current_dir(workspace())
@@ -52,12 +61,25 @@ fn build(how: &[&str]) -> PathBuf {
         .expect("cargo starts");
     assert!(
         output.status.success(),
-        "cargo build -p uzswap-cli {how:?} failed"
+        "cargo build --bin uzswap {how:?} failed"
     );
-    String::from_utf8_lossy(&output.stdout)
+    let built = String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
         .filter(|m| m["target"]["name"] == "uzswap")
         .find_map(|m| m["executable"].as_str().map(PathBuf::from))
-        .expect("cargo names the uzswap executable")
+        .expect("cargo names the uzswap executable");
+    keep(&built, name).expect("a file can be linked beside it")
+}
+
+/// Another link to `built`, which the next build does not replace.
+fn keep(built: &Path, name: &str) -> io::Result<PathBuf> {
+    let dir = built.with_file_name(format!("stories-{name}"));
+    fs::create_dir_all(&dir)?;
+    let (fresh, kept) = (dir.join(own_name()), dir.join("uzswap"));
+    fs::hard_link(built, &fresh)?;
+    fs::rename(&fresh, &kept)?;
+    // If both are one file already, the name is left as it is.
+    let _ = fs::remove_file(&fresh);
+    Ok(kept)
 }

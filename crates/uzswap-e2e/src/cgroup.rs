@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::scratch::own_name;
+
 /// A memory cgroup (v1 or v2) below the caller's, removed with this value.
 ///
 /// A process enters it by writing its id to [`HardLimit::procs`].
@@ -50,7 +52,7 @@ impl HardLimit {
         let mut why = String::new();
         for parent in parents {
             let limit = Self {
-                dir: parent.join(format!("uzswap-e2e.{}", std::process::id())),
+                dir: parent.join(own_name()),
                 unified,
             };
             match limit.make(parent, bytes) {

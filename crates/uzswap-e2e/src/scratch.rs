@@ -14,6 +14,13 @@ pub struct Scratch {
     dir: PathBuf,
 }
 
+/// A name that nothing else on this machine has, for what a story makes outside of its process.
+pub fn own_name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let nr = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("uzswap-e2e.{}.{nr}", std::process::id())
+}
+
 impl Scratch {
     /// A fresh directory below `TMPDIR`, or `/tmp`.
     ///
@@ -21,13 +28,7 @@ impl Scratch {
     /// If it cannot be made.
     #[must_use]
     pub fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "uzswap-e2e.{}.{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
-        let dir = std::env::temp_dir().join(name);
+        let dir = std::env::temp_dir().join(own_name());
         fs::create_dir(&dir).expect("a scratch directory can be made");
         fs::set_permissions(&dir, Permissions::from_mode(0o777)).expect("it is ours");
         Self { dir }

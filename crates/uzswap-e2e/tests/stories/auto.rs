@@ -3,7 +3,7 @@
 use serde_json::json;
 use uzswap_e2e::{Job, MIB, Outcome, find};
 
-const GROWS: &str = include_str!("../../../tests/programs/apps/grows.py");
+const GROWS: &str = include_str!("../../../../tests/programs/apps/grows.py");
 
 /// So many lines in 24 MiB, 9 of which python takes.
 fn grows(lines: &str) -> Outcome {

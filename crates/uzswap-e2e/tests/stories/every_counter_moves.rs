@@ -152,7 +152,7 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
     ]
 }
 
-const GROWS: &str = include_str!("../../../tests/programs/apps/grows.py");
+const GROWS: &str = include_str!("../../../../tests/programs/apps/grows.py");
 
 /// Text and noise, left alone until it is cold; then under pressure for longer than the densifier looks.
 const COLD: &str = "
