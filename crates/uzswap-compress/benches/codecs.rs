@@ -60,15 +60,19 @@ fn measure(codec: Codec, block: usize, kind: &str, sources: &[pages::Block]) {
     let decompress = best_of(&objects, per_round, |object| {
         w.decompress(codec.id(), object, &mut back)
     });
+    let half = best_of(&objects, per_round, |object| {
+        w.decompress_first(codec.id(), object, block / 2, &mut back)
+    });
     println!(
-        "{:<10} {:>4} {:<8} {:>6.2} {:>10.0} {:>10.0} {:>10.0}",
+        "{:<10} {:>4} {:<8} {:>6.2} {:>10.0} {:>10.0} {:>10.0} {:>10.0}",
         codec.to_string(),
         block >> 10,
         kind,
         (block * sources.len()) as f64 / bytes as f64,
         copying,
         direct,
-        decompress
+        decompress,
+        half
     );
 }
 
@@ -92,8 +96,8 @@ fn main() {
         .next()
         .map(|file| std::fs::read(file).expect("a readable file"));
     println!(
-        "{:<10} {:>4} {:<8} {:>6} {:>10} {:>10} {:>10}   (ns a block)",
-        "codec", "KiB", "content", "packed", "compress", "no copy", "decompress"
+        "{:<10} {:>4} {:<8} {:>6} {:>10} {:>10} {:>10} {:>10}   (ns a block)",
+        "codec", "KiB", "content", "packed", "compress", "no copy", "decompress", "of half"
     );
     for block in [4096, 16384, 65536] {
         let sets: Vec<(&str, Vec<pages::Block>)> = match &dump {

@@ -75,8 +75,26 @@ impl Decompressor {
         src: &[u8],
         dst: &mut [u8],
     ) -> Result<(), DecompressError> {
+        self.decompress_first(id, src, dst.len(), dst)
+    }
+
+    /// Decompresses of `src`, an object of `dst.len()` bytes, the `first` bytes, and no more than the codec must: lz4 stops
+    /// soon behind them, the others decode all. What `dst` has behind them is undefined, and damage there may not be noticed. Any
+    /// input is safe.
+    ///
+    /// # Errors
+    /// [`DecompressError::Corrupt`].
+    #[inline]
+    pub fn decompress_first(
+        &mut self,
+        id: CodecId,
+        src: &[u8],
+        first: usize,
+        dst: &mut [u8],
+    ) -> Result<(), DecompressError> {
         const CORRUPT: DecompressError = DecompressError::Corrupt;
         match id {
+            CodecId::Lz4 if first < dst.len() => lz4::decompress_first(src, first, dst),
             CodecId::Lz4 => lz4::decompress(src, dst),
             CodecId::Zstd => {
                 let dctx = self.zstd.or_else(|| self.make_zstd()).ok_or(CORRUPT)?;

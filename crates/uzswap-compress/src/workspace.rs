@@ -96,4 +96,19 @@ impl Workspace {
     ) -> Result<(), DecompressError> {
         self.decompressor.decompress(id, src, dst)
     }
+
+    /// See [`Decompressor::decompress_first`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn decompress_first(
+        &mut self,
+        id: CodecId,
+        src: &[u8],
+        first: usize,
+        dst: &mut [u8],
+    ) -> Result<(), DecompressError> {
+        self.decompressor.decompress_first(id, src, first, dst)
+    }
 }

@@ -101,6 +101,33 @@ fn every_codec_and_level_gives_back_every_kind_of_block() {
 }
 
 #[test]
+fn the_first_pages_of_a_block_are_as_if_all_were_decoded() {
+    for codec in all_codecs() {
+        if codec.max_block() == MIN_BLOCK {
+            continue;
+        }
+        let mut b = Bench::new(codec, MAX_BLOCK);
+        let mut object = vec![0u8; MAX_BLOCK + 4096];
+        for len in [8192, 16384, 65536] {
+            for kind in KINDS {
+                let src = block(kind, len, 5);
+                let n = b.compress(&src, &mut object).expect("room for all");
+                for first in (0..=len).step_by(4096).chain([1, 4095, len - 1]) {
+                    let mut back = vec![0x5a; len + 64];
+                    let (out, guard) = back.split_at_mut(len);
+                    let decoded =
+                        b.workspace
+                            .decompress_first(codec.id(), &object[..n], first, out);
+                    assert_eq!(decoded, Ok(()), "{codec} {kind} {len} {first}");
+                    assert!(out[..first] == src[..first], "{codec} {kind} {len} {first}");
+                    assert!(guard.iter().all(|&b| b == 0x5a), "{codec} {kind} {len}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_poor_and_leaves_no_trace() {
     for codec in some_codecs() {
         let mut b = Bench::new(codec, MAX_BLOCK);
@@ -175,13 +202,20 @@ fn a_damaged_object_fails_or_decodes_but_never_strays() {
                 decode(&mut b, &object, len + 1),
                 Err(DecompressError::Corrupt)
             );
+            let mut first = vec![0xee; len + 128];
             for _ in 0..2000 {
                 let mut damaged = object.clone();
                 for _ in 0..=rng.below(3) {
                     let at = rng.below(n as u64) as usize;
                     damaged[at] = rng.next() as u8;
                 }
-                let _ = decode(&mut b, &damaged, len);
+                let all = decode(&mut b, &damaged, len);
+                let nr = rng.below(len as u64) as usize;
+                first.fill(0xee);
+                let (out, guard) = first.split_at_mut(len);
+                let some = b.workspace.decompress_first(codec.id(), &damaged, nr, out);
+                assert!(guard.iter().all(|&b| b == 0xee), "{codec}: past the end");
+                assert!(all.is_err() || some.is_ok(), "{codec}: {nr} of it fail");
             }
             assert_eq!(
                 decode(&mut b, &object, len),

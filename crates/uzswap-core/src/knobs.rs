@@ -85,7 +85,7 @@ knobs! {
     ram: Size = UNDECIDED,
     /// Compressor and level of new pages: auto (lz4, or denser while that saves time on the swap device), lz4, zstd[:N], deflate[:N] or pz[:N]
     compressor: Codec = CODEC_AUTO,
-    /// Memory that is compressed as one: auto, 4K, 16K or 64K; larger takes less room, and comes back whole
+    /// Memory that is compressed as one: auto, 4K, 16K or 64K; larger takes less room, and more time for a page asked for alone
     block: Block = 0,
     /// Devices that pages are handed to in batches: threads that work beside the program; how many is decided when a program starts, later changes go up to that
     accel: Accel = 0,

@@ -107,7 +107,7 @@ fn parent_and_child_keep_their_own_and_leave_no_slot() {
 #[test]
 fn a_page_that_is_used_while_its_block_is_made_keeps_what_was_written() {
     model(|| {
-        let process = Process::cold([7, 6]);
+        let process = Process::cold([7, 6, 5]);
         let other = on_a_thread(&process, |p| p.densify(1));
         process.write(0, 8);
         process.reclaim(0);
@@ -124,7 +124,7 @@ fn a_page_that_is_used_while_its_block_is_made_keeps_what_was_written() {
 fn a_block_is_made_of_no_page_that_is_being_written() {
     for succeeds in [true, false] {
         model(move || {
-            let process = Process::cold([7, 6]);
+            let process = Process::cold([7, 6, 5]);
             let other = on_a_thread(&process, move |p| p.write_back(1, succeeds));
             process.densify(0);
             other.join().unwrap();
@@ -139,7 +139,7 @@ fn a_block_is_made_of_no_page_that_is_being_written() {
 #[test]
 fn a_page_dropped_while_its_block_is_made_stays_dropped() {
     model(|| {
-        let process = Process::cold([7, 6]);
+        let process = Process::cold([7, 6, 5]);
         let other = on_a_thread(&process, |p| p.densify(1));
         process.discard(0);
         assert_eq!(process.read(0), 0);
@@ -151,11 +151,11 @@ fn a_page_dropped_while_its_block_is_made_stays_dropped() {
     });
 }
 
-/// A fork while a block is made and its object moves: the child has both pages or the block, and no half of it.
+/// A fork while a block is made and its object moves: the child has all pages or the block, and no half of it.
 #[test]
 fn a_child_has_a_whole_block_or_none() {
     model(|| {
-        let process = Process::cold([7, 6]);
+        let process = Process::cold([7, 6, 5]);
         let other = on_a_thread(&process, |p| {
             p.densify(1);
             p.compact(1);
@@ -171,6 +171,49 @@ fn a_child_has_a_whole_block_or_none() {
         process.exit();
         nothing_is_left(&process.device);
     });
+}
+
+/// A page leaves its block while the piece in its entry, which another has then, is on its way to the device.
+#[test]
+fn a_page_leaves_its_block_while_that_is_written() {
+    for succeeds in [true, false] {
+        model(move || {
+            let process = Process::cold([7, 6, 5]);
+            process.densify(0);
+            let other = on_a_thread(&process, move |p| p.write_back(1, succeeds));
+            process.write(0, 8);
+            process.reclaim(0);
+            assert_eq!(process.read_from(0, 2), 5);
+            other.join().unwrap();
+            assert_eq!(process.read_from(0, 1), 6);
+            assert_eq!(process.read(0), 8);
+            process.exit();
+            nothing_is_left(&process.device);
+        });
+    }
+}
+
+/// Two pages of a block are asked for at once, or one is dropped meanwhile.
+#[test]
+fn two_pages_leave_a_block() {
+    for dropped in [true, false] {
+        model(move || {
+            let process = Process::cold([7, 6, 5]);
+            process.densify(0);
+            let other = on_a_thread(&process, move |p| {
+                if dropped {
+                    p.discard_page(1, 1);
+                }
+                assert_eq!(p.read_from(1, 1), if dropped { 0 } else { 6 });
+            });
+            process.write(0, 8);
+            other.join().unwrap();
+            assert_eq!(process.read_from(0, 2), 5);
+            assert_eq!(process.read(0), 8);
+            process.exit();
+            nothing_is_left(&process.device);
+        });
+    }
 }
 
 /// The device is turned off while something goes there. When that is done nothing is there, and nothing comes after.

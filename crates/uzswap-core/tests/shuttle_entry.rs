@@ -147,12 +147,12 @@ fn a_device_is_turned_off_and_nobody_notices() {
     );
 }
 
-/// Both pages are made a block again and again, and taken apart by whoever uses the first one. The second keeps what it holds.
+/// All pages are made a block again and again, and taken apart by whoever uses the first one. The second keeps what it holds.
 #[test]
 fn a_page_and_its_neighbour_go_through_blocks() {
     shuttle::check_random(
         || {
-            let process = Process::cold([1, 77]);
+            let process = Process::cold([1, 77, 55]);
             let device = process.device.clone();
             let threads = engine(&process);
             let other = on_a_thread(&process, |p| (0..STEPS).for_each(|_| p.densify(1)));

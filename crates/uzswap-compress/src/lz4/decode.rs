@@ -52,6 +52,18 @@ unsafe fn long_length(src: *const u8, len: usize, ip: &mut usize) -> Option<usiz
 
 /// Decodes `src` into the whole of `dst`; `false` if it is no block of exactly that length.
 pub(super) fn decode(src: &[u8], dst: &mut [u8]) -> bool {
+    decode_until::<false>(src, 0, dst)
+}
+
+/// Decodes the `first` bytes of `src`, and what comes with them, into `dst`, which has room for all; `false` if it is seen until then that
+/// it is no block of that length.
+pub(super) fn decode_first(src: &[u8], first: usize, dst: &mut [u8]) -> bool {
+    decode_until::<true>(src, first, dst)
+}
+
+/// Both; those who want all do not pay for the question whether it is enough.
+#[inline(always)]
+fn decode_until<const ENOUGH: bool>(src: &[u8], first: usize, dst: &mut [u8]) -> bool {
     let (len, capacity) = (src.len(), dst.len());
     let (src, dst) = (src.as_ptr(), dst.as_mut_ptr());
     // How far we are in each; never beyond their lengths.
@@ -60,6 +72,10 @@ pub(super) fn decode(src: &[u8], dst: &mut [u8]) -> bool {
     // `capacity - op`; the numbers beside them are derived there.
     unsafe {
         loop {
+            if ENOUGH && op >= first {
+                // What is decoded does not change any more.
+                return true;
+            }
             if ip >= len {
                 // A block ends with literals.
                 return false;

@@ -29,11 +29,21 @@ pub(crate) fn compress(
 /// Decompresses `src` into exactly the whole of `dst`.
 #[inline]
 pub(crate) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
-    if decode::decode(src, dst) {
-        Ok(())
-    } else {
-        Err(DecompressError::Corrupt)
-    }
+    done(decode::decode(src, dst))
+}
+
+/// Decompresses at least the `first` bytes of `src`, which has `dst.len()`.
+#[inline]
+pub(crate) fn decompress_first(
+    src: &[u8],
+    first: usize,
+    dst: &mut [u8],
+) -> Result<(), DecompressError> {
+    done(decode::decode_first(src, first, dst))
+}
+
+fn done(decoded: bool) -> Result<(), DecompressError> {
+    decoded.then_some(()).ok_or(DecompressError::Corrupt)
 }
 
 /// The shortest match.

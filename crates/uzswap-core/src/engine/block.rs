@@ -1,34 +1,35 @@
 //! *What*: blocks: pages next to each other that are compressed as one, because together they take less.
 //!
 //! A block is up to 16 pages of one folio, aligned. It is compressed to one object, which is cut into pieces of a page
-//! at most; the piece of that number is in the entry of the page of that number, an object of pool or
-//! device like any other: it is moved by compaction, written back and freed alone. The pages behind the
+//! at most; they are in the entries of its first pages, in order, objects of pool or
+//! device like any other: each is moved by compaction, written back and freed alone. The pages behind the
 //! last piece have an entry that says how large the block is, and the last page always is such, so a block is
-//! found from any of its pages.
+//! found from any page in it. Pages may leave it ([`leave`](super::leave)): their entries are as if it were not there.
 //!
 //! | what happens | to the block |
 //! |---|---|
 //! | its pages are evicted together | becomes one, if that takes no more than three quarters of them |
 //! | its pages stay cold in the pool, alone or in smaller blocks | becomes one, if that takes less: `densify` |
-//! | fault, pin, mremap of a page | brought in whole: every page that has contents is resident, the others are nowhere |
+//! | fault on a page that nobody seems to go on from | stays, while half of it is left; the page comes in and is out of it: `leave` |
+//! | any other fault, pin, mremap of a page | brought in whole: every page that has contents is resident, the others are nowhere |
 //! | part of it dropped (unmapped, discarded) | stays; those pages' entries say that their contents are gone |
 //! | the last of it dropped | its pieces are freed |
 //! | a dropped page is touched | brought in; what was dropped is then a fresh page |
 //! | writeback, compaction | piece by piece: some may be in the pool and some on the device |
 //! | fork | the child has a copy |
 //!
-//! Nothing of a block is written back into it: a write is a fault. A block cannot be decoded in part: lz4 could
-//! stop at the page that is asked for, zstd cannot, and half a block left behind would hold all its pieces.
+//! Nothing of a block is written back into it: a write is a fault.
 //!
 //! *Invariants*: the entries of a block change from evicted pages to a block, and from a block to no block, under
-//! one hold of their folio. No page of a block is resident. A range that takes part of a block brings nothing
+//! one hold of their folio. No page in a block is resident; pages of its range that left it may be anything but in
+//! a block: none is made where a larger one has pages left. A range that takes part of a block brings nothing
 //! of it in, so whoever brings pages in asks for [`Parts::whole_blocks`].
 //! *Locking*: the folio, held by the caller; without it what is found is a hint. *Context*: signal, worker.
 
 use super::Parts;
 use super::auto::either;
 use super::load::LoadError;
-use super::object::{Undecodable, unpack};
+use super::object::{Undecodable, unpack_first};
 use super::store::same_filled_word;
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::charge::Reserve;
@@ -53,13 +54,10 @@ pub(super) const fn most_of_block(nr: usize) -> usize {
 impl Parts {
     /// The block that `page` is in, or the page alone.
     pub(crate) fn block_of(&self, page: Page) -> PageRange {
-        if !self.table.is_ready(page) {
-            return PageRange::one(page);
-        }
         let at = page.index();
-        for index in at..(at | (MOST_BLOCK - 1)) + 1 {
-            match self.table.get(Page::from_index(index)) {
-                Entry::Block { order, .. } => {
+        if self.table.is_ready(page) && self.table.get(page).in_block() {
+            for index in at..(at | (MOST_BLOCK - 1)) + 1 {
+                if let Entry::Block { order, .. } = self.table.get(Page::from_index(index)) {
                     let nr = 1 << u64::from(order).min(MOST_BLOCK_ORDER);
                     let start = at & !(nr - 1);
                     return PageRange {
@@ -67,32 +65,55 @@ impl Parts {
                         end: start + nr,
                     };
                 }
-                entry if entry.in_block() => {}
-                _ => break,
             }
         }
         PageRange::one(page)
     }
 
+    /// The pages that are still in `block`.
+    pub(super) fn pages_in(&self, block: PageRange) -> impl DoubleEndedIterator<Item = Page> {
+        let is_in = |page: &Page| self.table.get(*page).in_block();
+        block.pages().filter(is_in)
+    }
+
     /// Pages of a block that have contents: so many become resident with it.
     pub(crate) fn contents_of(&self, block: PageRange) -> u64 {
-        wide(
-            block
-                .pages()
-                .filter(|&page| self.table.get(page).is_evicted())
-                .count(),
-        )
+        let evicted = |page: &Page| self.table.get(*page).is_evicted();
+        wide(self.pages_in(block).filter(evicted).count())
     }
 
     /// `range` and the rest of the blocks at its ends.
     pub(crate) fn whole_blocks(&self, range: PageRange) -> PageRange {
-        if range.is_empty() {
+        if range.is_empty() || !self.table.is_ready(Page::from_index(range.start)) {
             return range;
         }
+        // The page at an end may have left the block that it lies in: others are still in that.
+        let reach = |index: usize| PageRange {
+            start: index & !(MOST_BLOCK - 1),
+            end: (index | (MOST_BLOCK - 1)) + 1,
+        };
+        let first = self.pages_in(range.and(reach(range.start))).next();
+        let last = self.pages_in(range.and(reach(range.end - 1))).next_back();
         PageRange {
-            start: self.block_of(Page::from_index(range.start)).start,
-            end: self.block_of(Page::from_index(range.end - 1)).end,
+            start: first.map_or(range.start, |page| {
+                self.block_of(page).start.min(range.start)
+            }),
+            end: last.map_or(range.end, |page| self.block_of(page).end.max(range.end)),
         }
+    }
+
+    /// Whether `range` lies in a larger block that has pages left: no block may be made there.
+    pub(super) fn is_in_larger(&self, range: PageRange) -> bool {
+        let start = range.start & !(MOST_BLOCK - 1);
+        let around = PageRange {
+            start,
+            end: start + MOST_BLOCK,
+        };
+        range.len() < MOST_BLOCK
+            && self.pages_in(around).any(|page| {
+                let block = self.block_of(page);
+                block.len() > range.len() && block.and(range) == range
+            })
     }
 
     /// log2 of the pages that the folio's blocks have if it is stored with that compressor now; 0 for none.
@@ -227,17 +248,18 @@ impl Parts {
         })
     }
 
-    /// Decodes a whole `block` into the slot's load buffer at byte `at`.
+    /// Decodes the first `nr` pages of `block` at least into the slot's load buffer at byte `at`, where there is room for all.
     pub(crate) fn load_block(
         &self,
         slot: &mut SlotInner,
         block: PageRange,
+        nr: usize,
         at: usize,
     ) -> Result<(), LoadError> {
         let page = Page::from_index(block.start);
         let (unreadable, damaged) = (LoadError::Unreadable(page), LoadError::Damaged(page));
         let mut len = 0;
-        for page in block.pages() {
+        for page in self.pages_in(block) {
             len += match self.table.get(page) {
                 Entry::Stored { loc, size, .. } => {
                     let data = self.pool.data_ptr(loc);
@@ -251,13 +273,14 @@ impl Parts {
                     self.swap_in(swap_in, page, block, |data, _| append(store, len, data))
                         .unwrap_or(None)
                 }
-                _ => break,
+                _ => continue,
             }
             .ok_or(unreadable)?;
         }
         let object = slot.store.get(..len).ok_or(damaged)?;
         let out = slot.load.get_mut(at..at + block.bytes()).ok_or(damaged)?;
-        self.told(unpack(&mut slot.decompressor, object, out))
+        let first = nr * PAGE_SIZE;
+        self.told(unpack_first(&mut slot.decompressor, object, first, out))
             .map_err(|Undecodable| damaged)
     }
 
@@ -270,8 +293,8 @@ impl Parts {
         self.uncount(entry);
         self.forget_copy(page);
         let block = self.block_of(page);
-        if block.pages().all(|page| self.table.get(page).is_dropped()) {
-            for page in block.pages() {
+        if self.contents_of(block) == 0 {
+            for page in self.pages_in(block) {
                 let entry = self.table.get(page);
                 self.table.set(page, Entry::None);
                 self.forget(entry);

@@ -274,7 +274,7 @@ impl Parts {
         let large = self.folios.nr_pages() > block.len();
         cold && stored
             && !self.folios.of(first).has(TRIED)
-            && !(large && self.block_of(first) == block)
+            && !(large && self.block_of(first) == block && self.pages_in(block).eq(block.pages()))
     }
 
     /// Whether there is a compressor and room to work in; the round before may have left them at fork.
@@ -409,16 +409,21 @@ impl Parts {
 
     /// Decodes the whole block into the slot's load buffer. Its folio is held, and it is all in the pool.
     fn decode_all(&self, slot: &mut SlotGuard<'_>, block: PageRange) -> Result<(), LoadError> {
+        let place = |index: usize| (index - block.start) * PAGE_SIZE;
         let mut next = block.start;
-        while next < block.end {
-            let page = Page::from_index(next);
-            let at = (next - block.start) * PAGE_SIZE;
-            let part = self.block_of(page);
-            match self.table.get(page) {
-                entry if entry.in_block() => self.load_block(slot, part, at)?,
-                entry => self.decode(slot, page, entry, block, at)?,
+        for page in self.pages_in(block) {
+            if page.index() >= next {
+                let part = self.block_of(page);
+                self.load_block(slot, part, part.len(), place(part.start))?;
+                next = part.end;
             }
-            next = part.end;
+        }
+        // Those that left their block lie where it has what they were.
+        for page in block.pages() {
+            let entry = self.table.get(page);
+            if !entry.in_block() {
+                self.decode(slot, page, entry, block, place(page.index()))?;
+            }
         }
         Ok(())
     }

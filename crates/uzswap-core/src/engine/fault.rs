@@ -116,7 +116,11 @@ impl Parts {
                 range
             };
             slot.swap_in.around = around;
-            let brought = self.bring_in(slot, &guard, range, zero_fill, &mut credit);
+            let brought = if range.len() == 1 && entry.in_block() {
+                self.bring_in_alone(slot, &guard, page, &mut credit)
+            } else {
+                self.bring_in(slot, &guard, range, zero_fill, &mut credit)
+            };
             slot.swap_in.around = None;
             let out = match brought {
                 Ok(brought) => {
@@ -183,7 +187,11 @@ impl Parts {
                     start: run.start & !(granule - 1),
                     end: run.end.next_multiple_of(granule),
                 };
-                let range = self.whole_blocks(wanted.and(folio));
+                let range = if wanted.len() == 1 && self.may_leave(page) {
+                    wanted
+                } else {
+                    self.whole_blocks(wanted.and(folio))
+                };
                 if range.len() > run.len() {
                     slot.streams.widen(run, range);
                 }

@@ -43,18 +43,18 @@ pub(crate) struct Brought {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
+pub(super) enum Source {
     Zeroes,
     Loaded,
 }
 
 /// Pages next to each other that one copy brings in.
-struct Run {
-    start: usize,
-    nr: usize,
-    source: Source,
+pub(super) struct Run {
+    pub start: usize,
+    pub nr: usize,
+    pub source: Source,
     /// Where they are in the load buffer, if that is their source.
-    at: usize,
+    pub at: usize,
 }
 
 impl Run {
@@ -89,23 +89,23 @@ impl Parts {
         let mut run: Option<Run> = None;
         // Decoded, a block or a batch, in the load buffer from byte `ready_at` on.
         let mut ready = PageRange { start: 0, end: 0 };
-        let mut ready_at = 0;
+        let (mut ready_at, mut ready_block) = (0, false);
         // What was read before the folio was held may be another's by now.
         slot.swap_in.forget();
         for page in range.pages() {
             let entry = self.table.get(page);
             if entry.in_block() && page.index() >= ready.end {
                 let next = self.block_of(page);
-                let whole = next.start == page.index() && next.end <= range.end;
+                let whole = range.start <= next.start && next.end <= range.end;
                 if !whole || *credit < self.contents_of(next) {
                     continue;
                 }
                 ready_at = self.room_in_buffer(slot, guard, &mut run, next.len(), &mut brought)?;
-                if let Err(error) = self.load_block(slot, next, ready_at) {
+                if let Err(error) = self.load_block(slot, next, next.len(), ready_at) {
                     self.flush(slot, guard, &mut run, &mut brought)?;
                     return Err(error);
                 }
-                ready = next;
+                (ready, ready_block) = (next, true);
             }
             if page.index() >= ready.end
                 && let Some(next) = self.batch_at(page, range, *credit)
@@ -113,7 +113,7 @@ impl Parts {
                 let at = self.room_in_buffer(slot, guard, &mut run, next.len(), &mut brought)?;
                 // If not, each is on its own below.
                 if self.load_batch(slot, next, at) {
-                    (ready, ready_at) = (next, at);
+                    (ready, ready_at, ready_block) = (next, at, false);
                 }
             }
             if entry.is_dropped() && page.index() < ready.end {
@@ -143,8 +143,10 @@ impl Parts {
                 self.flush(slot, guard, &mut run, &mut brought)?;
             }
             self.prefetch_stored(page, range);
+            // Of a page that left its block, the block has what it was.
+            let is_ready = page.index() < ready.end && entry.in_block() == ready_block;
             if source == Source::Loaded
-                && page.index() >= ready.end
+                && !is_ready
                 && let Err(error) = self.decode(slot, page, entry, range, at)
             {
                 self.flush(slot, guard, &mut run, &mut brought)?;
@@ -301,7 +303,7 @@ impl Parts {
     }
 
     /// Copies a run in and makes its entries resident.
-    fn copy_in(
+    pub(super) fn copy_in(
         &self,
         slot: &mut SlotGuard<'_>,
         guard: &FolioGuard<'_>,

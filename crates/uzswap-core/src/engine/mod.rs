@@ -29,6 +29,7 @@ mod densify;
 mod device;
 mod fault;
 mod fork;
+mod leave;
 mod load;
 mod mapping;
 mod object;

@@ -112,9 +112,19 @@ pub(super) fn unpack(
     object: &[u8],
     out: &mut [u8],
 ) -> Result<(), Undecodable> {
+    unpack_first(decompressor, object, out.len(), out)
+}
+
+/// Decodes an object that fills `out`, its `first` bytes at least. Its checksum is that of all of it all the same.
+pub(super) fn unpack_first(
+    decompressor: &mut Decompressor,
+    object: &[u8],
+    first: usize,
+    out: &mut [u8],
+) -> Result<(), Undecodable> {
     let (id, body) = open(object)?;
     decompressor
-        .decompress(id, body, out)
+        .decompress_first(id, body, first, out)
         .map_err(|_| Undecodable)
 }
 

@@ -63,6 +63,7 @@ impl Parts {
         while at < end && !self.folios.at(folio.index).has(CANCELLED) {
             if block > 1
                 && let Some(pages) = slot.batch.block_at(at, end, block)
+                && !self.is_in_larger(pages)
                 && self.store_block(slot, at, pages, age, alone, denser)
             {
                 at += block;

@@ -1,5 +1,5 @@
-//! The life of two neighbours' entries, in steps that a model checker can interleave. Most models use the first page
-//! alone; those of blocks, which are made of both, use both.
+//! The life of three neighbours' entries, in steps that a model checker can interleave. Most models use the first page
+//! alone; those of blocks, which are made of all three, use the others as well.
 //!
 //! Real are the folio with its lock and flags, the entry's eight bytes, and the locks that an operation, a
 //! writeback and a fork take. The steps between are the engine's, told again. Pool and swap device are stand-ins that
@@ -101,11 +101,11 @@ fn stored(at: usize, writing: bool, holds: Holds) -> Entry {
 }
 
 /// Pages of the folio, and of a block.
-const NR: usize = 2;
-/// What the object of a block of two holds of each.
-const HALF: u32 = 8;
+const NR: usize = 3;
+/// Bits that the object of a block has of each.
+const PART: u32 = 8;
 
-/// A process with two pages, on a device that its children share.
+/// A process with a few pages, on a device that its children share.
 pub struct Process {
     slots: [RawLock; NR_SLOTS],
     writeback: Lock<()>,
@@ -137,18 +137,19 @@ impl Process {
 
     pub fn resident(value: u64) -> Arc<Process> {
         let pte = PRESENT | value << VALUE;
-        let entries = [Entry::Resident, Entry::None];
-        Self::new(entries, [pte, 0], Places::default(), Arc::default())
+        let entries = [Entry::Resident, Entry::None, Entry::None];
+        Self::new(entries, [pte, 0, 0], Places::default(), Arc::default())
     }
 
     /// Its first page is in the pool.
     pub fn evicted(value: u64) -> Arc<Process> {
         let mut pool = Places::default();
         let entry = stored(pool.take(value), false, Holds::Page);
-        Self::new([entry, Entry::None], [0; NR], pool, Arc::default())
+        let entries = [entry, Entry::None, Entry::None];
+        Self::new(entries, [0; NR], pool, Arc::default())
     }
 
-    /// Both are.
+    /// All are.
     pub fn cold(values: [u64; NR]) -> Arc<Process> {
         let mut pool = Places::default();
         let entries = values.map(|value| stored(pool.take(value), false, Holds::Page));
@@ -225,20 +226,54 @@ impl Process {
             guard.cancel_reclaim();
             self.ptes[page].fetch_and(!PROTECTED, SeqCst);
         } else if old.in_block() {
+            let block = self.block();
+            let (piece, entry) = block[0];
+            let object = self.object(entry);
+            let value = |page: usize| object >> (PART * page as u32) & 0xff;
+            let in_pool = matches!(entry, Entry::Stored { .. });
+            if in_pool && block.len() == NR && !block.iter().any(|(_, entry)| entry.is_dropped()) {
+                // It alone. The last page left has no piece.
+                if page == piece {
+                    self.pass_on(entry, page);
+                }
+                self.bring_in(page, value(page));
+                return;
+            }
             // All of it, as far as it has contents.
-            let object = self.object(self.entry(0));
-            for page in 0..NR {
-                if self.entry(page).is_dropped() {
-                    let dropped = self.entry(page);
+            for (page, entry) in block {
+                if entry.is_dropped() {
                     self.set(page, Entry::None);
-                    self.forget(dropped);
+                    self.forget(entry);
                 } else {
-                    self.bring_in(page, object >> (HALF * page as u32) & 0xff);
+                    self.bring_in(page, value(page));
                 }
             }
         } else {
             self.bring_in(page, self.object(old));
         }
+    }
+
+    /// The pages that are in the block, the one with the piece first.
+    fn block(&self) -> Vec<(usize, Entry)> {
+        let entries = (0..NR).map(|page| (page, self.entry(page)));
+        let block: Vec<_> = entries.filter(|(_, entry)| entry.in_block()).collect();
+        let pieces = block
+            .iter()
+            .filter(|(_, entry)| !matches!(entry, Entry::Block { .. }));
+        assert_eq!(pieces.count(), block.len().min(1), "{block:?}");
+        assert!(block.len() != 1, "a piece without an end: {block:?}");
+        block
+    }
+
+    /// The piece in the entry of `page` goes to the next.
+    fn pass_on(&self, entry: Entry, page: usize) {
+        let Entry::Stored { loc, .. } = entry else {
+            panic!("{entry:?} is in no pool");
+        };
+        let rest = self.entry(page + 1);
+        self.set(page, rest);
+        let at = loc.raw() as usize - 1;
+        self.set(page + 1, stored(at, false, Holds::Piece));
     }
 
     /// The program writes.
@@ -300,9 +335,9 @@ impl Process {
                 return;
             }
             self.set(page, old.dropped());
-            if (0..NR).all(|page| self.entry(page).is_dropped()) {
-                for page in 0..NR {
-                    let entry = self.entry(page);
+            let block = self.block();
+            if block.iter().all(|(_, entry)| entry.is_dropped()) {
+                for (page, entry) in block {
                     self.set(page, Entry::None);
                     self.forget(entry);
                 }
@@ -311,55 +346,64 @@ impl Process {
         }
     }
 
-    /// Both pages, if they are in the pool, become one block.
+    /// All pages, if they are in the pool, become one block.
     pub fn densify(&self, slot: usize) {
         let _slot = self.slots[slot].lock();
         let Some(guard) = self.folio.try_lock() else {
             return;
         };
-        let entries = [self.entry(0), self.entry(1)];
+        let entries: [Entry; NR] = core::array::from_fn(|page| self.entry(page));
         let cold = |entry: &Entry| matches!(entry, Entry::Stored { writing: false, .. });
         if guard.has(RECLAIM) || !entries.iter().all(cold) {
             return;
         }
-        let object = self.object(entries[0]) | self.object(entries[1]) << HALF;
+        let parts = entries.iter().zip(0..);
+        let object = parts
+            .map(|(&entry, page)| self.object(entry) << (PART * page))
+            .sum();
         let piece = stored(self.pool.lock().unwrap().take(object), false, Holds::Piece);
         let rest = Entry::Block {
             order: 1,
             age: AGE,
             dropped: false,
         };
-        for (page, entry) in [piece, rest].into_iter().enumerate() {
+        for (page, entry) in [piece, rest, rest].into_iter().enumerate() {
             self.set(page, entry);
             self.forget(entries[page]);
         }
     }
 
-    /// Chooses, packs, writes (which `succeeds` or not) and publishes the first page's object.
+    /// The first page with an object in the pool, or just the first: found without a lock.
+    fn chosen(&self) -> usize {
+        let stored = |&page: &usize| matches!(self.entry(page), Entry::Stored { .. });
+        (0..NR).find(stored).unwrap_or(0)
+    }
+
+    /// Chooses, packs, writes (which `succeeds` or not) and publishes an object.
     pub fn write_back(&self, slot: usize, succeeds: bool) {
         let _slot = self.slots[slot].lock();
         let _turn = self.writeback.lock();
         if !self.device.on.load(SeqCst) {
             return;
         }
-        // Chosen without a lock.
-        let Entry::Stored { size, age, .. } = self.entry(0) else {
+        let page = self.chosen();
+        let Entry::Stored { size, age, .. } = self.entry(page) else {
             return;
         };
         let taken = self.device.places().take(0xbad);
-        if let Some(value) = self.pack(size, age) {
+        if let Some(value) = self.pack(page, size, age) {
             if succeeds {
                 self.device.places().0[taken].0 = value;
             }
-            self.publish(taken, succeeds);
+            self.publish(page, taken, succeeds);
         }
         // Counted once for the writeback; what the entry names is counted for it.
         self.device.places().put(taken);
     }
 
-    fn pack(&self, size: u16, age: Age) -> Option<u64> {
+    fn pack(&self, page: usize, size: u16, age: Age) -> Option<u64> {
         let _guard = self.folio.try_lock()?;
-        let entry = self.entry(0);
+        let entry = self.entry(page);
         match entry {
             Entry::Stored {
                 loc,
@@ -368,16 +412,16 @@ impl Process {
                 holds,
                 ..
             } if (size_now, age_now) == (size, age) => {
-                self.set(0, stored(loc.raw() as usize - 1, true, holds));
+                self.set(page, stored(loc.raw() as usize - 1, true, holds));
                 Some(self.object(entry))
             }
             _ => None,
         }
     }
 
-    fn publish(&self, taken: usize, succeeds: bool) {
+    fn publish(&self, page: usize, taken: usize, succeeds: bool) {
         let _guard = self.folio.lock();
-        let old = self.entry(0);
+        let old = self.entry(page);
         let Entry::Stored {
             writing: true,
             holds,
@@ -387,12 +431,12 @@ impl Process {
             return;
         };
         if !succeeds {
-            self.set(0, old.kept());
+            self.set(page, old.kept());
             return;
         }
         self.device.places().dup(taken);
         self.set(
-            0,
+            page,
             Entry::Swapped {
                 location: taken as u64,
                 size: SIZE,
@@ -403,17 +447,18 @@ impl Process {
         self.forget(old);
     }
 
-    /// The pool is compacted: the first page's object moves.
+    /// The pool is compacted: an object moves.
     pub fn compact(&self, slot: usize) {
         let _slot = self.slots[slot].lock();
         let Some(_guard) = self.folio.try_lock() else {
             return;
         };
-        let old = self.entry(0);
+        let page = self.chosen();
+        let old = self.entry(page);
         if let Entry::Stored { writing, holds, .. } = old {
             let value = self.object(old);
             let at = self.pool.lock().unwrap().take(value);
-            self.set(0, stored(at, writing, holds));
+            self.set(page, stored(at, writing, holds));
             self.forget(old);
         }
     }
@@ -447,25 +492,24 @@ impl Process {
     /// Stops all operations and makes a copy of everything; what is on the device is counted for the copy, too.
     pub fn fork(&self) -> Arc<Process> {
         let _slots: Vec<_> = self.slots.iter().map(RawLock::lock).collect();
-        let entries = [self.entry(0), self.entry(1)];
+        let entries: [Entry; NR] = core::array::from_fn(|page| self.entry(page));
         for entry in entries {
             if let Entry::Swapped { location, .. } = entry {
                 self.device.places().dup(location as usize);
             }
         }
-        let ptes = [0, 1].map(|page: usize| self.ptes[page].load(SeqCst));
+        let ptes = core::array::from_fn(|page| self.ptes[page].load(SeqCst));
         // Whoever was reclaiming, writing back or densifying was waited for.
         assert!(!self.folio.lock().has(RECLAIM));
-        assert_eq!(self.entry(0), entries[0].kept());
-        assert_eq!(entries[0].in_block(), entries[1].in_block(), "half a block");
+        assert_eq!(entries, entries.map(Entry::kept));
+        self.block();
         let pool = self.pool.lock().unwrap().clone();
         Process::new(entries, ptes, pool, self.device.clone())
     }
 
     /// The process ends. Nothing is left.
     pub fn exit(&self) {
-        self.discard(0);
-        self.discard_page(0, 1);
+        (0..NR).for_each(|page| self.discard_page(0, page));
         assert_eq!(
             self.pool.lock().unwrap().in_use(),
             0,
