@@ -111,6 +111,8 @@ counters! {
     pswpout: Counter in Count,
     /// Reads from a swap device; those made at once count one by one.
     swap_reads: Counter in Count,
+    /// Of these, reads of what a fault asked for that went on while memory was made for it.
+    swap_reads_early: Counter in Count,
     /// Pages brought into the pool along with others that were read from a swap device.
     swap_ra: Counter in Count,
     /// Of these, pages that were asked for then.

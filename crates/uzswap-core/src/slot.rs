@@ -87,6 +87,8 @@ pub struct SwapIn {
     nr_extents: usize,
     /// Pages around the one that is asked for, of which is read along what costs no read of its own.
     pub around: Option<PageRange>,
+    /// What was read is what the entries of the folio name that is held now.
+    current: bool,
     /// Of the pages in the load buffer, by their places there: what they were read from.
     fingerprints: [Option<Fingerprint>; LOAD_LEN / PAGE_SIZE],
 }
@@ -103,6 +105,7 @@ impl SwapIn {
             }; MOST_READS],
             nr_extents: 0,
             around: None,
+            current: false,
             fingerprints: [None; LOAD_LEN / PAGE_SIZE],
         }
     }
@@ -124,6 +127,20 @@ impl SwapIn {
     #[inline]
     pub const fn forget(&mut self) {
         self.nr_extents = 0;
+        self.current = false;
+    }
+
+    /// What was read before the folio was held has been found to be what its entries name.
+    pub const fn set_current(&mut self) {
+        self.current = true;
+    }
+
+    /// A folio is held: forgets what was read before, which may be another's by now, unless it was looked into.
+    #[inline]
+    pub const fn begin(&mut self) {
+        if !core::mem::replace(&mut self.current, false) {
+            self.forget();
+        }
     }
 
     /// The extents, which the buffer is to be filled with.
@@ -342,6 +359,11 @@ impl SlotTable {
             }
         }
         self.slots.get(own % nr.max(1)).map(Slot::acquire)
+    }
+
+    /// Waits for the operations that are under way now. The caller holds no slot.
+    pub fn wait_for_all(&self) {
+        self.slots.iter().for_each(|slot| drop(slot.acquire()));
     }
 }
 

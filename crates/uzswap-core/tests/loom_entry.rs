@@ -270,3 +270,73 @@ fn a_discard_meets_swapoff() {
         nothing_is_left(&process.device);
     });
 }
+
+/// A page on the device is read by one thread while another changes it, stores it again in the same place if it may, and
+/// has it written.
+#[test]
+fn what_changes_while_it_is_read_is_not_replaced_by_what_was_read() {
+    model(|| {
+        let process = Process::evicted(7);
+        process.write_back(1, true);
+        let other = on_a_thread(&process, |p| {
+            let seen = p.read(1);
+            assert!(seen == 7 || seen == 8, "{seen}");
+        });
+        process.write(0, 8);
+        process.reclaim(0);
+        process.write_back(0, true);
+        other.join().unwrap();
+        assert_eq!(process.read(0), 8);
+        process.exit();
+        nothing_is_left(&process.device);
+    });
+}
+
+#[test]
+fn a_discard_while_it_is_read_leaves_zeroes_and_no_slot() {
+    model(|| {
+        let process = Process::evicted(7);
+        process.write_back(1, true);
+        let other = on_a_thread(&process, |p| {
+            let seen = p.read(1);
+            assert!(seen == 7 || seen == 0, "{seen}");
+        });
+        process.discard(0);
+        assert_eq!(process.read(0), 0);
+        other.join().unwrap();
+        assert_eq!(process.read(0), 0);
+        process.exit();
+        nothing_is_left(&process.device);
+    });
+}
+
+/// A fork, a write in the child, and an end of either, while the parent reads.
+#[test]
+fn a_child_born_while_a_page_is_read_counts_its_slot_once() {
+    model(|| {
+        let process = Process::evicted(7);
+        process.write_back(1, true);
+        let other = on_a_thread(&process, |p| assert_eq!(p.read(1), 7));
+        let child = process.fork();
+        child.write(0, 9);
+        other.join().unwrap();
+        assert_eq!((process.read(0), child.read(0)), (7, 9));
+        child.exit();
+        process.exit();
+        nothing_is_left(&process.device);
+    });
+}
+
+#[test]
+fn swapoff_waits_for_who_reads() {
+    model(|| {
+        let process = Process::evicted(7);
+        process.write_back(1, true);
+        let other = on_a_thread(&process, |p| assert_eq!(p.read(1), 7));
+        process.swap_off(0);
+        assert_eq!(process.device.in_use(), 0, "off, and in use");
+        other.join().unwrap();
+        process.exit();
+        nothing_is_left(&process.device);
+    });
+}

@@ -239,6 +239,20 @@ impl<M: Medium> Device<M> {
         Ok(())
     }
 
+    /// Begins to read an extent into `buffer`; [`Queue::finish`] waits for it and tells whether it came. `false`: that
+    /// cannot be, or not here.
+    ///
+    /// # Safety
+    /// As [`Queue::start`]; the device's descriptor stays open, too.
+    pub unsafe fn start_read(&self, queue: &mut Queue, extent: Extent, buffer: &mut [u8]) -> bool {
+        let begin = self.offset(extent.slot, extent.bytes());
+        let Some((fd, begin)) = self.medium.descriptor().zip(begin.ok()) else {
+            return false;
+        };
+        // SAFETY: the caller's promise.
+        unsafe { queue.start(fd, core::iter::once((extent.bytes(), begin)), buffer) }
+    }
+
     /// Writes whole slots, from `slot` on.
     ///
     /// # Errors

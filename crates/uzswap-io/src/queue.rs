@@ -4,8 +4,9 @@
 //! By the kernel's asynchronous I/O rather than io_uring, which is no faster for this (docs/notes/swap.md), needs
 //! a descriptor that the program might close, and is refused in most containers.
 //!
-//! *Invariants*: nothing is under way outside [`Queue::read`]: it returns when the kernel has let go of every buffer.
-//! *Locking*: one thread at a time, by `&mut`. *Context*: any with all signals blocked; waits for the device.
+//! *Invariants*: what [`Queue::start`] began is under way until [`Queue::finish`], which returns when the kernel has let go of
+//! every buffer; nothing is begun before that. A process does not fork meanwhile.
+//! *Locking*: one thread at a time, by `&mut`. *Context*: any with all signals blocked; `finish` waits for the device.
 
 use uzswap_sys::Errno;
 use uzswap_sys::aio::{self, Context, Event, Request};
@@ -26,7 +27,13 @@ enum State {
 
 /// Reads on their way.
 #[derive(Debug)]
-pub struct Queue(State);
+pub struct Queue {
+    state: State,
+    /// Reads that were begun and not waited for yet.
+    under_way: usize,
+    /// Their lengths.
+    lens: [usize; MOST_READS],
+}
 
 impl Default for Queue {
     fn default() -> Self {
@@ -38,7 +45,11 @@ impl Queue {
     /// Nothing asked of the kernel yet.
     #[must_use]
     pub const fn new() -> Self {
-        Queue(State::Unopened)
+        Queue {
+            state: State::Unopened,
+            under_way: 0,
+            lens: [0; MOST_READS],
+        }
     }
 
     /// Reads from `fd` into consecutive parts of `buffer`: of each part its length and where it lies in the file. Returns which
@@ -49,14 +60,30 @@ impl Queue {
         parts: impl Iterator<Item = (usize, u64)>,
         buffer: &mut [u8],
     ) -> u32 {
+        // SAFETY: the buffer is borrowed uniquely until `finish` has returned.
+        unsafe { self.start(fd, parts, buffer) };
+        self.finish()
+    }
+
+    /// Begins what [`Queue::read`] does, after what was begun before has come to its end. `false`: nothing was begun.
+    ///
+    /// # Safety
+    /// Until [`Queue::finish`] has returned the buffer is the kernel's: it lives, and nobody looks at it or writes to it.
+    pub unsafe fn start(
+        &mut self,
+        fd: i32,
+        parts: impl Iterator<Item = (usize, u64)>,
+        buffer: &mut [u8],
+    ) -> bool {
+        self.finish();
         let Some(context) = self.context() else {
-            return 0;
+            return false;
         };
         let mut requests = [Request::NONE; MOST_READS];
-        let mut lens = [0; MOST_READS];
         let mut nr = 0;
         let mut rest = buffer;
-        for ((len, offset), (request, noted)) in parts.zip(requests.iter_mut().zip(&mut lens)) {
+        for ((len, offset), (request, noted)) in parts.zip(requests.iter_mut().zip(&mut self.lens))
+        {
             let Some((part, after)) = rest.split_at_mut_checked(len) else {
                 break;
             };
@@ -70,53 +97,54 @@ impl Queue {
             *place = core::ptr::from_ref(request);
         }
         let Some(list) = usize::try_from(nr).ok().and_then(|nr| list.get(..nr)) else {
-            return 0;
+            return false;
         };
-        // SAFETY: the requests are above; their buffers do not overlap and are borrowed uniquely until `finish` has
-        // seen the end of each.
+        // SAFETY: the requests are above; their buffers do not overlap and are the kernel's, by the caller's promise, until
+        // `finish` has seen the end of each.
         match unsafe { aio::submit(context, list) } {
-            Ok(started) => self.finish(context, started, &lens),
-            Err(Errno::EINVAL) => {
-                // The context is the parent's: this is a fork child, which makes its own next time.
-                self.0 = State::Unopened;
-                0
-            }
-            Err(_) => 0,
+            Ok(started) => self.under_way = started,
+            // The context is the parent's: this is a fork child, which makes its own next time.
+            Err(Errno::EINVAL) => self.state = State::Unopened,
+            Err(_) => {}
         }
+        self.under_way > 0
     }
 
     fn context(&mut self) -> Option<Context> {
-        if matches!(self.0, State::Unopened) {
-            self.0 = aio::setup(NR_EVENTS).map_or(State::Refused, State::Open);
+        if matches!(self.state, State::Unopened) {
+            self.state = aio::setup(NR_EVENTS).map_or(State::Refused, State::Open);
         }
-        match self.0 {
+        match self.state {
             State::Open(context) => Some(context),
             _ => None,
         }
     }
 
-    /// Waits for the first `nr` reads, of which `lens` are the lengths.
-    fn finish(&mut self, context: Context, nr: usize, lens: &[usize; MOST_READS]) -> u32 {
+    /// Waits for what was begun. Returns which of the reads are complete, as [`Queue::read`] does; 0 if nothing was begun.
+    pub fn finish(&mut self) -> u32 {
+        let State::Open(context) = self.state else {
+            return 0;
+        };
         let mut complete = 0;
-        let mut left = nr;
-        while left > 0 {
+        while self.under_way > 0 {
             let mut events = [Event::default(); MOST_READS];
-            match aio::wait(context, left, &mut events) {
+            match aio::wait(context, self.under_way, &mut events) {
                 Ok(came) => {
                     for event in events.iter().take(came) {
                         let read = usize::try_from(event.data).ok();
-                        let len = read.and_then(|read| lens.get(read)).copied();
+                        let len = read.and_then(|read| self.lens.get(read)).copied();
                         if len.is_some() && usize::try_from(event.result).ok() == len {
                             complete |= 1 << event.data;
                         }
                     }
-                    left = left.saturating_sub(came);
+                    self.under_way = self.under_way.saturating_sub(came);
                 }
                 Err(Errno::EINTR) => {}
                 Err(_) => {
                     // Cannot happen to a context that took the reads; ending it waits for them.
                     let _ = aio::destroy(context);
-                    self.0 = State::Refused;
+                    self.state = State::Refused;
+                    self.under_way = 0;
                     return 0;
                 }
             }

@@ -148,3 +148,31 @@ fn a_fork_child_reads_on() {
     assert_eq!(status, 0, "the child");
     assert!(read(), "the parent, after its child");
 }
+
+/// A read that is begun comes while other things are done, one that cannot come says so, and one that is begun before the last
+/// was waited for waits for it.
+#[test]
+fn what_is_begun_comes_later() {
+    let (file, device) = device();
+    let end = (HEADER_SLOTS + NR_SLOTS / 2) * SLOT as u64;
+    file.set_len(end).expect("cut off");
+    let mut queue = Queue::new();
+    let mut buffers = [vec![0xee; SLOT], vec![0xee; 2 * SLOT]];
+    let [one, two] = &mut buffers;
+    let start = |queue: &mut Queue, slot, buffer: &mut [u8]| {
+        let nr_slots = u32::try_from(buffer.len() / SLOT).expect("few");
+        // SAFETY: the buffer is not looked at before the queue is finished.
+        unsafe { device.start_read(queue, Extent { slot, nr_slots }, buffer) }
+    };
+    if !start(&mut queue, 9, one) {
+        eprintln!("SKIPPED: io_setup is refused here");
+        return;
+    }
+    assert!(start(&mut queue, 20, two));
+    assert_eq!(queue.finish(), 1);
+    assert_eq!(queue.finish(), 0, "nothing is under way");
+    assert_eq!([one[0], two[0], two[SLOT]], [9, 20, 21]);
+    assert!(start(&mut queue, NR_SLOTS - 1, one));
+    assert_eq!(queue.finish(), 0, "it is not there");
+    assert!(!start(&mut queue, NR_SLOTS, one), "no slot of the device");
+}

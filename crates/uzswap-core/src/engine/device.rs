@@ -276,6 +276,24 @@ impl SwapDevice {
         self.device.read_extents(queue, extents, buffer)
     }
 
+    /// Begins to read `extent` into `buffer`. `false`: that cannot be.
+    ///
+    /// # Safety
+    /// As [`Queue::start`].
+    pub(crate) unsafe fn start_read(
+        &self,
+        queue: &mut Queue,
+        extent: Extent,
+        buffer: &mut [u8],
+    ) -> bool {
+        // SAFETY: the caller's promise; the descriptor is never closed while operations are under way.
+        let started = unsafe { self.device.start_read(queue, extent, buffer) };
+        if started {
+            self.config.bytes_in.fetch_add(wide(buffer.len()), Relaxed);
+        }
+        started
+    }
+
     /// Whether this process has anything on it.
     pub(crate) fn is_used(&self) -> bool {
         self.owner()

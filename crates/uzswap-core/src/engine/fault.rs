@@ -81,6 +81,13 @@ impl Parts {
                 Window::Evicted { around, .. } if !alone => around,
                 _ => None,
             };
+            let early = match window {
+                Window::Evicted { .. } if range.len() == 1 => self.read_early(slot, page, around),
+                _ => None,
+            };
+            if early.is_some() {
+                self.evict_meanwhile(slot);
+            }
             // For what comes into the pool along with the page: the slot keeps it until then.
             let ahead = around.map_or(0, |around| wide(around.len() + CHAIN_MAX));
             let wanted = wide(range.len());
@@ -99,7 +106,7 @@ impl Parts {
                 return self.over_limit(1);
             }
             let index = self.folios.index_of(page);
-            let guard = self.folios.at(index).lock();
+            let guard = self.hold_when_read(slot, index, early);
             let entry = self.table.get(page);
             // The region may have shrunk or gone before the lock was had; under it, whoever unmaps
             // drops what is brought in now.

@@ -90,8 +90,7 @@ impl Parts {
         // Decoded, a block or a batch, in the load buffer from byte `ready_at` on.
         let mut ready = PageRange { start: 0, end: 0 };
         let (mut ready_at, mut ready_block) = (0, false);
-        // What was read before the folio was held may be another's by now.
-        slot.swap_in.forget();
+        slot.swap_in.begin();
         for page in range.pages() {
             let entry = self.table.get(page);
             if entry.in_block() && page.index() >= ready.end {

@@ -3,7 +3,7 @@
 //! Where to look: [`start`](self) maps and registers; `fault` serves a page fault; `load` brings
 //! pages in, and `mapping` tells the kernel (`protection` where there is no userfaultfd); `object` is how their bytes are stored; `compressor` says what pages are stored with (`auto`: what that is where nobody said), `block` how several are as one, and `accel` hands them to devices; `reclaim` makes
 //! room (isolate → protect → store → drop); `writeback` moves the coldest of
-//! what is stored to the `swap` devices (`swap_out`, `swap_in`, `swap_off`, one of them `device`), of which `copies` remembers
+//! what is stored to the `swap` devices (`swap_out`, `swap_in`, `early`, `swap_off`, one of them `device`), of which `copies` remembers
 //! what is still right there; `space` is the address space
 //! (map, unmap, discard, protect) and `remap` mremap; `pin` keeps memory in for system calls; `fork`
 //! carries the engine into a child; `densify` makes what is cold take less; `asked` does what
@@ -27,6 +27,7 @@ mod compressor;
 mod copies;
 mod densify;
 mod device;
+mod early;
 mod fault;
 mod fork;
 mod leave;

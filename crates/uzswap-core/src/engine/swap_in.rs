@@ -113,7 +113,7 @@ impl Parts {
     }
 
     /// `needed`, and what of the pages `around` lies beside it.
-    fn beside(&self, swap: &Swap, needed: Extent, around: PageRange) -> Extent {
+    pub(super) fn beside(&self, swap: &Swap, needed: Extent, around: PageRange) -> Extent {
         let mut all = needed;
         let mut join = |page| {
             if let Some(extent) = self.extent_alone(swap, page) {
@@ -127,7 +127,7 @@ impl Parts {
     }
 
     /// Where a page lies that is on a device and in no block.
-    fn extent_alone(&self, swap: &Swap, page: Page) -> Option<Extent> {
+    pub(super) fn extent_alone(&self, swap: &Swap, page: Page) -> Option<Extent> {
         match self.table.get(page) {
             Entry::Swapped {
                 location,

@@ -44,6 +44,8 @@ impl Parts {
             drop(slot);
             for _ in 0..MOST_WALKS {
                 let walked = self.walk_off(masked, swap, device, &mut bytes);
+                // A read that was begun before counts what is not there any more.
+                self.slots.wait_for_all();
                 if walked.is_err() || !device.is_used() {
                     break;
                 }

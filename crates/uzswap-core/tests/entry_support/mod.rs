@@ -5,7 +5,8 @@
 //! writeback and a fork take. The steps between are the engine's, told again. Pool and swap device are stand-ins that
 //! do each call at once (their own locking has models of its own), and as unkind as they may be: the location
 //! that was freed last is handed out next, and the eviction clock stands still, so that a page that is loaded and
-//! stored again looks as it did before. Both complain about whatever is used after it was freed.
+//! stored again looks as it did before. Both complain about whatever is used after it was freed. A fault reads from the
+//! device before it holds the folio for good, as the engine's do while they evict.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -218,10 +219,41 @@ impl Process {
         self.forget(old);
     }
 
+    /// Reads the page from the device before its folio is held for good. Returns what its entry was, and what was read; its
+    /// place is counted once more for that.
+    fn read_early(&self, page: usize) -> Option<(Entry, u64)> {
+        let guard = self.folio.try_lock()?;
+        let entry = self.entry(page);
+        let Entry::Swapped {
+            location,
+            holds: Holds::Page,
+            ..
+        } = entry
+        else {
+            return None;
+        };
+        let at = location as usize;
+        self.device.places().dup(at);
+        drop(guard);
+        let read = self.device.places().get(at);
+        // What is evicted meanwhile.
+        let _ = self.entry(page);
+        let again = self.device.places().get(at);
+        assert_eq!(read, again, "place {at} is written to while it is read");
+        Some((entry, read))
+    }
+
     fn fault(&self, slot: usize, page: usize) {
         let _slot = self.slots[slot].lock();
+        let early = self.read_early(page);
         let guard = self.folio.lock();
         let old = self.entry(page);
+        if let Some((entry, read)) = early {
+            self.forget(entry);
+            if entry == old {
+                return self.bring_in(page, read);
+            }
+        }
         if old == Entry::Resident {
             guard.cancel_reclaim();
             self.ptes[page].fetch_and(!PROTECTED, SeqCst);
@@ -471,7 +503,7 @@ impl Process {
             let _slot = self.slots[slot].lock();
             drop(self.writeback.lock());
         }
-        let _slot = self.slots[slot].lock();
+        let turn = self.slots[slot].lock();
         for page in 0..NR {
             let _guard = self.folio.lock();
             let old = self.entry(page);
@@ -482,6 +514,9 @@ impl Process {
                 self.forget(old);
             }
         }
+        drop(turn);
+        // A read that was begun before counts what is not there any more.
+        self.slots.iter().for_each(|slot| drop(slot.lock()));
     }
 
     /// Whether anything of it is on the device.

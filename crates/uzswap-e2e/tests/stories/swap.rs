@@ -68,6 +68,8 @@ fn neighbours_are_read_along_while_that_pays() {
             .managed()
             .expect_success(what);
         assert_eq!(outcome.text(), "right\n");
+        let early = outcome.stat("swap_reads_early");
+        assert!(early > 100, "{what}: {early} reads while memory was made");
         let stat = ["swap_reads", "pswpin", "swap_ra", "swap_ra_hit"];
         stat.map(|name| outcome.stat(name))
     };

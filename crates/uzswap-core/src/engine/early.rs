@@ -1,0 +1,196 @@
+//! *What*: early: the read of a page that a fault asks for, begun before there is memory for it: what is evicted to
+//! make that room is evicted while the device works, and not before.
+//!
+//!     begin (folio held: entries noted, objects counted) → evict (nothing held) → wait → settle (folio held)
+//!
+//! Only where memory has to be made anyway, and for a page that comes in alone, with what lies beside it.
+//!
+//! *Invariants*
+//! - While the read is under way its objects are counted once more, so nothing else can be written to their slots:
+//!   an entry that is the same when the folio is held again names what was read, whatever happened in between.
+//! - If one is not (the page was brought in, and perhaps changed and stored again; dropped; brought back by swapoff),
+//!   or the read failed, what was read is forgotten and the page brought in as if nothing had been.
+//! - The operation's slot is held all the while. So there is no fork meanwhile, whose child would count what it does not
+//!   name, and swapoff can wait for the counts.
+//!
+//! *Locking*: slot → queue (tried) → folio (tried; not held while anything is waited for). *Context*: signal, worker.
+
+use super::Parts;
+use super::swap::Swap;
+use crate::arena::{Page, PageRange, wide};
+use crate::counters::add;
+use crate::folio::FolioGuard;
+use crate::lock::{Lock, LockGuard};
+use crate::slot::{RESERVE_PAGES, SLACK_PAGES, SlotGuard};
+use crate::swap_readahead::WIDEST;
+use crate::table::Entry;
+use uzswap_io::Queue;
+use uzswap_sys::arch;
+
+/// Pages that are evicted while one is read: that takes about as long.
+const AIM_MEANWHILE: usize = 2;
+
+/// A read under way. Dropped, it is waited for, and its objects are counted off.
+pub(super) struct Early<'a> {
+    parts: &'a Parts,
+    swap: &'a Swap,
+    queue: LockGuard<'a, Queue>,
+    /// The pages that may come in with it, itself among them.
+    noted: [Noted; WIDEST],
+    nr: usize,
+}
+
+/// A page when its read was begun.
+#[derive(Clone, Copy)]
+struct Noted {
+    page: Page,
+    entry: Entry,
+    /// Its object is read, and counted once for that.
+    is_read: bool,
+}
+
+impl Early<'_> {
+    /// Notes a page, and counts its object if that is read. `false`: it cannot be counted.
+    fn note(&mut self, noted: Noted) -> bool {
+        let Some(place) = self.noted.get_mut(self.nr) else {
+            return false;
+        };
+        if noted.is_read
+            && let Entry::Swapped { location, size, .. } = noted.entry
+            && !self.swap.get(location, size)
+        {
+            return false;
+        }
+        *place = noted;
+        self.nr += 1;
+        true
+    }
+
+    /// Waits for the read. Returns whether all of it came.
+    pub(super) fn wait(&mut self) -> bool {
+        let began = arch::rdtsc();
+        let came = self.queue.finish() == 1;
+        self.count_wait(began);
+        came
+    }
+
+    /// What the device is waited for, from `began` until now.
+    fn count_wait(&self, began: u64) {
+        let ticks = arch::rdtsc().wrapping_sub(began);
+        add(&self.parts.counters().swap_ticks, ticks);
+    }
+
+    /// With the folio held: whether its entries still name what was read.
+    pub(super) fn is_current(&self, _guard: &FolioGuard<'_>) -> bool {
+        let mut noted = self.noted.iter().take(self.nr);
+        noted.all(|noted| self.parts.table.get(noted.page) == noted.entry)
+    }
+}
+
+impl Drop for Early<'_> {
+    fn drop(&mut self) {
+        self.queue.finish();
+        for noted in self.noted.iter().take(self.nr) {
+            if noted.is_read
+                && let Entry::Swapped { location, size, .. } = noted.entry
+            {
+                self.swap.put(location, size);
+            }
+        }
+    }
+}
+
+impl Parts {
+    /// Begins to read `page` into the slot's window, and of those `around` it what lies beside it, if it is on a
+    /// device and memory has to be made for it. `None`: it is read when its folio is held.
+    pub(super) fn read_early(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        page: Page,
+        around: Option<PageRange>,
+    ) -> Option<Early<'_>> {
+        let swap = self.swap.as_ref()?;
+        self.extent_alone(swap, page)?;
+        if !self.is_short(slot) {
+            return None;
+        }
+        let mut early = Early {
+            parts: self,
+            swap,
+            queue: swap.queues.iter().find_map(Lock::try_lock)?,
+            noted: [Noted {
+                page,
+                entry: Entry::None,
+                is_read: false,
+            }; WIDEST],
+            nr: 0,
+        };
+        let guard = self.folios.of(page).try_lock()?;
+        let needed = self.extent_alone(swap, page)?;
+        slot.swap_in.forget();
+        slot.swap_in
+            .add(around.map_or(needed, |around| self.beside(swap, needed, around)));
+        for page in around.unwrap_or(PageRange::one(page)).pages() {
+            let extent = self.extent_alone(swap, page);
+            let noted = Noted {
+                page,
+                entry: self.table.get(page),
+                is_read: extent.is_some_and(|extent| slot.swap_in.read(extent).is_some()),
+            };
+            if !early.note(noted) {
+                return None;
+            }
+        }
+        drop(guard);
+        early.start(slot).then_some(early)
+    }
+
+    /// Whether what is evicted now has a place to go to: this slot's reserve.
+    fn is_short(&self, slot: &SlotGuard<'_>) -> bool {
+        slot.reserve.pages() < RESERVE_PAGES + SLACK_PAGES && self.charge.room() < SLACK_PAGES
+    }
+
+    /// Locks the folio, when what was to be read before has come: it is in the slot's window then, if it is still
+    /// what the entries name.
+    pub(super) fn hold_when_read(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        index: u32,
+        early: Option<Early<'_>>,
+    ) -> FolioGuard<'_> {
+        let came = early.and_then(|mut early| early.wait().then_some(early));
+        let guard = self.folios.at(index).lock();
+        if came.is_some_and(|early| early.is_current(&guard)) {
+            add(&self.counters().swap_reads_early, 1);
+            slot.swap_in.set_current();
+        }
+        guard
+    }
+
+    /// Evicts while a page is read.
+    pub(super) fn evict_meanwhile(&self, slot: &mut SlotGuard<'_>) {
+        self.follow_compressor(slot);
+        self.reclaim_batch(slot, AIM_MEANWHILE);
+    }
+}
+
+impl Early<'_> {
+    fn start(&mut self, slot: &mut SlotGuard<'_>) -> bool {
+        let (extents, buffer) = slot.swap_in.to_read();
+        let &[extent] = extents else { return false };
+        let Some(device) = self.swap.device_of(extent.slot) else {
+            return false;
+        };
+        let began = arch::rdtsc();
+        // SAFETY: the buffer is of a slot, which lives as long as the process and is held until this is dropped;
+        // nothing but what brings pages in, after that, looks at it.
+        let started = unsafe { device.start_read(&mut self.queue, extent, buffer) };
+        if started {
+            let counters = self.parts.counters();
+            add(&counters.swap_bytes_in, wide(extent.bytes()));
+            add(&counters.swap_reads, 1);
+            self.count_wait(began);
+        }
+        started
+    }
+}
