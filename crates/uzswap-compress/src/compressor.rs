@@ -14,7 +14,8 @@ use core::ptr::NonNull;
 #[derive(Debug)]
 enum Context {
     Lz4(NonNull<lz4::Table>),
-    Zstd(NonNull<zstd_sys::ZSTD_CCtx>),
+    /// And where blocks are filtered.
+    Zstd(NonNull<zstd_sys::ZSTD_CCtx>, NonNull<[u8]>),
     Deflate(NonNull<deflate::Compressor>),
     Pz(NonNull<pz::Workspace>, pz::Level),
 }
@@ -42,13 +43,21 @@ fn context_size(codec: Codec, max_block: usize) -> usize {
     }
 }
 
+/// Bytes behind the context.
+const fn room_size(codec: Codec, max_block: usize) -> usize {
+    match codec {
+        Codec::Zstd { level } => zstd::filter_room(level, max_block),
+        _ => 0,
+    }
+}
+
 impl Compressor {
     /// Bytes that [`Compressor::init`] needs for blocks up to `max_block` bytes: with 4 KiB blocks
     /// about 20 KiB for lz4, 75 KiB for zstd 1. Not all of it is touched.
     #[must_use]
     pub fn required_size(codec: Codec, max_block: usize) -> usize {
         let max_block = max_block.clamp(MIN_BLOCK, MAX_BLOCK);
-        align_up(max_block) + align_up(context_size(codec, max_block))
+        align_up(max_block) + align_up(context_size(codec, max_block)) + room_size(codec, max_block)
     }
 
     /// Makes a compressor in `len` bytes at `memory`. Allocates nothing. Call with signals blocked, or
@@ -72,7 +81,8 @@ impl Compressor {
         let at = align_up(max_block);
         // SAFETY: inside `len`, as just checked.
         let memory = unsafe { memory.add(at) };
-        let len = needed - at;
+        let room_len = room_size(codec, max_block);
+        let len = needed - at - room_len;
         let context = match codec {
             Codec::Lz4 => {
                 // SAFETY: `len` bytes at `memory` are ours alone, and aligned to 64.
@@ -81,7 +91,15 @@ impl Compressor {
             }
             Codec::Zstd { level } => {
                 // SAFETY: as above.
-                unsafe { zstd::init_cctx(memory, len, level) }.map(Context::Zstd)
+                let cctx = unsafe { zstd::init_cctx(memory, len, level) };
+                // SAFETY: what is behind it lies inside as well.
+                let room = unsafe { memory.add(len) };
+                // SAFETY: as above, and it is bytes from here on, whatever was there.
+                unsafe { room.write_bytes(0, room_len) };
+                let room = NonNull::new(room);
+                cctx.zip(room).map(|(cctx, behind)| {
+                    Context::Zstd(cctx, NonNull::slice_from_raw_parts(behind, room_len))
+                })
             }
             Codec::Deflate { level } => {
                 // SAFETY: as above.
@@ -165,7 +183,9 @@ impl Compressor {
             // SAFETY: a context made by `init`, ours by `&mut self`. The same for the others.
             Context::Lz4(mut table) => lz4::compress(unsafe { table.as_mut() }, src, dst),
             // SAFETY: see above.
-            Context::Zstd(cctx) => unsafe { zstd::compress(cctx, src, dst) },
+            Context::Zstd(cctx, mut room) => unsafe {
+                zstd::compress_block(cctx, room.as_mut(), src, dst)
+            },
             // SAFETY: see above.
             Context::Deflate(compressor) => unsafe { deflate::compress(compressor, src, dst) },
             Context::Pz(mut workspace, level) => {

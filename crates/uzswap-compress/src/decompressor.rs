@@ -5,6 +5,7 @@
 //! Context: any, with signals blocked or before anything can fault: the first object of a codec makes its context.
 
 use crate::error::{DecompressError, InitError};
+use crate::filter::Scratch;
 use crate::{CodecId, align_up, check_memory, deflate, lz4, pz, zstd};
 use core::ptr::NonNull;
 
@@ -15,7 +16,7 @@ const PAGE: usize = 4096;
 #[derive(Debug)]
 pub struct Decompressor {
     memory: NonNull<u8>,
-    zstd: Option<NonNull<zstd_sys::ZSTD_DCtx>>,
+    zstd: Option<(NonNull<zstd_sys::ZSTD_DCtx>, NonNull<Scratch>)>,
     deflate: Option<NonNull<deflate::Decompressor>>,
     pz: Option<NonNull<pz::Workspace>>,
 }
@@ -39,7 +40,7 @@ impl Decompressor {
     pub fn part_size(id: CodecId) -> usize {
         let len = match id {
             CodecId::Lz4 => 0,
-            CodecId::Zstd => zstd::dctx_size(),
+            CodecId::Zstd => align_up(zstd::dctx_size()) + size_of::<Scratch>(),
             CodecId::Deflate => deflate::decompressor_size(),
             CodecId::Pz => size_of::<pz::Workspace>(),
         };
@@ -97,9 +98,10 @@ impl Decompressor {
             CodecId::Lz4 if first < dst.len() => lz4::decompress_first(src, first, dst),
             CodecId::Lz4 => lz4::decompress(src, dst),
             CodecId::Zstd => {
-                let dctx = self.zstd.or_else(|| self.make_zstd()).ok_or(CORRUPT)?;
-                // SAFETY: a context made in our memory, ours by `&mut self`. The same below.
-                unsafe { zstd::decompress(dctx, src, dst) }
+                let made = self.zstd.or_else(|| self.make_zstd());
+                let (dctx, mut scratch) = made.ok_or(CORRUPT)?;
+                // SAFETY: both made in our memory, ours by `&mut self`. The same below.
+                unsafe { zstd::decompress_block(dctx, scratch.as_mut(), src, first, dst) }
             }
             CodecId::Deflate => {
                 let made = self.deflate.or_else(|| self.make_deflate());
@@ -126,10 +128,16 @@ impl Decompressor {
     }
 
     #[cold]
-    fn make_zstd(&mut self) -> Option<NonNull<zstd_sys::ZSTD_DCtx>> {
+    fn make_zstd(&mut self) -> Option<(NonNull<zstd_sys::ZSTD_DCtx>, NonNull<Scratch>)> {
         let id = CodecId::Zstd;
-        // SAFETY: the codec's own part, aligned to 64, which nothing else uses.
-        self.zstd = unsafe { zstd::init_dctx(self.part(id), Self::part_size(id)) };
+        let len = Self::part_size(id) - size_of::<Scratch>();
+        // SAFETY: the codec's own part, aligned to 64, which nothing else uses: the context, and behind it the scratch, which is any bytes.
+        unsafe {
+            let scratch = NonNull::new(self.part(id).add(len).cast::<Scratch>())?;
+            scratch.write_bytes(0, 1);
+            let dctx = zstd::init_dctx(self.part(id), len)?;
+            self.zstd = Some((dctx, scratch));
+        }
         self.zstd
     }
 

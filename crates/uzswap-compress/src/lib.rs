@@ -17,6 +17,7 @@ pub mod compressor;
 pub mod decompressor;
 mod deflate;
 pub mod error;
+mod filter;
 mod lz4;
 mod pz;
 pub mod same_filled;

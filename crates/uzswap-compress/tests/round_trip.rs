@@ -127,6 +127,48 @@ fn the_first_pages_of_a_block_are_as_if_all_were_decoded() {
     }
 }
 
+/// Blocks whose words are better written in another way, each told by the first byte of its object.
+#[test]
+fn words_that_are_numbers_are_filtered_and_come_back() {
+    let mut rng = Rng(0x5eed);
+    let mut of = |word: &mut dyn FnMut(u64, u64) -> u64| {
+        let mut block = Memory::new(MAX_BLOCK);
+        for (n, bytes) in block.chunks_mut(8).enumerate() {
+            bytes.copy_from_slice(&word(n as u64, rng.next()).to_le_bytes());
+        }
+        block
+    };
+    let blocks = [
+        (0, block("text", MAX_BLOCK, 1)),
+        (1, of(&mut |_, x| 0x4059_0000_0000_0000 | x >> 28)),
+        (2, of(&mut |n, x| 0x7f12_3456_0000 + n * 4104 + (x & 1))),
+    ];
+    for level in [1, 3, 6] {
+        let codec = Codec::Zstd { level };
+        let mut b = Bench::new(codec, MAX_BLOCK);
+        let mut out = vec![0; MAX_BLOCK];
+        for (filter, src) in &blocks {
+            let n = b.compress(src, &mut out).expect("they compress");
+            assert_eq!(out[0], *filter, "{codec}");
+            let mut back = vec![0; MAX_BLOCK];
+            for first in [4096, 5000, MAX_BLOCK] {
+                back.fill(0x5a);
+                let done = b
+                    .workspace
+                    .decompress_first(codec.id(), &out[..n], first, &mut back);
+                assert_eq!(done, Ok(()));
+                assert!(back[..first] == src[..first], "{codec} {filter} {first}");
+            }
+            // Any other number is no object's.
+            out[0] = 3;
+            assert_eq!(
+                b.workspace.decompress(codec.id(), &out[..n], &mut back),
+                Err(DecompressError::Corrupt)
+            );
+        }
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_poor_and_leaves_no_trace() {
     for codec in some_codecs() {
