@@ -10,9 +10,7 @@ use uzswap_compress::Codec;
 use uzswap_core::arena::{narrow, wide};
 use uzswap_core::group::{GROUP_LEN, Group};
 use uzswap_core::{Engine, Fault, Masked, PAGE_SIZE};
-use uzswap_sys::signal::{
-    self, SA_ONSTACK, SA_SIGINFO, SIGBUS, SigAction, SigInfo, SigSet, UContext,
-};
+use uzswap_sys::signal::{self, SA_SIGINFO, SIGBUS, SigAction, SigInfo, SigSet, UContext};
 
 static ENGINE: Engine = Engine::new();
 const WORDS: usize = PAGE_SIZE / 8;
@@ -103,7 +101,7 @@ fn main() {
     let process = group.claim(std::process::id(), 0, 0, |_| true);
     // SAFETY: the handler serves arena faults only and has a full mask.
     unsafe {
-        let action = SigAction::new(on_sigbus, SA_SIGINFO | SA_ONSTACK, SigSet::FULL);
+        let action = SigAction::new(on_sigbus, SA_SIGINFO, SigSet::FULL);
         signal::sigaction(SIGBUS, Some(&action)).unwrap();
     }
     Masked::block(|masked| ENGINE.start(masked, group, process)).expect("the engine starts");

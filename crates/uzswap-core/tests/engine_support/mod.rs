@@ -9,9 +9,7 @@ use uzswap_compress::Codec;
 use uzswap_core::group::{GROUP_LEN, Group};
 use uzswap_core::knobs::BLOCK_AUTO;
 use uzswap_core::{Engine, Fault, FaultMode, ForkPolicy, Masked, PAGE_SIZE, RemapTo, in_arena};
-use uzswap_sys::signal::{
-    self, SA_ONSTACK, SA_SIGINFO, SIGBUS, SIGSEGV, SigAction, SigInfo, SigSet, UContext,
-};
+use uzswap_sys::signal::{self, SA_SIGINFO, SIGBUS, SIGSEGV, SigAction, SigInfo, SigSet, UContext};
 
 pub static ENGINE: Engine = Engine::new();
 pub const RAM: u64 = 16 << 20;
@@ -53,7 +51,8 @@ pub fn start_with(
     let process = group.claim(std::process::id(), 0, 0, |_| true);
     // SAFETY: the handler serves arena faults only and has a full mask.
     unsafe {
-        let action = SigAction::new(on_fault, SA_SIGINFO | SA_ONSTACK, SigSet::FULL);
+        // On the thread's own stack: the standard library's other one has 8 KiB, less than the engine may need.
+        let action = SigAction::new(on_fault, SA_SIGINFO, SigSet::FULL);
         let signal = if mode == FaultMode::Segv {
             SIGSEGV
         } else {
