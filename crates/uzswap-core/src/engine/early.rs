@@ -27,8 +27,8 @@ use crate::table::Entry;
 use uzswap_io::Queue;
 use uzswap_sys::arch;
 
-/// Pages that are evicted while one is read: that takes about as long.
-const AIM_MEANWHILE: usize = 2;
+/// Pages to evict while one is read, which takes about as long: of the last folio all are.
+const AIM_MEANWHILE: usize = 4;
 
 /// A read under way. Dropped, it is waited for, and its objects are counted off.
 pub(super) struct Early<'a> {
