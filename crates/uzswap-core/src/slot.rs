@@ -89,6 +89,8 @@ pub struct SwapIn {
     pub around: Option<PageRange>,
     /// What was read is what the entries of the folio name that is held now.
     current: bool,
+    /// What was evicted while something was read last made no room: the pool took as much.
+    pub in_vain: bool,
     /// Of the pages in the load buffer, by their places there: what they were read from.
     fingerprints: [Option<Fingerprint>; LOAD_LEN / PAGE_SIZE],
 }
@@ -106,6 +108,7 @@ impl SwapIn {
             nr_extents: 0,
             around: None,
             current: false,
+            in_vain: false,
             fingerprints: [None; LOAD_LEN / PAGE_SIZE],
         }
     }

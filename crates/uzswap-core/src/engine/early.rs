@@ -145,9 +145,12 @@ impl Parts {
         early.start(slot).then_some(early)
     }
 
-    /// Whether what is evicted now has a place to go to: this slot's reserve.
+    /// Whether room that is made now is wanted soon, and is made by evicting: what does not compress only moves to the pool, until
+    /// that is full, so that of it no more is evicted than [`Parts::make_room`] must, or what is hot would go for nothing.
     fn is_short(&self, slot: &SlotGuard<'_>) -> bool {
-        slot.reserve.pages() < RESERVE_PAGES + SLACK_PAGES && self.charge.room() < SLACK_PAGES
+        let wanted =
+            slot.reserve.pages() < RESERVE_PAGES + SLACK_PAGES && self.charge.room() < SLACK_PAGES;
+        wanted && !slot.swap_in.in_vain
     }
 
     /// Locks the folio, when what was to be read before has come: it is in the slot's window then, if it is still
@@ -170,7 +173,10 @@ impl Parts {
     /// Evicts while a page is read.
     pub(super) fn evict_meanwhile(&self, slot: &mut SlotGuard<'_>) {
         self.follow_compressor(slot);
+        let room = |slot: &SlotGuard<'_>| slot.reserve.pages() + self.charge.room();
+        let before = room(slot);
         self.reclaim_batch(slot, AIM_MEANWHILE);
+        slot.swap_in.in_vain = room(slot) <= before;
     }
 }
 

@@ -66,6 +66,7 @@ impl Parts {
     #[cold]
     pub(super) fn make_room(&self, slot: &mut SlotGuard<'_>, nr: u64) -> bool {
         add(&self.counters().pool_limit_hit, 1);
+        slot.swap_in.in_vain = false;
         let mut failures = 0;
         loop {
             // The limit was lowered: nothing that is freed is ours until we are below it. (A process that
