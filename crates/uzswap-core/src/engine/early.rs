@@ -1,7 +1,9 @@
 //! *What*: early: the read of a page that a fault asks for, begun before there is memory for it: what is evicted to
 //! make that room is evicted while the device works, and not before.
 //!
-//!     begin (folio held: entries noted, objects counted) → evict (nothing held) → wait → settle (folio held)
+//! ```text
+//! begin (folio held: entries noted, objects counted) → evict (nothing held) → wait → settle (folio held)
+//! ```
 //!
 //! Only where memory has to be made anyway, and for a page that comes in alone, with what lies beside it.
 //!

@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use uzswap_sys::signal::UContext;
 use uzswap_sys::syscall::{from_raw, int};
-use uzswap_sys::{Errno, PAGE_SIZE, nr};
+use uzswap_sys::{Errno, PAGE_SIZE, file, nr};
 
 use super::frame::in_arena;
 use super::port;
@@ -208,10 +208,22 @@ unsafe fn attempt(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Attem
     let Ok(moved) = usize::try_from(ret) else {
         return Attempt::Done(ret);
     };
-    if moved > 0 && moved < len && !is_present(addr + moved, 1) {
+    if moved > 0 && moved < len && (!is_present(addr + moved, len - moved) || is_regular(a)) {
         return Attempt::Partly(moved);
     }
     Attempt::Done(ret)
+}
+
+/// Whether a descriptor is a regular file's. Of what is written to one, less than all is moved where there is no room, which
+/// whoever goes on learns again, or where a page was out. That may be back by now, and need not be the next one: the kernel
+/// gives up all that it took for a page of the file.
+fn is_regular(fd: usize) -> bool {
+    const S_IFMT: u32 = 0o170_000;
+    const S_IFREG: u32 = 0o100_000;
+    i32::try_from(fd)
+        .ok()
+        .and_then(|fd| file::fstat(fd).ok())
+        .is_some_and(|stat| stat.st_mode & S_IFMT == S_IFREG)
 }
 
 /// A result as C functions return it.

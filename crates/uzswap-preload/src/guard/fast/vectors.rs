@@ -8,8 +8,8 @@ use uzswap_sys::syscall::int;
 use uzswap_sys::{PAGE_SIZE, nr};
 
 use super::{
-    Attempt, IoVecs, MOST, MOST_VECTORS, Message, NOT_ISSUED, attempt, in_arena, is_present, issue,
-    next, on, real, returned, write,
+    Attempt, IoVecs, MOST, MOST_VECTORS, Message, NOT_ISSUED, attempt, in_arena, is_present,
+    is_regular, issue, next, on, real, returned, write,
 };
 use crate::guard::port::{self, Masked};
 use crate::guard::vector::MsgHdr;
@@ -112,22 +112,29 @@ unsafe fn bring_in(iov: usize, count: usize) -> Option<usize> {
     Some(total)
 }
 
-/// Goes on with a vector of which `done` bytes are written, if it was a missing page that stopped it.
-unsafe fn carry_on(fd: i32, iov: usize, count: usize, done: usize) -> isize {
-    let (mut skip, mut sum, mut first) = (done, done, true);
-    for n in 0..count {
+/// Where what is left of a vector lies, and how long it is, after `done` bytes.
+unsafe fn rest(iov: usize, count: usize, done: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut skip = done;
+    (0..count).filter_map(move |n| {
         // SAFETY: the program's vector, as in `is_foreign`.
         let IoVec { base, len } = unsafe { (iov as *const IoVec).add(n).read_unaligned() };
-        if skip >= len {
-            skip -= len;
-            continue;
-        }
-        let (at, part) = (base + skip, len - skip);
-        skip = 0;
-        if first && (in_arena(at, 1).is_none() || is_present(at, 1)) {
-            break;
-        }
-        first = false;
+        let skipped = skip.min(len);
+        skip -= skipped;
+        (skipped < len).then_some((base + skipped, len - skipped))
+    })
+}
+
+/// Goes on with a vector of which `done` bytes are written, if it was a missing page that stopped it.
+unsafe fn carry_on(fd: i32, iov: usize, count: usize, done: usize) -> isize {
+    let is_out = |(at, len)| in_arena(at, len).is_some_and(|(ours, len)| !is_present(ours, len));
+    // SAFETY: the caller's promise.
+    let stopped_by_us = unsafe { rest(iov, count, done).any(is_out) } || is_regular(int(fd));
+    if !stopped_by_us {
+        return done.cast_signed();
+    }
+    let mut sum = done;
+    // SAFETY: see above.
+    for (at, part) in unsafe { rest(iov, count, done) } {
         // SAFETY: the program's own call.
         let ret = unsafe { write(fd, at, part) };
         let Ok(moved) = usize::try_from(ret) else {
