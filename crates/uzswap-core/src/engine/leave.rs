@@ -55,7 +55,9 @@ impl Parts {
     /// From `page` to the entry that its piece, or that of one between, can go to. `None` if it may not leave its block alone:
     /// little is left of that, a piece is not in the pool, or no other entry without a piece would be the last.
     fn way_out(&self, page: Page) -> Option<PageRange> {
-        if !self.table.get(page).is_evicted() {
+        // Most pages that are asked for are in none: they are not looked at any further.
+        let entry = self.table.get(page);
+        if !(entry.in_block() && entry.is_evicted()) {
             return None;
         }
         let block = self.block_of(page);

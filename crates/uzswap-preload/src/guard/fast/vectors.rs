@@ -19,6 +19,21 @@ const fn is_plausible(at: usize) -> bool {
     at >= PAGE_SIZE && at < 0x7fff_ffff_0000
 }
 
+/// Where the buffers of a vector lie after its first `done` bytes, and how long they are; empty ones are passed over.
+///
+/// # Safety
+/// The vector is the program's and can be read. (The C library looks at it, too, in some of these calls.)
+unsafe fn buffers(iov: usize, count: usize, done: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut skip = done;
+    (0..count).filter_map(move |n| {
+        // SAFETY: the caller's promise.
+        let IoVec { base, len } = unsafe { (iov as *const IoVec).add(n).read_unaligned() };
+        let skipped = skip.min(len);
+        skip -= skipped;
+        (skipped < len).then_some((base + skipped, len - skipped))
+    })
+}
+
 /// Whether none of a vector's buffers is ours, nor the vector itself.
 unsafe fn is_foreign(iov: usize, count: usize) -> bool {
     if count > MOST_VECTORS
@@ -27,12 +42,8 @@ unsafe fn is_foreign(iov: usize, count: usize) -> bool {
     {
         return false;
     }
-    let iov = iov as *const IoVec;
-    // SAFETY: the program's vector. (The C library looks at it, too, in some of these calls.)
-    (0..count).all(|n| unsafe {
-        let IoVec { base, len } = iov.add(n).read_unaligned();
-        in_arena(base, len).is_none()
-    })
+    // SAFETY: the program's vector.
+    unsafe { buffers(iov, count, 0) }.all(|(at, len)| in_arena(at, len).is_none())
 }
 
 unsafe fn vector(real: IoVecs, nr: usize, fd: i32, iov: usize, count: i32) -> isize {
@@ -95,9 +106,8 @@ unsafe fn bring_in(iov: usize, count: usize) -> Option<usize> {
         return None;
     }
     let mut total = 0usize;
-    for n in 0..count {
-        // SAFETY: the program's vector, as in `is_foreign`.
-        let IoVec { base, len } = unsafe { (iov as *const IoVec).add(n).read_unaligned() };
+    // SAFETY: the program's vector.
+    for (base, len) in unsafe { buffers(iov, count, 0) } {
         total = total.checked_add(len)?;
         if total > MOST {
             return None;
@@ -112,29 +122,17 @@ unsafe fn bring_in(iov: usize, count: usize) -> Option<usize> {
     Some(total)
 }
 
-/// Where what is left of a vector lies, and how long it is, after `done` bytes.
-unsafe fn rest(iov: usize, count: usize, done: usize) -> impl Iterator<Item = (usize, usize)> {
-    let mut skip = done;
-    (0..count).filter_map(move |n| {
-        // SAFETY: the program's vector, as in `is_foreign`.
-        let IoVec { base, len } = unsafe { (iov as *const IoVec).add(n).read_unaligned() };
-        let skipped = skip.min(len);
-        skip -= skipped;
-        (skipped < len).then_some((base + skipped, len - skipped))
-    })
-}
-
 /// Goes on with a vector of which `done` bytes are written, if it was a missing page that stopped it.
 unsafe fn carry_on(fd: i32, iov: usize, count: usize, done: usize) -> isize {
     let is_out = |(at, len)| in_arena(at, len).is_some_and(|(ours, len)| !is_present(ours, len));
     // SAFETY: the caller's promise.
-    let stopped_by_us = unsafe { rest(iov, count, done).any(is_out) } || is_regular(int(fd));
+    let stopped_by_us = unsafe { buffers(iov, count, done).any(is_out) } || is_regular(int(fd));
     if !stopped_by_us {
         return done.cast_signed();
     }
     let mut sum = done;
     // SAFETY: see above.
-    for (at, part) in unsafe { rest(iov, count, done) } {
+    for (at, part) in unsafe { buffers(iov, count, done) } {
         // SAFETY: the program's own call.
         let ret = unsafe { write(fd, at, part) };
         let Ok(moved) = usize::try_from(ret) else {
