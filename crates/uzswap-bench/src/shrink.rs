@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::compare::{Figure, Measured, Run};
 use crate::sides::{Room, Side, Sides};
-use crate::work::{self, Work};
+use crate::work::{self, Data, Work};
 
 /// The two ways, with the options of `uzswap run` that make them.
 const WAYS: [(&str, &str, &[&str]); 2] = [
@@ -58,7 +58,7 @@ pub fn measure(sides: &mut Sides, mib: u64, rounds: usize) -> Result<Measured> {
             mib,
             threads: 1,
             seed: round + 1,
-            compressibility: 2,
+            data: Data::Records(2),
             accesses: Some(mib * 256 / 4),
         };
         let mut runs = Vec::new();

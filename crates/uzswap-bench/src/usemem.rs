@@ -1,17 +1,19 @@
 //! The suite `usemem`: the same work natively, under the kernel and under uzswap, with the same total memory.
 //!
-//! *What*: fills memory with data that compresses about fourfold, then reads, checks and writes pages at random and in
+//! *What*: fills memory with data that compresses about fourfold or with pages of real programs, then reads, checks and writes pages at random and in
 //! order, with 1 and 2 threads. The kernel's zswap gets a quarter of that as its limit; uzswap and plain swap get
 //! that limit plus the largest size of zswap's pool in the run before (just the limit where the kernel charges its pool to it).
 //! *Invariants*: sides take turns within each round.
 //! *Locking*: none.
 //! *Context*: the bench command; the kernel's sides need root.
 
+use std::path::Path;
+
 use anyhow::Result;
 
 use crate::compare::{Goal, Measured, Run};
 use crate::sides::{Room, Side, Sides};
-use crate::work::{self, Work};
+use crate::work::{self, Data, Work};
 
 /// Whom uzswap is compared with unless others are asked for.
 pub const USUAL: [Side; 2] = [Side::Native, Side::KernelZswap];
@@ -34,17 +36,23 @@ const GOALS: [(&str, [f64; 2]); 5] = [
     ("sequential_cpu_s", [0.60, 0.60]),
 ];
 
-/// Measures, with `mib` MiB of data.
+/// Measures, with `mib` MiB of data, or of the pages of real programs in `corpus`.
 ///
 /// # Errors
 /// If the machine is too small, uzswap cannot run the work, or no round was completed.
-pub fn measure(sides: &mut Sides, mib: u64, rounds: usize) -> Result<Measured> {
+pub fn measure(
+    sides: &mut Sides,
+    mib: u64,
+    corpus: Option<&Path>,
+    rounds: usize,
+) -> Result<Measured> {
     work::check_memory(mib)?;
+    let data = Data::of(corpus, 4)?;
     let limit_mib = mib / 4;
     let mut measured = Measured {
         title: "Memory under a limit".into(),
         notes: vec![format!(
-            "{mib} MiB of data that compresses about fourfold. The limit of the kernel's zswap and zram is {limit_mib} MiB beside their pool; uzswap and \
+            "{mib} MiB of {data}. The limit of the kernel's zswap and zram is {limit_mib} MiB beside their pool; uzswap and \
              plain swap get that limit plus zswap's pool{}.",
             if sides.takes_part(Side::KernelZswap) {
                 ""
@@ -65,7 +73,7 @@ pub fn measure(sides: &mut Sides, mib: u64, rounds: usize) -> Result<Measured> {
                 mib,
                 threads,
                 seed: round + 1,
-                compressibility: 4,
+                data,
                 accesses: None,
             };
             // Without zswap to compare with: about what its pool would have taken.

@@ -2,33 +2,70 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::compare::Figure;
+use crate::corpus;
 use crate::refused;
 use crate::sides::{Job, Ran};
 /// The work program: what `uzswap bench work` is.
 pub use uzswap_usemem::main;
 
+/// What the memory is filled with.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'a> {
+    /// Records that lz4 makes about so many times as small.
+    Records(u32),
+    /// The pages of real programs in this directory.
+    Corpus(&'a Path),
+}
+
+impl<'a> Data<'a> {
+    /// Pages of real programs if there is a directory of them, which are read once; records otherwise.
+    ///
+    /// # Errors
+    /// Refuses what is no corpus.
+    pub fn of(corpus: Option<&'a Path>, ratio: u32) -> Result<Self> {
+        let Some(dir) = corpus else {
+            return Ok(Self::Records(ratio));
+        };
+        corpus::warm(dir)?;
+        Ok(Self::Corpus(dir))
+    }
+}
+
+impl fmt::Display for Data<'_> {
+    /// As in "so many MiB of ...".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Records(2) => f.write_str("data that compresses about twofold"),
+            Self::Records(4) => f.write_str("data that compresses about fourfold"),
+            Self::Records(ratio) => write!(f, "data that compresses about {ratio} times"),
+            Self::Corpus(_) => f.write_str("the pages of real programs"),
+        }
+    }
+}
+
 /// What the program is to do.
 #[derive(Clone, Copy, Debug)]
-pub struct Work {
+pub struct Work<'a> {
     /// Memory to fill, MiB.
     pub mib: u64,
     /// Threads.
     pub threads: u32,
     /// Seed of data and order.
     pub seed: usize,
-    /// Ratio that lz4 reaches on the data, about.
-    pub compressibility: u32,
+    /// What is filled in.
+    pub data: Data<'a>,
     /// Accesses of each phase and thread; by default as many as it has pages.
     pub accesses: Option<u64>,
 }
 
-impl Work {
+impl Work<'_> {
     /// The job; `uzswap` is the program.
     #[must_use]
     pub fn job(&self, uzswap: &Path) -> Job {
@@ -39,9 +76,12 @@ impl Work {
         option("--mib", self.mib);
         option("--threads", self.threads.into());
         option("--seed", self.seed as u64);
-        option("--compressibility", self.compressibility.into());
         if let Some(accesses) = self.accesses {
             option("--accesses", accesses);
+        }
+        match self.data {
+            Data::Records(ratio) => option("--compressibility", ratio.into()),
+            Data::Corpus(dir) => argv.extend(["--corpus".into(), dir.into()]),
         }
         Job {
             argv,

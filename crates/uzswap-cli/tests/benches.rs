@@ -97,6 +97,11 @@ fn what_cannot_be_used_ends_with_one_line_and_status_2() {
             "holds no .pages files",
         ),
         (&["bench", "codecs", "--corpus", "short"], "is cut short"),
+        (&["bench", "usemem", "--corpus", "short"], "is cut short"),
+        (
+            &["bench", "disk", "--corpus", "gone"],
+            "cannot read the corpus",
+        ),
         (
             &["bench", "usemem", "--peer", "native", "--mib", "1048576"],
             "do not fit",
@@ -167,6 +172,27 @@ fn usemem_runs_beside_whom_it_is_told() {
     assert!(done.status.success(), "{done:?}");
     let page = fs::read_to_string(dir.join("u.html")).unwrap();
     assert!(page.contains("Waiting for a page") && page.contains("<svg"));
+}
+
+#[test]
+fn disk_and_usemem_work_on_pages_of_real_programs() {
+    let scratch = Scratch::new("real");
+    let dir = &scratch.0;
+    corpus(dir);
+    for (suite, mib) in [("disk", "63"), ("usemem", "64")] {
+        let args = [
+            "bench", suite, "--corpus", ".", "--peer", "native", "--mib", "64", "--quick",
+        ];
+        let done = uzswap(dir, &args);
+        let text = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success(), "{done:?}");
+        for part in [
+            &format!("{mib} MiB of the pages of real programs"),
+            "| random, µs per access | 2 threads |",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
 }
 
 #[test]

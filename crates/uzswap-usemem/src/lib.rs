@@ -1,13 +1,15 @@
 //! The work of the memory benchmark, as a library: the program of its own and `uzswap bench usemem` are both made of it.
 //!
-//! *What*: fills anonymous memory with pages of a chosen compressibility, then reads, checks and
+//! *What*: fills anonymous memory with pages of a chosen compressibility or of real programs, then reads, checks and
 //! writes them at random and in order, and prints what each phase took as one line of JSON. It measures inside, so that neither
 //! start-up nor exit counts. Given a size alone, it does what vm-scalability's `usemem` does ([`tasks`]).
-//! *Invariants*: a page's last word follows from its number and its stamp; the stamps of a thread's
+//! *Invariants*: what a page holds follows from its number and its stamp; the stamps of a thread's
 //! pages add up to the accesses it has made. Both are checked, so a lost or stale page is found.
 //! *Locking*: none; each thread has a contiguous part of the pages to itself.
 //! *Context*: an ordinary program that knows nothing of uzswap.
 
+mod contents;
+pub mod corpus;
 mod memory;
 mod options;
 mod phase;
@@ -16,6 +18,7 @@ mod tasks;
 
 use std::ffi::OsString;
 
+use contents::Contents;
 use memory::Memory;
 use options::{Options, Work};
 use phase::Phase;
@@ -36,6 +39,13 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
             return 2;
         }
     };
+    let contents = match Contents::of(&options) {
+        Ok(contents) => contents,
+        Err(message) => {
+            eprintln!("uzswap-usemem: {message}");
+            return 2;
+        }
+    };
     match options.work {
         Work::Spin => {
             let spin = Spin::measure();
@@ -46,15 +56,20 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
                 spin.ratio()
             );
         }
-        Work::Memory => work(&options),
-        Work::Tasks(bytes) => return tasks::run(&options, bytes),
+        Work::Memory => work(&options, &contents),
+        Work::Tasks(bytes) => return tasks::run(&options, &contents, bytes),
     }
     0
 }
 
-fn work(options: &Options) {
-    let memory = Memory::new(options, u64::from(options.mib) * 256, options.seed);
+fn work(options: &Options, contents: &Contents) {
     let threads = options.threads;
+    let memory = Memory::new(
+        contents,
+        threads,
+        u64::from(options.mib) * 256,
+        options.seed,
+    );
     let fill = Phase::run(threads, |t| memory.fill(t));
     let mut fields = vec![
         format!("\"mib\":{}", options.mib),
@@ -62,6 +77,7 @@ fn work(options: &Options) {
         format!("\"passes\":{}", options.passes),
         format!("\"seed\":{}", options.seed),
         format!("\"compressibility\":{}", options.compressibility),
+        format!("\"corpus\":{}", options.corpus.is_some()),
         fill.json("fill", "s_per_gib", fill.wall * 1024.0 / options.mib_f64()),
     ];
     let accesses = options.accesses.map_or_else(

@@ -1,30 +1,27 @@
 //! The memory that is worked on.
 //!
-//! *What*: one anonymous private mapping; what pages hold; the three kinds of work.
-//! *Invariants*: word 0 of a page is its number, word 1 its stamp (how often it was accessed), the
-//! last word, the seal, follows from both and is never 0. Everything between comes from a few template pages. A same-filled page repeats its seal.
+//! *What*: one anonymous private mapping; the three kinds of work.
+//! *Invariants*: a page's seal follows from its number and its stamp (how often it was accessed), and is never 0. Of a page of records word 0 is the
+//! number, word 1 the stamp and the last word the seal; of a page of a real program word 0 is the seal, and the rest has its checksum, so that it
+//! compresses as it did there; a page of one word repeats its seal.
 //! *Locking*: none: thread `t` touches only the pages of [`Memory::part`] `t`.
 //! *Context*: worker threads.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::options::Options;
+use crate::contents::{Contents, PAGE, PAGE_WORDS, Page, Real, mix};
 
-const PAGE_WORDS: u64 = 512;
-/// Enough that neighbours differ, few enough to stay in the processor's cache.
-const NR_TEMPLATES: u64 = 64;
-/// Pages are made of records of this many bytes.
-const RECORD: usize = 64;
+/// Stamps are below that.
+const MOST_STAMP: u64 = 1 << 24;
 
 /// The memory that is worked on.
-pub struct Memory {
+pub struct Memory<'a> {
     base: *mut u64,
     nr_pages: u64,
     threads: u64,
     seed: u64,
-    /// None if pages are to be same-filled.
-    templates: Vec<u64>,
+    contents: &'a Contents,
     /// One bit for each page that [`Memory::touch`] has filled.
     touched: Vec<AtomicU64>,
     /// Accesses made by each thread so far.
@@ -32,63 +29,20 @@ pub struct Memory {
 }
 
 // SAFETY: `base` is used only within the part of the thread that uses it (Invariants).
-unsafe impl Sync for Memory {}
+unsafe impl Sync for Memory<'_> {}
 
-fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-/// What the last word of a page must be.
+/// The word that a page is known by.
 fn seal(page: u64, stamp: u64) -> u64 {
     1 << 63 | (page << 24) ^ stamp
 }
 
-/// Random bytes at the start of each record, so that lz4 comes near `compressibility`: it spends
-/// about five bytes more on a record, for the match with the one before.
-fn random_bytes(compressibility: f64) -> usize {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "between 1 and 64"
-    )]
-    let bytes = (64.0 / compressibility - 5.0).clamp(1.0, 64.0) as usize;
-    bytes
-}
-
-/// Template pages: structured records, each with some bytes that are its own.
-fn templates(options: &Options) -> Vec<u64> {
-    let random = random_bytes(options.compressibility);
-    let mut words = Vec::new();
-    for page in 0..NR_TEMPLATES {
-        let mut rng = mix(options.seed << 8 ^ page);
-        let structure: [u8; RECORD] =
-            std::array::from_fn(|i| mix(rng ^ (i as u64 / 8)).to_le_bytes()[i % 8]);
-        for _ in 0..4096 / RECORD {
-            let mut record = structure;
-            for byte in &mut record[..random] {
-                rng = mix(rng);
-                *byte = rng.to_le_bytes()[0];
-            }
-            words.extend(
-                record
-                    .chunks_exact(8)
-                    .map(|c| u64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]])),
-            );
-        }
-    }
-    words
-}
-
-impl Memory {
-    /// Maps the memory; nothing is touched yet.
+impl<'a> Memory<'a> {
+    /// Maps the memory, for so many threads; nothing is touched yet.
     ///
     /// # Panics
     /// If the kernel refuses.
-    pub fn new(options: &Options, nr_pages: u64, seed: u64) -> Self {
-        let len = usize::try_from(nr_pages * PAGE_WORDS * 8).expect("64-bit");
+    pub fn new(contents: &'a Contents, threads: u32, nr_pages: u64, seed: u64) -> Self {
+        let len = usize::try_from(nr_pages).expect("64-bit") * PAGE;
         // SAFETY: a fresh mapping anywhere, no existing memory is touched.
         let base = unsafe {
             libc::mmap(
@@ -108,15 +62,11 @@ impl Memory {
         Self {
             base: base.cast(),
             nr_pages,
-            threads: options.threads.into(),
+            threads: threads.into(),
             seed,
-            templates: if options.same_filled {
-                Vec::new()
-            } else {
-                templates(options)
-            },
+            contents,
             touched: (0..=nr_pages / 64).map(|_| AtomicU64::new(0)).collect(),
-            accessed: (0..options.threads).map(|_| AtomicU64::new(0)).collect(),
+            accessed: (0..threads).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -132,7 +82,7 @@ impl Memory {
     }
 
     fn page(&self, page: u64) -> *mut u64 {
-        let offset = usize::try_from(page * PAGE_WORDS).expect("64-bit");
+        let offset = usize::try_from(page).expect("64-bit") * PAGE_WORDS;
         // SAFETY: callers pass numbers below `nr_pages`.
         unsafe { self.base.add(offset) }
     }
@@ -146,26 +96,30 @@ impl Memory {
 
     fn fill_page(&self, page: u64) {
         self.touched(page).fetch_or(1 << (page % 64), Relaxed);
-        if self.templates.is_empty() {
-            self.repeat(page, seal(page, 0));
-            return;
-        }
-        let from = usize::try_from(page % NR_TEMPLATES * PAGE_WORDS).expect("small");
-        let template = &self.templates[from..from + 512];
         let to = self.page(page);
-        // SAFETY: the page is this thread's alone, PAGE_WORDS long and inside the mapping.
+        // SAFETY: the page is this thread's alone, PAGE_WORDS long and inside the mapping; what it is to hold is as long.
         unsafe {
-            std::ptr::copy_nonoverlapping(template.as_ptr(), to, template.len());
-            to.write_volatile(page);
-            to.add(1).write_volatile(0);
-            to.add(511).write_volatile(seal(page, 0));
+            match self.contents.page(page) {
+                Page::OneWord => self.repeat(page, seal(page, 0)),
+                Page::Template(words) => {
+                    to.copy_from_nonoverlapping(words.as_ptr(), PAGE_WORDS);
+                    to.write_volatile(page);
+                    to.add(1).write_volatile(0);
+                    to.add(PAGE_WORDS - 1).write_volatile(seal(page, 0));
+                }
+                Page::Real(real) => {
+                    to.cast::<u8>()
+                        .copy_from_nonoverlapping(real.bytes.as_ptr(), PAGE);
+                    to.write_volatile(seal(page, 0));
+                }
+            }
         }
     }
 
     /// Makes a page of one word.
     fn repeat(&self, page: u64, word: u64) {
         // SAFETY: as in `fill_page`; no reference into the page exists.
-        unsafe { std::slice::from_raw_parts_mut(self.page(page), 512) }.fill(word);
+        unsafe { std::slice::from_raw_parts_mut(self.page(page), PAGE_WORDS) }.fill(word);
     }
 
     fn touched(&self, page: u64) -> &AtomicU64 {
@@ -174,18 +128,16 @@ impl Memory {
 
     /// Reads, checks and writes one page; returns the stamp that it had.
     fn access(&self, page: u64) -> u64 {
-        let p = self.page(page);
-        // SAFETY: as in `fill_page`.
-        let (number, stamp, last) = unsafe {
-            (
-                p.read_volatile(),
-                p.add(1).read_volatile(),
-                p.add(511).read_volatile(),
-            )
-        };
-        if self.templates.is_empty() {
-            return self.access_same_filled(page, [number, stamp, last]);
+        match self.contents.page(page) {
+            Page::OneWord => self.access_one_word(page),
+            Page::Template(_) => self.access_template(page),
+            Page::Real(real) => self.access_real(page, real),
         }
+    }
+
+    fn access_template(&self, page: u64) -> u64 {
+        let p = self.page(page);
+        let [number, stamp, last] = self.words(page);
         assert!(
             number == page && last == seal(page, stamp),
             "page {page} holds number {number}, stamp {stamp}, seal {last:#x} instead of {:#x}",
@@ -194,20 +146,45 @@ impl Memory {
         // SAFETY: as in `fill_page`.
         unsafe {
             p.add(1).write_volatile(stamp + 1);
-            p.add(511).write_volatile(seal(page, stamp + 1));
+            p.add(PAGE_WORDS - 1).write_volatile(seal(page, stamp + 1));
         }
         stamp
     }
 
-    fn access_same_filled(&self, page: u64, words: [u64; 3]) -> u64 {
+    fn access_real(&self, page: u64, real: Real<'_>) -> u64 {
+        let p = self.page(page);
+        // SAFETY: as in `fill_page`; the slice is gone before the page is written to.
+        let sum = Real::sum_of(unsafe { std::slice::from_raw_parts(p.cast(), PAGE) });
+        let [word, ..] = self.words(page);
+        let stamp = word ^ seal(page, 0);
+        assert!(
+            stamp < MOST_STAMP && sum == real.sum,
+            "page {page} holds seal {word:#x} instead of {:#x} or a little above, and its rest has the checksum {sum:#x} instead of {:#x}",
+            seal(page, 0),
+            real.sum
+        );
+        // SAFETY: as in `fill_page`.
+        unsafe { p.write_volatile(seal(page, stamp + 1)) };
+        stamp
+    }
+
+    fn access_one_word(&self, page: u64) -> u64 {
+        let words = self.words(page);
         let stamp = words[0] ^ seal(page, 0);
         assert!(
-            stamp < 1 << 24 && words == [words[0]; 3],
+            stamp < MOST_STAMP && words == [words[0]; 3],
             "page {page} holds {words:x?} instead of one word, {:#x} or a little above",
             seal(page, 0)
         );
         self.repeat(page, seal(page, stamp + 1));
         stamp
+    }
+
+    /// The first two words of a page, and the last.
+    fn words(&self, page: u64) -> [u64; 3] {
+        let p = self.page(page);
+        // SAFETY: as in `fill_page`.
+        [0, 1, PAGE_WORDS - 1].map(|at| unsafe { p.add(at).read_volatile() })
     }
 
     /// Writes pages of thread `t`, those that were written before after checking them.
@@ -264,12 +241,17 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::corpus::tests::{EXTENTS, Made};
+    use crate::options::Options;
+
+    fn contents(args: &str) -> Contents {
+        let args = args.split_whitespace().map(str::to_owned);
+        Contents::of(&Options::parse(args).unwrap().unwrap()).unwrap()
+    }
 
     /// Sixteen pages that were written twice.
-    fn memory(args: &str) -> Memory {
-        let args = args.split_whitespace().map(str::to_owned);
-        let options = Options::parse(args).unwrap().unwrap();
-        let memory = Memory::new(&options, 16, 1);
+    fn memory(contents: &Contents) -> Memory<'_> {
+        let memory = Memory::new(contents, 1, 16, 1);
         memory.touch(0, 32, false);
         memory
     }
@@ -277,7 +259,8 @@ mod tests {
     #[test]
     #[should_panic(expected = "page 7 holds")]
     fn a_page_that_comes_back_empty_is_lost() {
-        let memory = memory("64k");
+        let contents = contents("64k");
+        let memory = memory(&contents);
         memory.repeat(7, 0);
         memory.touch(0, 16, false);
     }
@@ -285,7 +268,8 @@ mod tests {
     #[test]
     #[should_panic(expected = "page 7 holds")]
     fn a_page_with_another_pages_contents_is_found_out() {
-        let memory = memory("--same-filled 64k");
+        let contents = contents("--same-filled 64k");
+        let memory = memory(&contents);
         memory.repeat(7, seal(6, 1));
         memory.touch(0, 16, false);
     }
@@ -293,11 +277,58 @@ mod tests {
     #[test]
     #[should_panic(expected = "stamps of thread 0 add up")]
     fn an_older_copy_of_a_page_is_found_out() {
-        let options = Options::parse(std::iter::empty()).unwrap().unwrap();
-        let memory = Memory::new(&options, 16, 1);
+        let contents = contents("");
+        let memory = Memory::new(&contents, 1, 16, 1);
         memory.fill(0);
         memory.sequential(0, 16);
         memory.fill_page(7);
         memory.sequential(0, 16);
+    }
+
+    /// What page `page` holds behind its first word, and that word.
+    fn held<'a>(memory: &'a Memory<'_>, page: u64) -> (u64, &'a [u8]) {
+        // SAFETY: nobody writes to the page meanwhile.
+        let bytes = unsafe { std::slice::from_raw_parts(memory.page(page).cast::<u8>(), PAGE) };
+        (memory.words(page)[0], &bytes[8..])
+    }
+
+    #[test]
+    fn pages_of_real_programs_stay_as_they_were_but_for_the_word_they_are_known_by() {
+        let made = Made::new("stay");
+        let contents = made.contents();
+        let pages = EXTENTS * 16;
+        let memory = Memory::new(&contents, 1, pages, 1);
+        memory.fill(0);
+        memory.sequential(0, pages);
+        memory.random(0, 100);
+        memory.sequential(0, pages);
+        let mut found: Vec<&[u8]> = Vec::new();
+        for page in 0..pages {
+            let (word, rest) = held(&memory, page);
+            let stamp = word ^ seal(page, 0);
+            assert!((2..=102).contains(&stamp), "page {page}: {word:#x}");
+            if rest.chunks(8).all(|chunk| chunk == word.to_le_bytes()) {
+                continue;
+            }
+            found.push(rest);
+        }
+        // As many extents as the corpus has were filled: each page of it is there once.
+        let mut wanted: Vec<&[u8]> = made.pages().map(|page| &page[8..]).collect();
+        let same_filled = wanted.extract_if(.., |rest| rest.iter().all(|&byte| byte == 0));
+        assert_eq!(same_filled.count() as u64, pages - found.len() as u64);
+        found.sort_unstable();
+        wanted.sort_unstable();
+        assert!(found == wanted);
+    }
+
+    #[test]
+    #[should_panic(expected = "page 7 holds")]
+    fn a_flipped_byte_of_a_real_page_is_found_out() {
+        let made = Made::new("flipped");
+        let contents = made.contents();
+        let memory = memory(&contents);
+        // SAFETY: this is the only thread, and byte 1000 is in the page.
+        unsafe { *memory.page(7).cast::<u8>().add(1000) ^= 1 };
+        memory.touch(0, 16, false);
     }
 }

@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::path::PathBuf;
+
 use crate::tasks;
 
 /// What `--help` prints.
@@ -10,6 +12,7 @@ usage: uzswap-usemem [OPTION]...           fill memory, then read and write it i
   --threads N, -t N       threads of a process, each with its own part of its memory (1)
   --compressibility R     ratio that lz4 reaches on the data, about; 1 to 10 (4)
   --same-filled           instead: pages that repeat one word
+  --corpus DIR            instead: pages of real programs, that 'uzswap bench corpus DIR' has written
   --seed N                seed of data and order (1)
   --random, -R            access at random; in phases: the random phase only
 
@@ -43,7 +46,7 @@ pub enum Work {
 }
 
 /// The command line, understood.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "as many switches as usemem has"
@@ -67,6 +70,8 @@ pub struct Options {
     pub compressibility: f64,
     /// Whether pages repeat one word instead.
     pub same_filled: bool,
+    /// Where pages of real programs are, instead.
+    pub corpus: Option<PathBuf>,
     /// Seed of data and order.
     pub seed: u64,
     /// Processes.
@@ -99,6 +104,7 @@ impl Options {
             sequential: false,
             compressibility: 4.0,
             same_filled: false,
+            corpus: None,
             seed: 1,
             processes: 1,
             sleep: 0,
@@ -125,6 +131,10 @@ impl Options {
                 "--seed" => options.seed = number(0, u32::MAX)?.into(),
                 "--compressibility" => options.compressibility = number(1, 10)?.into(),
                 "--same-filled" => options.same_filled = true,
+                "--corpus" => {
+                    let dir = args.next().ok_or("--corpus needs a directory")?;
+                    options.corpus = Some(dir.into());
+                }
                 "--random" | "-R" => options.random = true,
                 "--sequential" => options.sequential = true,
                 "--spin" => options.work = Work::Spin,
@@ -143,6 +153,9 @@ impl Options {
         if !options.random && !options.sequential && options.work == Work::Memory {
             options.random = true;
             options.sequential = true;
+        }
+        if options.same_filled && options.corpus.is_some() {
+            return Err("--same-filled and --corpus are two kinds of data".into());
         }
         if let Work::Tasks(bytes) = options.work
             && bytes / 4096 < options.threads.into()
@@ -210,6 +223,8 @@ mod tests {
             ("-n 0 1m", "not a number from 1"),
             ("-n", "needs a number"),
             ("--what", "unknown option --what"),
+            ("--corpus", "needs a directory"),
+            ("--corpus x --same-filled", "two kinds of data"),
         ] {
             let why = parse(line).unwrap_err();
             assert!(why.contains(part) && !why.contains('\n'), "{line}: {why}");

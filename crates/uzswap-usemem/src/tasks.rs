@@ -10,6 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::contents::Contents;
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::phase::{Phase, cpu_seconds};
@@ -71,12 +72,12 @@ fn wait(barrier: &libc::pthread_barrier_t) {
 }
 
 /// Does it; the exit status.
-pub fn run(options: &Options, bytes: u64) -> u8 {
+pub fn run(options: &Options, contents: &Contents, bytes: u64) -> u8 {
     let shared = Shared::new(options.processes);
     let start = Instant::now();
     if options.processes == 1 {
-        task(options, bytes, shared, 0);
-    } else if !fork_all(options, bytes, shared) {
+        task(options, contents, bytes, shared, 0);
+    } else if !fork_all(options, contents, bytes, shared) {
         eprintln!("uzswap-usemem: a process failed");
         return 1;
     }
@@ -86,7 +87,7 @@ pub fn run(options: &Options, bytes: u64) -> u8 {
 }
 
 /// Whether all processes came to a good end.
-fn fork_all(options: &Options, bytes: u64, shared: &Shared) -> bool {
+fn fork_all(options: &Options, contents: &Contents, bytes: u64, shared: &Shared) -> bool {
     let mut children = Vec::new();
     for index in 0..options.processes {
         // SAFETY: this process has one thread.
@@ -96,7 +97,7 @@ fn fork_all(options: &Options, bytes: u64, shared: &Shared) -> bool {
             0 => {
                 // SAFETY: no memory effects: nobody outlives the parent.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-                task(options, bytes, shared, index);
+                task(options, contents, bytes, shared, index);
                 std::process::exit(0);
             }
             _ => children.push(child),
@@ -120,8 +121,9 @@ fn fork_all(options: &Options, bytes: u64, shared: &Shared) -> bool {
 }
 
 /// One process.
-fn task(options: &Options, bytes: u64, shared: &Shared, index: u32) {
-    let memory = Memory::new(options, bytes / 4096, options.seed + u64::from(index));
+fn task(options: &Options, contents: &Contents, bytes: u64, shared: &Shared, index: u32) {
+    let seed = options.seed + u64::from(index);
+    let memory = Memory::new(contents, options.threads, bytes / 4096, seed);
     let start = Instant::now();
     if options.touch_alloc {
         Phase::run(options.threads, |t| memory.fill(t));

@@ -43,4 +43,9 @@ fn wrong_arguments_end_with_status_2() {
     let done = usemem("-n 2 lots");
     assert_eq!(done.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&done.stderr).contains("lots: not a size"));
+    let done = usemem("--mib 1 --corpus /proc/self/fdinfo");
+    assert_eq!(done.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("holds no .pages files"), "{said}");
 }

@@ -13,18 +13,17 @@ pub(crate) mod source;
 
 use std::fs::{self, File};
 use std::io::BufWriter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
 use crate::progress::Progress;
 use crate::refused;
 pub(crate) use program::{find, write};
-pub use sample::{EXTENT, anonymous, sample};
+pub use sample::{anonymous, sample};
 pub use scratch::Scratch;
-
-/// Extension of the files.
-const EXTENSION: &str = "pages";
+pub use uzswap_usemem::corpus::EXTENT;
+use uzswap_usemem::corpus::{EXTENSION, files};
 
 /// Writes up to `bytes` of memory of each program into `dir`; returns how many programs that were.
 ///
@@ -99,23 +98,9 @@ pub struct Dump {
 /// # Errors
 /// Refuses what is no corpus.
 pub fn load(dir: &Path, bytes: usize) -> Result<Vec<Dump>> {
-    let entries = fs::read_dir(dir)
-        .map_err(|why| refused(format!("cannot read the corpus {}: {why}", dir.display())))?;
-    let mut paths: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|e| e == EXTENSION))
-        .collect();
-    paths.sort();
     let mut dumps = Vec::new();
-    for path in paths {
-        let all = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        if all.is_empty() || all.len() % EXTENT != 0 {
-            return Err(refused(format!(
-                "{} is cut short: make the corpus again with 'uzswap bench corpus {}'",
-                path.display(),
-                dir.display()
-            )));
-        }
+    for path in files(dir).map_err(refused)? {
+        let all = read(&path)?;
         let picked = sample::evenly(all.len() / EXTENT, bytes / EXTENT)
             .flat_map(|i| &all[i * EXTENT..(i + 1) * EXTENT])
             .copied()
@@ -128,11 +113,20 @@ pub fn load(dir: &Path, bytes: usize) -> Result<Vec<Dump>> {
             bytes: picked,
         });
     }
-    if dumps.is_empty() {
-        return Err(refused(format!(
-            "{} holds no .pages files: make them with 'uzswap bench corpus {0}'",
-            dir.display()
-        )));
-    }
     Ok(dumps)
+}
+
+/// Reads a corpus once, so that no side is charged for having it in the page cache.
+///
+/// # Errors
+/// Refuses what is no corpus.
+pub fn warm(dir: &Path) -> Result<()> {
+    for path in files(dir).map_err(refused)? {
+        read(&path)?;
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }

@@ -10,9 +10,8 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
+use uzswap_usemem::corpus::EXTENT;
 
-/// Bytes of an extent.
-pub const EXTENT: usize = 64 << 10;
 const PAGE: u64 = 4096;
 /// Bytes of `pagemap` for an extent: a word for each page.
 const WORDS: usize = EXTENT / 4096 * 8;

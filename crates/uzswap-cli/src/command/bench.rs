@@ -29,7 +29,7 @@ pub struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Sample the memory of real programs into a directory, for 'codecs'
+    /// Sample the memory of real programs into a directory, for 'codecs', 'usemem' and 'disk'
     Corpus {
         /// Directory to write to
         dir: PathBuf,
@@ -47,12 +47,16 @@ enum What {
     /// The same memory-bound work natively, under the kernel's zswap (needs root) and under uzswap
     Usemem {
         #[command(flatten)]
+        data: DataOptions,
+        #[command(flatten)]
         sides: SidesOptions,
         #[command(flatten)]
         common: Common,
     },
     /// Three times as much data as memory, too much even compressed, beside the kernel's zswap and swap (need root)
     Disk {
+        #[command(flatten)]
+        data: DataOptions,
         #[command(flatten)]
         sides: SidesOptions,
         #[command(flatten)]
@@ -165,6 +169,13 @@ struct CodecsOptions {
 }
 
 #[derive(Debug, Args)]
+struct DataOptions {
+    /// Fill memory with pages of real programs: what 'bench corpus' has made [default: records, of one and the same ratio]
+    #[arg(long, value_name = "DIR")]
+    corpus: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 struct AllocOptions {
     /// Only with so many threads [default: 1,2,8,32]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -185,6 +196,12 @@ struct AllocOptions {
     /// Only how often no run of 16 slots is found on a fragmented device
     #[arg(long, conflicts_with_all = ["threads", "orders", "frees", "in_use"])]
     fallbacks: bool,
+}
+
+impl DataOptions {
+    fn dir(&self) -> Option<&Path> {
+        self.corpus.as_deref()
+    }
 }
 
 impl AllocOptions {
@@ -254,8 +271,16 @@ pub fn bench(options: &Bench) -> Result<u8> {
         What::Work { .. } => unreachable!("done above"),
         What::Corpus { dir, each } => make_corpus(dir, each.0),
         What::Codecs { codecs, common } => suites(common, &[Run::Codecs(codecs)]),
-        What::Usemem { sides, common } => suites(common, &[Run::Beside(Name::Usemem, sides)]),
-        What::Disk { sides, common } => suites(common, &[Run::Beside(Name::Disk, sides)]),
+        What::Usemem {
+            data,
+            sides,
+            common,
+        } => suites(common, &[Run::Beside(Name::Usemem(data.dir()), sides)]),
+        What::Disk {
+            data,
+            sides,
+            common,
+        } => suites(common, &[Run::Beside(Name::Disk(data.dir()), sides)]),
         What::Store { sides, common } => suites(common, &[Run::Beside(Name::Store, sides)]),
         What::Batch { sides, common } => suites(common, &[Run::Beside(Name::Batch, sides)]),
         What::Shrink { sides, common } => suites(common, &[Run::Beside(Name::Shrink, sides)]),
@@ -283,14 +308,16 @@ pub fn bench(options: &Bench) -> Result<u8> {
 enum Run<'a> {
     Codecs(&'a CodecsOptions),
     Alloc(alloc::Wanted),
-    Beside(Name, &'a SidesOptions),
+    Beside(Name<'a>, &'a SidesOptions),
 }
 
 /// A suite that compares sides.
 #[derive(Clone, Copy)]
-enum Name {
-    Usemem,
-    Disk,
+enum Name<'a> {
+    /// With the pages of real programs of a directory.
+    Usemem(Option<&'a Path>),
+    /// Likewise.
+    Disk(Option<&'a Path>),
     Store,
     Batch,
     Shrink,
@@ -301,9 +328,9 @@ enum Name {
 }
 
 /// Those of 'all'.
-const ALL: [Name; 8] = [
-    Name::Usemem,
-    Name::Disk,
+const ALL: [Name<'_>; 8] = [
+    Name::Usemem(None),
+    Name::Disk(None),
     Name::Store,
     Name::Batch,
     Name::Shrink,
@@ -378,14 +405,14 @@ fn run_alloc(wanted: &alloc::Wanted, common: &Common, results: &mut Results) -> 
 }
 
 fn run_beside(
-    name: Name,
+    name: Name<'_>,
     options: &SidesOptions,
     common: &Common,
     results: &mut Results,
 ) -> Result<()> {
     let usual: &[Side] = match name {
-        Name::Usemem => &usemem::USUAL,
-        Name::Disk => &disk::USUAL,
+        Name::Usemem(_) => &usemem::USUAL,
+        Name::Disk(_) => &disk::USUAL,
         Name::Apps | Name::Build | Name::Saving => &apps::USUAL,
         Name::Store | Name::Batch | Name::Shrink | Name::SameFilled => &[],
     };
@@ -402,7 +429,7 @@ fn run_beside(
 }
 
 fn measure(
-    name: Name,
+    name: Name<'_>,
     sides: &mut Sides,
     options: &SidesOptions,
     common: &Common,
@@ -419,10 +446,11 @@ fn measure(
         apps::Size::Full
     };
     Ok(match name {
-        Name::Usemem => Suite::Usemem(usemem::measure(sides, mib(2048), rounds)?),
-        Name::Disk => {
+        Name::Usemem(corpus) => Suite::Usemem(usemem::measure(sides, mib(2048), corpus, rounds)?),
+        Name::Disk(corpus) => {
             let options = disk::Options {
                 mib: options.mib,
+                corpus,
                 rounds,
                 quick: common.quick,
             };
