@@ -56,8 +56,13 @@ pub trait Medium: Sized {
     /// As fstat(2); `EINVAL`: neither a file nor a block device.
     fn kind(&self) -> Result<Kind, Errno>;
 
-    /// The descriptor, if a [`Queue`] may read from it past this medium.
-    fn descriptor(&self) -> Option<i32>;
+    /// The descriptor, which a [`Queue`] reads from past this medium.
+    fn descriptor(&self) -> i32;
+
+    /// Whether what a [`Queue`] has read whole, past this medium, came as its own reads do.
+    fn came(&self, _buffer: &mut [u8]) -> bool {
+        true
+    }
 
     /// As pread(2).
     ///
@@ -95,8 +100,8 @@ impl Medium for Fd {
         }
     }
 
-    fn descriptor(&self) -> Option<i32> {
-        Some(self.0)
+    fn descriptor(&self) -> i32 {
+        self.0
     }
 
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
@@ -220,10 +225,10 @@ impl<M: Medium> Device<M> {
         for extent in extents {
             self.offset(extent.slot, extent.bytes())?;
         }
-        let complete = match (queue, self.medium.descriptor()) {
-            (Some(queue), Some(fd)) if extents.len() > 1 => {
+        let complete = match queue {
+            Some(queue) if extents.len() > 1 => {
                 let parts = extents.iter().map(|e| (e.bytes(), self.begin(e.slot)));
-                queue.read(fd, parts, buffer)
+                queue.read(self.medium.descriptor(), parts, buffer)
             }
             _ => 0,
         };
@@ -232,25 +237,30 @@ impl<M: Medium> Device<M> {
             let part = rest
                 .split_off_mut(..extent.bytes())
                 .ok_or(DeviceError::Io(Errno::EINVAL))?;
-            if nr >= MOST_READS || complete & 1 << nr == 0 {
+            let is_complete = nr < MOST_READS && complete & 1 << nr != 0;
+            if !(is_complete && self.medium.came(part)) {
                 self.read_at(extent.slot, part)?;
             }
         }
         Ok(())
     }
 
-    /// Begins to read an extent into `buffer`; [`Queue::finish`] waits for it and tells whether it came. `false`: that
-    /// cannot be, or not here.
+    /// Begins to read an extent into `buffer`; [`Queue::finish`] waits for it. `false`: that cannot be.
     ///
     /// # Safety
     /// As [`Queue::start`]; the device's descriptor stays open, too.
     pub unsafe fn start_read(&self, queue: &mut Queue, extent: Extent, buffer: &mut [u8]) -> bool {
-        let begin = self.offset(extent.slot, extent.bytes());
-        let Some((fd, begin)) = self.medium.descriptor().zip(begin.ok()) else {
+        let Ok(begin) = self.offset(extent.slot, extent.bytes()) else {
             return false;
         };
+        let part = core::iter::once((extent.bytes(), begin));
         // SAFETY: the caller's promise.
-        unsafe { queue.start(fd, core::iter::once((extent.bytes(), begin)), buffer) }
+        unsafe { queue.start(self.medium.descriptor(), part, buffer) }
+    }
+
+    /// Whether what [`Device::start_read`] began, and a [`Queue`] completed, may be believed; if not, [`Device::read_at`] tells the reason.
+    pub fn came(&self, buffer: &mut [u8]) -> bool {
+        self.medium.came(buffer)
     }
 
     /// Writes whole slots, from `slot` on.

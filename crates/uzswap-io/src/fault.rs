@@ -177,14 +177,6 @@ pub struct Course {
     nr_calls: [AtomicU32; NR_OPERATIONS],
 }
 
-impl Plan {
-    /// Whether anything is to happen to such calls.
-    fn names(&self, operation: Operation) -> bool {
-        let mut rules = self.rules.iter().flatten();
-        rules.any(|rule| rule.operation == operation)
-    }
-}
-
 impl Course {
     /// At the beginning of `plan`: calls are counted from 1.
     #[must_use]
@@ -279,10 +271,21 @@ impl<M: Medium> Medium for Faulty<M> {
         self.medium.kind()
     }
 
-    fn descriptor(&self) -> Option<i32> {
-        // Every read that something may happen to is to be seen here.
-        let fails = self.course.plan.names(Operation::Read);
-        self.medium.descriptor().filter(|_| !fails)
+    fn descriptor(&self) -> i32 {
+        self.medium.descriptor()
+    }
+
+    fn came(&self, buffer: &mut [u8]) -> bool {
+        let call = self.course.call(Operation::Read);
+        if let Some(which) = call.flip {
+            flip(buffer, which);
+        }
+        let failed = call.error.is_some() || call.short;
+        if failed {
+            // It holds anything.
+            buffer.fill(0x5a);
+        }
+        !failed && self.medium.came(buffer)
     }
 
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {

@@ -294,6 +294,11 @@ impl SwapDevice {
         started
     }
 
+    /// As [`Device::came`].
+    pub(crate) fn came(&self, buffer: &mut [u8]) -> bool {
+        self.device.came(buffer)
+    }
+
     /// Whether this process has anything on it.
     pub(crate) fn is_used(&self) -> bool {
         self.owner()

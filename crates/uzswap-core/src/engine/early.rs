@@ -18,6 +18,7 @@
 //! *Locking*: slot → queue (tried) → folio (tried; not held while anything is waited for). *Context*: signal, worker.
 
 use super::Parts;
+use super::device::SwapDevice;
 use super::swap::Swap;
 use crate::arena::{Page, PageRange, wide};
 use crate::counters::add;
@@ -26,7 +27,7 @@ use crate::lock::{Lock, LockGuard};
 use crate::slot::{RESERVE_PAGES, SLACK_PAGES, SlotGuard};
 use crate::swap_readahead::WIDEST;
 use crate::table::Entry;
-use uzswap_io::Queue;
+use uzswap_io::{Extent, Queue};
 use uzswap_sys::arch;
 
 /// Pages to evict while one is read, which takes about as long: of the last folio all are.
@@ -68,12 +69,30 @@ impl Early<'_> {
         true
     }
 
-    /// Waits for the read. Returns whether all of it came.
-    pub(super) fn wait(&mut self) -> bool {
+    /// Begins to read. `false`: it is read when its folio is held.
+    fn start(&mut self, slot: &mut SlotGuard<'_>) -> bool {
+        let Some((device, extent, buffer)) = extent(self.swap, slot) else {
+            return false;
+        };
+        let began = arch::rdtsc();
+        // SAFETY: the buffer is of a slot, which lives as long as the process and is held until this is dropped;
+        // nothing but what brings pages in, after that, looks at it.
+        let started = unsafe { device.start_read(&mut self.queue, extent, buffer) };
+        if started {
+            let counters = self.parts.counters();
+            add(&counters.swap_bytes_in, wide(extent.bytes()));
+            add(&counters.swap_reads, 1);
+            self.count_wait(began);
+        }
+        started
+    }
+
+    /// Waits for the read. Returns whether all of it came into the slot's window.
+    fn wait(&mut self, slot: &mut SlotGuard<'_>) -> bool {
         let began = arch::rdtsc();
         let came = self.queue.finish() == 1;
         self.count_wait(began);
-        came
+        came && extent(self.swap, slot).is_some_and(|(device, _, buffer)| device.came(buffer))
     }
 
     /// What the device is waited for, from `began` until now.
@@ -87,6 +106,17 @@ impl Early<'_> {
         let mut noted = self.noted.iter().take(self.nr);
         noted.all(|noted| self.parts.table.get(noted.page) == noted.entry)
     }
+}
+
+/// The one extent that the slot's window is to hold, its device, and where it goes.
+fn extent<'a>(
+    swap: &'a Swap,
+    slot: &'a mut SlotGuard<'_>,
+) -> Option<(&'a SwapDevice, Extent, &'a mut [u8])> {
+    let (&[extent], buffer) = slot.swap_in.to_read() else {
+        return None;
+    };
+    Some((swap.device_of(extent.slot)?, extent, buffer))
 }
 
 impl Drop for Early<'_> {
@@ -163,7 +193,7 @@ impl Parts {
         index: u32,
         early: Option<Early<'_>>,
     ) -> FolioGuard<'_> {
-        let came = early.and_then(|mut early| early.wait().then_some(early));
+        let came = early.and_then(|mut early| early.wait(slot).then_some(early));
         let guard = self.folios.at(index).lock();
         if came.is_some_and(|early| early.is_current(&guard)) {
             add(&self.counters().swap_reads_early, 1);
@@ -179,26 +209,5 @@ impl Parts {
         let before = room(slot);
         self.reclaim_batch(slot, AIM_MEANWHILE);
         slot.swap_in.in_vain = room(slot) <= before;
-    }
-}
-
-impl Early<'_> {
-    fn start(&mut self, slot: &mut SlotGuard<'_>) -> bool {
-        let (extents, buffer) = slot.swap_in.to_read();
-        let &[extent] = extents else { return false };
-        let Some(device) = self.swap.device_of(extent.slot) else {
-            return false;
-        };
-        let began = arch::rdtsc();
-        // SAFETY: the buffer is of a slot, which lives as long as the process and is held until this is dropped;
-        // nothing but what brings pages in, after that, looks at it.
-        let started = unsafe { device.start_read(&mut self.queue, extent, buffer) };
-        if started {
-            let counters = self.parts.counters();
-            add(&counters.swap_bytes_in, wide(extent.bytes()));
-            add(&counters.swap_reads, 1);
-            self.count_wait(began);
-        }
-        started
     }
 }

@@ -117,7 +117,7 @@ fn a_broken_device_is_the_limit() {
 
 /// Each access to a page that cannot be had back is told by SIGBUS, counted, and for the first one
 /// there is a line that names address and device.
-fn told(plan: &str, fault_mode: &str, encrypt: &str) {
+fn told(plan: &str, fault_mode: &str, encrypt: &str) -> Outcome {
     let outcome = pattern(plan, fault_mode, encrypt);
     let lost = lost(&outcome);
     let counted = outcome.stat("swap_read_fail");
@@ -129,6 +129,7 @@ fn told(plan: &str, fault_mode: &str, encrypt: &str) {
         assert!((1..=lost).contains(&counted), "{plan}: {}", outcome.stats);
     }
     told_in_a_line(&outcome, DISK);
+    outcome
 }
 
 /// The one line that says which page was lost, and `why`.
@@ -148,6 +149,15 @@ fn told_in_a_line(outcome: &Outcome, why: &str) {
 fn what_cannot_be_read_is_told() {
     told("read=eio@2%", "signal", "on");
     told("read=eio@2%", "segv", "on");
+}
+
+/// A read that was begun before there was room for it may fail as any other: it is made once more, and that tells.
+#[test]
+fn what_is_read_early_may_fail_too() {
+    let failed = told("read=eio@30%", "signal", "on");
+    assert!(failed.stat("swap_reads_early") > 100, "{}", failed.stats);
+    let again = unnoticed("read=short@15%,read=eintr@15%");
+    assert!(again.stat("swap_reads_early") > 100, "{}", again.stats);
 }
 
 #[test]
