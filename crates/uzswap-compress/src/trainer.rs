@@ -50,9 +50,7 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = usize> + Clone {
         let word = word
             .first_chunk()
             .map_or(0, |word| u64::from_le_bytes(*word));
-        #[expect(clippy::cast_possible_truncation, reason = "of BITS bits")]
-        let hash = (word.wrapping_mul(MIX) >> (u64::BITS - BITS)) as usize;
-        hash
+        (word.wrapping_mul(MIX) >> (u64::BITS - BITS)) as usize
     })
 }
 

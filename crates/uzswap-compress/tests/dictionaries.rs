@@ -1,6 +1,7 @@
 //! Pages compressed by a dictionary come back by it, at every level, and are smaller; anything
 //! else that a decompressor is given is an error or some bytes, never more.
 #![cfg(not(miri))]
+#![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use std::ptr::NonNull;
 

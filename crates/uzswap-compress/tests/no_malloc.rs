@@ -121,7 +121,7 @@ fn nothing_is_allocated_from_init_on() {
 #[test]
 fn nothing_is_allocated_for_dictionaries() {
     let codec = Codec::Zstd { level: 1 };
-    let dictionary: [u8; DICTIONARY_LEN] = std::array::from_fn(|at| (at / 3) as u8);
+    let dictionary: [u8; DICTIONARY_LEN] = std::array::from_fn(|at| at.to_le_bytes()[0] / 3);
     let len = Digest::required_size(codec).expect("zstd");
     let mut tables = pages::Memory::new(len);
     let mut memory = pages::Memory::new(Compressor::required_size(codec, 4096));
