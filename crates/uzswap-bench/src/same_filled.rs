@@ -42,7 +42,7 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
              and faults of a program with {mib} MiB of such pages in a quarter of that."
         )],
         sides: vec![
-            ("off".into(), format!("compressed, {}", sides.compressor)),
+            ("off".into(), "compressed".into()),
             ("on".into(), "recognised".into()),
         ],
         figures: vec![
@@ -53,12 +53,18 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
         goals: vec![goal("store_us", 0.20), goal("load_us", 0.40)],
         ..Measured::default()
     };
-    // What 'auto' begins with.
-    let codec = match sides.compressor.as_str() {
-        "auto" => Codec::Lz4,
-        named => named.parse()?,
+    // What 'auto' chooses from.
+    let codecs = match sides.compressor.as_str() {
+        "auto" => ["lz4", "pz:3", "zstd:1"].to_vec(),
+        named => vec![named],
     };
-    let mut contestant = Contestant::new(Which::Ours(codec), PAGE)?;
+    let mut contestants = codecs
+        .into_iter()
+        .map(|name| {
+            let codec: Codec = name.parse()?;
+            Ok((name, Contestant::new(Which::Ours(codec), PAGE)?))
+        })
+        .collect::<Result<Vec<_>>>()?;
     let pages = Pages::same_filled(NR_PAGES);
     measured.fill(rounds, 2, |round, progress| {
         let run = |job: &str, side: &str, values| Run {
@@ -67,12 +73,14 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
             side: side.into(),
             values,
         };
-        let pass = contestant.pass(&pages, &mut Objects::default())?;
-        let compressed = [pass.compress_s, pass.decompress_s];
-        let mut runs = vec![
-            run(ALONE, "off", per_page(compressed)),
-            run(ALONE, "on", per_page(recognise(&pages)?)),
-        ];
+        let mut runs = Vec::new();
+        for (name, contestant) in &mut contestants {
+            let pass = contestant.pass(&pages, &mut Objects::default())?;
+            let job = format!("{ALONE}, {name}");
+            let compressed = [pass.compress_s, pass.decompress_s];
+            runs.push(run(&job, "off", per_page(compressed)));
+            runs.push(run(&job, "on", per_page(recognise(&pages)?)));
+        }
         for side in ["off", "on"] {
             progress.at(&format!("round {}, {side}", round + 1));
             let tasks = Tasks {
@@ -90,7 +98,8 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
                 swap_mib: mib,
             };
             if let Some(ran) = sides.clone().run(Side::Uzswap, room, &job, progress)? {
-                runs.push(run(ENGINE, side, work::per_page(&ran.stats)));
+                let job = format!("{ENGINE}, {}", sides.compressor);
+                runs.push(run(&job, side, work::per_page(&ran.stats)));
             }
         }
         Ok(runs)

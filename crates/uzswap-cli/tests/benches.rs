@@ -207,8 +207,8 @@ fn uzswap_is_compared_with_itself_by_folio_size_and_same_filled_pages() {
         (
             "same-filled",
             [
-                "| a page loaded, µs | the page alone |",
-                "recognised ÷ compressed, auto",
+                "| a page loaded, µs | the page alone, zstd:1 |",
+                "recognised ÷ compressed",
             ],
         ),
     ] {
