@@ -9,13 +9,13 @@ use crate::filter::{Filter, PAGE, Scratch};
 use core::ffi::c_int;
 use core::ptr::NonNull;
 use zstd_sys::{
-    ZSTD_CCtx, ZSTD_CCtx_refCDict, ZSTD_CCtx_reset, ZSTD_CCtx_setParameter, ZSTD_CDict, ZSTD_DCtx,
-    ZSTD_DCtx_reset, ZSTD_DCtx_setParameter, ZSTD_ErrorCode, ZSTD_ResetDirective, ZSTD_cParameter,
-    ZSTD_compress2, ZSTD_compressionParameters, ZSTD_dParameter, ZSTD_decompress_usingDict,
-    ZSTD_decompressDCtx, ZSTD_dictContentType_e, ZSTD_dictLoadMethod_e,
-    ZSTD_estimateCCtxSize_usingCParams, ZSTD_estimateCDictSize_advanced, ZSTD_estimateDCtxSize,
-    ZSTD_format_e, ZSTD_getCParams, ZSTD_getErrorCode, ZSTD_initStaticCCtx, ZSTD_initStaticCDict,
-    ZSTD_initStaticDCtx, ZSTD_isError,
+    ZSTD_CCtx, ZSTD_CCtx_refCDict, ZSTD_CCtx_reset, ZSTD_CCtx_setParameter, ZSTD_CDict,
+    ZSTD_CHAINLOG_MIN, ZSTD_DCtx, ZSTD_DCtx_reset, ZSTD_DCtx_setParameter, ZSTD_ErrorCode,
+    ZSTD_ResetDirective, ZSTD_cParameter, ZSTD_compress2, ZSTD_compressionParameters,
+    ZSTD_dParameter, ZSTD_decompress_usingDict, ZSTD_decompressDCtx, ZSTD_dictContentType_e,
+    ZSTD_dictLoadMethod_e, ZSTD_estimateCCtxSize_usingCParams, ZSTD_estimateCDictSize_advanced,
+    ZSTD_estimateDCtxSize, ZSTD_format_e, ZSTD_getCParams, ZSTD_getErrorCode, ZSTD_initStaticCCtx,
+    ZSTD_initStaticCDict, ZSTD_initStaticDCtx, ZSTD_isError, ZSTD_strategy,
 };
 
 /// The smallest block that is filtered: in smaller ones the choice takes too much of the time.
@@ -71,7 +71,12 @@ fn digest_parameters(level: i32) -> ZSTD_compressionParameters {
     let mut parameters = unsafe { ZSTD_getCParams(level, crate::MIN_BLOCK as u64, 0) };
     parameters.windowLog = DIGEST_WINDOW;
     parameters.hashLog = parameters.hashLog.min(DIGEST_TABLE);
-    parameters.chainLog = parameters.chainLog.min(DIGEST_TABLE);
+    parameters.chainLog = if parameters.strategy == ZSTD_strategy::ZSTD_fast {
+        // It has none, but room would be made for it.
+        ZSTD_CHAINLOG_MIN
+    } else {
+        parameters.chainLog.min(DIGEST_TABLE)
+    };
     parameters
 }
 

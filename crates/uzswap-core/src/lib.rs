@@ -14,6 +14,7 @@ pub mod accel;
 pub mod arena;
 pub mod charge;
 pub mod counters;
+pub mod dictionary;
 #[cfg(not(loom))]
 pub mod engine;
 pub mod folio;

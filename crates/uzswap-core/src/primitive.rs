@@ -42,10 +42,10 @@ pub fn spin_loop() {
 }
 
 #[cfg(all(loom, not(shuttle)))]
-pub use loom::cell::{MutPtr, UnsafeCell};
+pub use loom::cell::{ConstPtr, MutPtr, UnsafeCell};
 
 #[cfg(any(not(loom), shuttle))]
-pub use plain::{MutPtr, UnsafeCell};
+pub use plain::{ConstPtr, MutPtr, UnsafeCell};
 
 #[cfg(any(not(loom), shuttle))]
 mod plain {
@@ -60,14 +60,32 @@ mod plain {
             Self(core::cell::UnsafeCell::new(value))
         }
 
-        /// A pointer to the value. Under loom, holding it is the tracked access.
+        /// A pointer to the value, to read. Under loom, holding it is the tracked access.
+        #[inline]
+        pub const fn get(&self) -> ConstPtr<T> {
+            ConstPtr(self.0.get())
+        }
+
+        /// A pointer to the value, to write. Under loom, holding it is the tracked access.
         #[inline]
         pub const fn get_mut(&self) -> MutPtr<T> {
             MutPtr(self.0.get())
         }
     }
 
-    /// A pointer into an [`UnsafeCell`].
+    /// A pointer into an [`UnsafeCell`], to read.
+    #[derive(Debug)]
+    pub struct ConstPtr<T>(*const T);
+
+    impl<T> ConstPtr<T> {
+        /// Hands the pointer to `f`.
+        #[inline]
+        pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0)
+        }
+    }
+
+    /// A pointer into an [`UnsafeCell`], to write.
     #[derive(Debug)]
     pub struct MutPtr<T>(*mut T);
 

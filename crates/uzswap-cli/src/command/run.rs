@@ -12,6 +12,7 @@ use uzswap_core::group::{
     Config, FAULT_MODE_AUTO, FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, GROUP_ENV,
     Group,
 };
+use uzswap_core::knobs::Knobs;
 
 use crate::args::{FaultMode, OverLimit, Run, Switch};
 use crate::clock::Moment;
@@ -176,12 +177,13 @@ fn configure(config: &Config, options: &Run) {
     set(&config.accel_by_page, options.accel_by_page.into());
 }
 
-/// Whether each process has a thread that makes cold data denser.
+/// Whether each process has a thread that makes cold data denser, and trains dictionaries.
 fn configure_densifier(group: &Group, options: &Run) -> Result<()> {
-    let wanted = group.knobs.densify.load(Ordering::Relaxed) > 0;
-    if wanted && options.folio < MIN_DENSE_ORDER {
+    if group.knobs.densify.load(Ordering::Relaxed) > 0 && options.folio < MIN_DENSE_ORDER {
         bail!("--densify works on folios of 16K or more: set --folio 64K, or leave --densify out");
     }
+    let mut knobs = Knobs::ALL.iter().zip(group.knobs.cells());
+    let wanted = knobs.any(|(knob, cell)| knob.in_background() && cell.load(Ordering::Relaxed) > 0);
     group
         .config
         .densifier

@@ -72,17 +72,16 @@ fn check_room(group: &Group, changes: &[Assignment]) -> Result<()> {
     Ok(())
 }
 
-/// Whether there is a thread to take the share of a CPU that is to be given.
+/// Whether there is a thread to do the work that is to be given.
 fn check_densifier(group: &Group, changes: &[Assignment]) -> Result<()> {
-    let gives =
-        |change: &&Assignment| Knobs::ALL[change.index].values == Values::Share && change.value > 0;
+    let gives = |change: &&Assignment| Knobs::ALL[change.index].in_background() && change.value > 0;
     if group.config.densifier.load(Ordering::Relaxed) == 0
         && let Some(change) = changes.iter().find(gives)
     {
+        let name = Knobs::ALL[change.index].name;
         bail!(
-            "{}: the processes of this run have no thread for it, as it was started without: start it with \
-             --densify. Nothing was changed",
-            Knobs::ALL[change.index].name
+            "{name}: the processes of this run have no thread for it, as it was started without: start it with \
+             --{name}. Nothing was changed",
         );
     }
     Ok(())

@@ -215,6 +215,16 @@ fn table(group: &Group) -> String {
             ),
         );
     }
+    if now.get("dictionary_bytes") > 0 {
+        line(
+            "dictionaries",
+            format!(
+                "{} compressed by them, {} for them",
+                Size(now.get("dictionary_pages") << 12),
+                Size(now.get("dictionary_bytes")),
+            ),
+        );
+    }
     processes(group, &mut text);
     text
 }

@@ -18,6 +18,7 @@ use super::start::{StartError, StartStep, failed, reserve};
 use crate::arena::{PAGE_SIZE, wide};
 use crate::primitive::Ordering;
 use crate::slot::{STORE_LEN, SlotGuard};
+use core::ptr::NonNull;
 use uzswap_compress::{Codec, CodecId, Compressor, Decompressor};
 use uzswap_sys::{Errno, mem};
 
@@ -132,25 +133,62 @@ impl Parts {
         codec: Codec,
         max_block: usize,
     ) -> Option<Compressor> {
-        let pages = wide(compressor_len(codec, max_block) / PAGE_SIZE);
+        let len = compressor_len(codec, max_block);
+        let memory = self.charged_memory(slot, len)?;
+        // SAFETY: a fresh mapping of that length, used by nobody else until `retire_compressor`.
+        let new = unsafe { Compressor::init(memory.as_ptr(), len, codec, max_block) };
+        if new.is_err() {
+            // SAFETY: nothing was made in it.
+            unsafe { self.give_back_memory(slot, memory, len) };
+        }
+        new.ok()
+    }
+
+    /// `len` bytes of memory of its own, zeroed and page aligned, charged, if there is room for it.
+    pub(super) fn charged_memory(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        len: usize,
+    ) -> Option<NonNull<u8>> {
+        let pages = wide(len.div_ceil(PAGE_SIZE));
         if !self.make_room(slot, pages) {
             return None;
         }
-        if let Ok(new) = new_compressor(codec, max_block) {
-            self.metadata.fetch_add(pages, Ordering::Relaxed);
-            Some(new)
-        } else {
+        let memory = reserve(len).ok().and_then(NonNull::new);
+        match memory {
+            Some(_) => self.metadata.fetch_add(pages, Ordering::Relaxed),
+            None => {
+                self.unreserve_pages(slot, pages);
+                0
+            }
+        };
+        memory
+    }
+
+    /// Gives back what [`Parts::charged_memory`] gave.
+    ///
+    /// # Safety
+    /// Nobody uses what is in it any more.
+    pub(super) unsafe fn give_back_memory(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        memory: NonNull<u8>,
+        len: usize,
+    ) {
+        let len = len.next_multiple_of(PAGE_SIZE);
+        // SAFETY: the mapping that was made for this; by the caller's promise nobody uses what is in it. If it stays, it stays charged.
+        if unsafe { mem::munmap(memory.addr().get(), len) }.is_ok() {
+            let pages = wide(len / PAGE_SIZE);
+            self.metadata.fetch_sub(pages, Ordering::Relaxed);
             self.unreserve_pages(slot, pages);
-            None
         }
     }
 
     /// Gives back the memory of a compressor that nobody uses any more.
     pub(super) fn retire_compressor(&self, slot: &mut SlotGuard<'_>, old: Compressor) {
+        let len = compressor_len(old.codec(), old.max_block());
         // SAFETY: it is owned here, and gone after this.
-        let freed = unsafe { unmap_compressor(&old) };
-        self.metadata.fetch_sub(freed, Ordering::Relaxed);
-        self.unreserve_pages(slot, freed);
+        unsafe { self.give_back_memory(slot, old.memory(), len) };
     }
 
     /// Charges every slot's memory to decode objects of that codec, in blocks of up to that size, unless that is done.

@@ -94,7 +94,7 @@ impl Densifier {
         self.running.load(Ordering::Acquire).into()
     }
 
-    /// Something was evicted.
+    /// Something was evicted, or a dictionary may be given back.
     pub(crate) fn wake(&self) {
         if self.running.load(Ordering::Relaxed) && self.asleep.swap(0, Ordering::AcqRel) == 1 {
             let _ = futex::wake(&self.asleep, 1);
@@ -155,6 +155,7 @@ impl Engine {
             let (evicted, then) = (parts.clock.reading(), parts.clock.now());
             let before = Pressure::now(parts);
             let _ = thread::nanosleep(LOOK);
+            parts.tend_dictionaries(masked, false);
             if !is_on(&parts.group.knobs.densify) {
                 tried = evicted;
             } else if Pressure::now(parts).since(&before) {
@@ -174,11 +175,13 @@ impl Engine {
 }
 
 impl Parts {
+    /// Sleeps until something is evicted, or the last entry that names a dictionary is gone.
     fn sleep_until_evicted(&self, tried: u64) {
-        while self.clock.reading() == tried {
-            // Both sides swap: either this one sees what was evicted, or `wake` sees that it sleeps.
+        let idle = || self.clock.reading() == tried && !self.dictionaries.any_unused();
+        while idle() {
+            // Both sides swap: either this one sees what happened, or `wake` sees that it sleeps.
             self.densifier.asleep.swap(1, Ordering::AcqRel);
-            if self.clock.reading() != tried {
+            if !idle() {
                 self.densifier.asleep.store(0, Ordering::Relaxed);
                 return;
             }
@@ -438,10 +441,34 @@ impl Parts {
     }
 }
 
-/// The share of a CPU that the thread may take, and whether the program needs it more.
-struct Budget {
+/// A share of a CPU.
+pub(super) struct Share {
     /// CPU time of this thread when it last began to work.
     cpu: u64,
+}
+
+impl Share {
+    /// From now on.
+    pub(super) fn new() -> Self {
+        Share {
+            cpu: thread::thread_cpu_ns(),
+        }
+    }
+
+    /// Sleeps as long as the work since the last time asks for, to take `percent` of a CPU, 1 to 100.
+    pub(super) fn rest(&mut self, percent: u64) {
+        let worked = thread::thread_cpu_ns().saturating_sub(self.cpu);
+        let nap = worked * (100 - percent) / percent;
+        if nap > 0 {
+            let _ = thread::nanosleep(nap);
+        }
+        self.cpu = thread::thread_cpu_ns();
+    }
+}
+
+/// The share of a CPU that the thread may take, and whether the program needs it more.
+struct Budget {
+    share: Share,
     looked: u64,
     pressure: Pressure,
 }
@@ -449,7 +476,7 @@ struct Budget {
 impl Budget {
     fn new(parts: &Parts) -> Self {
         Budget {
-            cpu: thread::thread_cpu_ns(),
+            share: Share::new(),
             looked: thread::monotonic_ns(),
             pressure: Pressure::now(parts),
         }
@@ -461,12 +488,7 @@ impl Budget {
         if share == 0 {
             return false;
         }
-        let worked = thread::thread_cpu_ns().saturating_sub(self.cpu);
-        let nap = worked * (100 - share) / share;
-        if nap > 0 {
-            let _ = thread::nanosleep(nap);
-        }
-        self.cpu = thread::thread_cpu_ns();
+        self.share.rest(share);
         let now = thread::monotonic_ns();
         if now.saturating_sub(self.looked) < WINDOW {
             return true;

@@ -119,6 +119,7 @@ impl Engine {
         };
         parts.hazards.withdraw_all();
         parts.densifier.fork_child();
+        parts.training.fork_child();
         parts.engines.forget();
         parts
             .process

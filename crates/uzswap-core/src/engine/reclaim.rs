@@ -336,6 +336,7 @@ impl Parts {
                 continue;
             }
             self.table.set(page, entry);
+            self.need_dictionary(entry);
             stored.add(entry);
             let extended = last_end == page.addr();
             last_end = page.addr() + PAGE_SIZE;

@@ -14,6 +14,7 @@ use core::ops::Range;
 use super::Parts;
 use super::accel::Offered;
 use super::auto::either;
+use super::dictionary::Dictionary;
 use super::object::{self, Source};
 use crate::accel::Outcome;
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
@@ -161,7 +162,8 @@ impl Parts {
         // SAFETY: as above.
         let made = unsafe {
             let compressor = either(&mut slot.compressor, &mut slot.denser, batch.denser);
-            self.make_object(compressor, pages, piece, batch.alone)
+            let dictionary = self.live_dictionary(compressor.codec());
+            self.make_object(compressor, dictionary, pages, piece, batch.alone)
         };
         let object = made.and_then(|size| {
             let object = piece.get(..size);
@@ -192,7 +194,8 @@ impl Parts {
             return false;
         };
         let source = place.page.addr() as *const u64;
-        let right = object::unpack(&mut slot.decompressor, object, out).is_ok()
+        let dictionary = object::dictionary_of(object).and_then(|nr| self.dictionary(nr));
+        let right = object::unpack_by(&mut slot.decompressor, dictionary, object, out).is_ok()
             && out
                 .chunks_exact(size_of::<u64>())
                 .enumerate()
@@ -222,8 +225,12 @@ impl Parts {
         let Some(place) = slot.batch.pages.get_mut(at) else {
             return false;
         };
+        let mut holds = Holds::Page;
         let (data, size) = match made {
-            Ok(object) => (object.as_ptr(), object.len()),
+            Ok(object) => {
+                holds = object::dictionary_of(object).map_or(Holds::Page, Holds::By);
+                (object.as_ptr(), object.len())
+            }
             Err(error) => {
                 add(
                     match error {
@@ -251,19 +258,20 @@ impl Parts {
             size,
             age: batch.age,
             writing: false,
-            holds: Holds::Page,
+            holds,
         };
         true
     }
 
-    /// Compresses `pages` into one object, at most as large as `room`. Returns its bytes. `alone`: nobody can
-    /// write to them meanwhile.
+    /// Compresses `pages` into one object, at most as large as `room`, by the dictionary if one is given. Returns its
+    /// bytes. `alone`: nobody can write to them meanwhile.
     ///
     /// # Safety
     /// The pages are mapped and readable, and stay so: their folio is isolated by this thread.
     pub(super) unsafe fn make_object(
         &self,
         compressor: &mut Compressor,
+        dictionary: Option<Dictionary<'_>>,
         pages: PageRange,
         room: &mut [u8],
         alone: bool,
@@ -271,7 +279,7 @@ impl Parts {
         // SAFETY: the caller's promise.
         let source = unsafe { Source::new(pages.addr(), pages.bytes(), alone) };
         let checked = is_on(&self.group.knobs.checksum);
-        object::pack(compressor, source, checked, room)
+        object::pack_by(compressor, dictionary, source, checked, room)
     }
 
     /// Makes an object of the page's, of `size` bytes at `data`, if there is room.

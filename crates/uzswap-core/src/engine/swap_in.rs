@@ -18,7 +18,7 @@ use crate::lock::Lock;
 use crate::pool::{CHAIN_MAX, Loc};
 use crate::primitive::Ordering::Relaxed;
 use crate::slot::{RESERVE_PAGES, SlotGuard, SwapIn};
-use crate::table::{Entry, Holds};
+use crate::table::Entry;
 use uzswap_io::{Extent, Fingerprint, Location, Window};
 use uzswap_sys::arch;
 use uzswap_sys::fmt::write_line;
@@ -132,9 +132,9 @@ impl Parts {
             Entry::Swapped {
                 location,
                 size,
-                holds: Holds::Page,
+                holds,
                 ..
-            } => Some(swap.extent(location, size)),
+            } if holds.is_page() => Some(swap.extent(location, size)),
             _ => None,
         }
     }
@@ -160,7 +160,8 @@ impl Parts {
         let (age, mut stored) = (self.clock.now(), Stored::default());
         for page in around.pages() {
             let old = self.table.get(page);
-            let Some(extent) = self.extent_alone(swap, page) else {
+            let alone = self.extent_alone(swap, page);
+            let Some((extent, holds)) = alone.zip(old.holds()) else {
                 continue;
             };
             // So much that the pool finds room for it.
@@ -179,9 +180,10 @@ impl Parts {
                     size,
                     age,
                     writing: false,
-                    holds: Holds::Ahead,
+                    holds: holds.ahead(),
                 };
                 self.table.set(page, new);
+                self.need_dictionary(new);
                 if !self.keep_copy(slot, page, old, fingerprint) {
                     self.forget(old);
                 }

@@ -24,7 +24,7 @@ use super::swap_out::{Asked, Taken};
 use crate::arena::{Page, wide};
 use crate::counters::add;
 use crate::table::entry::AGE_BITS;
-use crate::table::{Age, CHUNK_PAGES, Entry, Holds};
+use crate::table::{Age, CHUNK_PAGES, Entry};
 use uzswap_io::{Layout, MAX_RUN, PackError, Place, Run, SLOT};
 
 /// Most objects in a run.
@@ -362,12 +362,13 @@ impl Parts {
             self.forget_copy(page);
         } else if let Some(copy) = self.unchanged_copy(swap, page, data) {
             self.table.set(page, copy);
+            self.need_dictionary(copy);
             self.forget(old);
             add(&self.counters().swapped_pages, 1);
             return Ok(Went::ToItsCopy);
         }
         // Nobody asked for it in time.
-        let holds = if old.is_ahead() { Holds::Page } else { holds };
+        let holds = holds.settled();
         let place = run.push(label(page, age), data.len(), |body| {
             body.copy_from_slice(data);
         })?;
@@ -408,15 +409,14 @@ impl Parts {
                 self.table.set(object.page, old.kept());
                 continue;
             }
-            self.table.set(
-                object.page,
-                Entry::Swapped {
-                    location,
-                    size,
-                    age,
-                    holds,
-                },
-            );
+            let new = Entry::Swapped {
+                location,
+                size,
+                age,
+                holds,
+            };
+            self.table.set(object.page, new);
+            self.need_dictionary(new);
             self.forget(old);
             self.count_swapped(holds);
             published.add(size);

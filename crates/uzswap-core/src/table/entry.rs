@@ -2,23 +2,34 @@
 //!
 //! *Invariants*: the bits outside a state's fields are zero; [`Entry::NONE`] is zero, so untouched
 //! table memory is valid. Layout, from bit 0: 4 state; then for an object in the pool or on the device 36 location,
-//! 12 size - 1, 12 age; for a filled page 1 repeat, 47 value, 12 age; for a page of a block without a piece 3 order,
-//! 1 dropped, and 12 age at the top. Whether an object is being written back, and what it holds, are states of
-//! their own: whatever else happens to the page ends a writeback.
+//! 12 size - 1, 12 age; for a filled page 1 repeat, 47 value, 12 age. A page that is resident, or in a block without a piece,
+//! has state 0 as well and 2 bits that say which; then the latter 3 order, 1 dropped, and 12 age at the top. Whether an object is
+//! being written back, and what it holds, are states of their own: whatever else happens to the page ends a writeback. If a
+//! dictionary made it, its number takes the place of the age's lowest 2 bits: the age is rounded down.
 //! *Locking*: an entry changes only under its folio's lock. *Context*: signal, worker, init.
 
 use crate::pool::Loc;
 
 const STATE_BITS: u32 = 4;
-const NONE: u64 = 0;
-const RESIDENT: u64 = 1;
+/// Which of these it is say the bits above.
+const INSIDE: u64 = 0;
+const NONE: u64 = INSIDE;
+const RESIDENT: u64 = INSIDE | 1 << STATE_BITS;
+const BLOCK: u64 = INSIDE | 1 << (STATE_BITS + 1);
 const FILLED: u64 = 2;
-const BLOCK: u64 = 3;
-/// These three, and the numbers up to the next, by what the object holds.
+/// These three, and the numbers up to the next, by what the object holds. What was read ahead is in the pool only, and not on its way out.
 const STORED: u64 = 4;
 const WRITING: u64 = STORED + NR_HOLDS;
 const SWAPPED: u64 = WRITING + NR_HOLDS;
 const NR_HOLDS: u64 = 4;
+/// And the same of objects that a dictionary made.
+const STORED_BY: u64 = 1;
+const AHEAD_BY: u64 = 3;
+const WRITING_BY: u64 = WRITING + AHEAD;
+const SWAPPED_BY: u64 = SWAPPED + AHEAD;
+const PIECE: u64 = 1;
+const REMAINS: u64 = 2;
+const AHEAD: u64 = 3;
 
 const LOC_SHIFT: u32 = STATE_BITS;
 const LOC_BITS: u32 = 36;
@@ -30,11 +41,12 @@ pub const AGE_BITS: u32 = 12;
 const REPEAT: u64 = 1 << STATE_BITS;
 const VALUE_SHIFT: u32 = STATE_BITS + 1;
 const VALUE_BITS: u32 = AGE_SHIFT - VALUE_SHIFT;
-const ORDER_SHIFT: u32 = STATE_BITS;
+const ORDER_SHIFT: u32 = STATE_BITS + 2;
 const DROPPED: u64 = 1 << (ORDER_SHIFT + 3);
 
 const _: () = assert!(SIZE_SHIFT + SIZE_BITS <= AGE_SHIFT);
 const _: () = assert!(SWAPPED + NR_HOLDS <= 1 << STATE_BITS);
+const _: () = assert!(DICT_MASK as usize == DictNr::COUNT - 1);
 
 /// When a page was evicted, in ticks of the engine's eviction clock, modulo 2^[`AGE_BITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +61,37 @@ impl Age {
     }
 }
 
+/// One of the dictionaries that objects are made by; its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DictNr(u8);
+
+impl DictNr {
+    /// How many there may be.
+    pub const COUNT: usize = 4;
+    /// All of them.
+    pub const ALL: [DictNr; Self::COUNT] = [DictNr(0), DictNr(1), DictNr(2), DictNr(3)];
+
+    /// The dictionary of that number.
+    #[inline]
+    #[must_use]
+    pub const fn new(nr: u8) -> Option<DictNr> {
+        if (nr as usize) < Self::COUNT {
+            Some(DictNr(nr))
+        } else {
+            None
+        }
+    }
+
+    /// Its number.
+    #[inline]
+    #[must_use]
+    pub const fn nr(self) -> u8 {
+        self.0
+    }
+}
+
+const DICT_MASK: u16 = 3;
+
 /// What the object in a page's entry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
@@ -60,6 +103,10 @@ pub enum Holds {
     Remains,
     /// The page, read from the device before it was asked for. In the pool only.
     Ahead,
+    /// The page, made by that dictionary.
+    By(DictNr),
+    /// Such a page, read from the device before it was asked for.
+    AheadBy(DictNr),
 }
 
 impl Holds {
@@ -67,8 +114,86 @@ impl Holds {
     #[inline]
     #[must_use]
     pub const fn is_page(self) -> bool {
-        matches!(self, Holds::Page | Holds::Ahead)
+        !matches!(self, Holds::Piece | Holds::Remains)
     }
+
+    /// The dictionary that made it.
+    #[inline]
+    #[must_use]
+    pub const fn dictionary(self) -> Option<DictNr> {
+        match self {
+            Holds::By(nr) | Holds::AheadBy(nr) => Some(nr),
+            _ => None,
+        }
+    }
+
+    /// A page's, read before it is asked for.
+    #[inline]
+    #[must_use]
+    pub const fn ahead(self) -> Holds {
+        match self {
+            Holds::Page => Holds::Ahead,
+            Holds::By(nr) => Holds::AheadBy(nr),
+            other => other,
+        }
+    }
+
+    /// The same, as if it had been asked for.
+    #[inline]
+    #[must_use]
+    pub const fn settled(self) -> Holds {
+        match self {
+            Holds::Ahead => Holds::Page,
+            Holds::AheadBy(nr) => Holds::By(nr),
+            other => other,
+        }
+    }
+
+    /// The state of an entry that has its object in the pool, on its way to the device, or there.
+    const fn state(self, place: u64) -> u64 {
+        match self {
+            Holds::Page => place,
+            Holds::Piece => place + PIECE,
+            Holds::Remains => place + REMAINS,
+            Holds::Ahead if place == STORED => STORED + AHEAD,
+            Holds::Ahead => place,
+            Holds::AheadBy(_) if place == STORED => AHEAD_BY,
+            Holds::By(_) | Holds::AheadBy(_) => match place {
+                STORED => STORED_BY,
+                WRITING => WRITING_BY,
+                _ => SWAPPED_BY,
+            },
+        }
+    }
+
+    /// The age's bits, the number of the dictionary among them.
+    const fn outside(self, age: Age) -> Age {
+        match self.dictionary() {
+            Some(nr) => Age(age.0 & !DICT_MASK | nr.0 as u16),
+            None => age,
+        }
+    }
+}
+
+/// The place of an object, what it holds and its age, by the state of its entry and the bits where the age is.
+const fn inside(state: u64, age: Age) -> (u64, Holds, Age) {
+    let by = DictNr((age.0 & DICT_MASK) as u8);
+    let (place, holds) = match state {
+        STORED_BY => (STORED, Holds::By(by)),
+        AHEAD_BY => (STORED, Holds::AheadBy(by)),
+        WRITING_BY => (WRITING, Holds::By(by)),
+        SWAPPED_BY => (SWAPPED, Holds::By(by)),
+        _ => {
+            let holds = match (state - STORED) % NR_HOLDS {
+                PIECE => Holds::Piece,
+                REMAINS => Holds::Remains,
+                AHEAD => Holds::Ahead,
+                _ => Holds::Page,
+            };
+            return (state - (state - STORED) % NR_HOLDS, holds, age);
+        }
+    };
+    (place, holds, Age(age.0 & !DICT_MASK))
 }
 
 /// Where a page's contents are.
@@ -144,8 +269,8 @@ impl Entry {
                 writing,
                 holds,
             } => {
-                let state = if writing { WRITING } else { STORED };
-                (state + holds as u64) | outside(loc.raw(), size, age)
+                let place = if writing { WRITING } else { STORED };
+                holds.state(place) | outside(loc.raw(), size, holds.outside(age))
             }
             Entry::Swapped {
                 location,
@@ -154,7 +279,7 @@ impl Entry {
                 holds,
             } => {
                 let location = location & ((1 << LOC_BITS) - 1);
-                (SWAPPED + holds as u64) | outside(location, size, age)
+                holds.state(SWAPPED) | outside(location, size, holds.outside(age))
             }
             Entry::Block {
                 order,
@@ -184,17 +309,27 @@ impl Entry {
     pub const fn decode(bits: u64) -> Entry {
         let age = Age((bits >> AGE_SHIFT) as u16);
         match bits & ((1 << STATE_BITS) - 1) {
-            RESIDENT => Entry::Resident,
-            state @ STORED.. => {
+            INSIDE if bits & BLOCK != 0 => Entry::Block {
+                order: (bits >> ORDER_SHIFT & 7) as u8,
+                age,
+                dropped: bits & DROPPED != 0,
+            },
+            INSIDE if bits & RESIDENT != 0 => Entry::Resident,
+            INSIDE => Entry::None,
+            FILLED => {
+                let value = (bits >> VALUE_SHIFT) & ((1 << VALUE_BITS) - 1);
+                let word = if bits & REPEAT != 0 {
+                    value << 32 | value
+                } else {
+                    sign_extend(value << (64 - VALUE_BITS))
+                };
+                Entry::Filled { word, age }
+            }
+            state => {
                 let location = (bits >> LOC_SHIFT) & ((1 << LOC_BITS) - 1);
                 let size = ((bits >> SIZE_SHIFT) & 0xfff) as u16 + 1;
-                let holds = match (state - STORED) % NR_HOLDS {
-                    0 => Holds::Page,
-                    1 => Holds::Piece,
-                    2 => Holds::Remains,
-                    _ => Holds::Ahead,
-                };
-                if state >= SWAPPED {
+                let (place, holds, age) = inside(state, age);
+                if place == SWAPPED {
                     return Entry::Swapped {
                         location,
                         size,
@@ -209,25 +344,30 @@ impl Entry {
                     loc,
                     size,
                     age,
-                    writing: state >= WRITING,
+                    writing: place == WRITING,
                     holds,
                 }
             }
-            BLOCK => Entry::Block {
-                order: (bits >> ORDER_SHIFT & 7) as u8,
-                age,
-                dropped: bits & DROPPED != 0,
-            },
-            FILLED => {
-                let value = (bits >> VALUE_SHIFT) & ((1 << VALUE_BITS) - 1);
-                let word = if bits & REPEAT != 0 {
-                    value << 32 | value
-                } else {
-                    sign_extend(value << (64 - VALUE_BITS))
-                };
-                Entry::Filled { word, age }
-            }
-            _ => Entry::None,
+        }
+    }
+
+    /// What the entry's object holds, if it has one.
+    #[inline]
+    #[must_use]
+    pub const fn holds(self) -> Option<Holds> {
+        match self {
+            Entry::Stored { holds, .. } | Entry::Swapped { holds, .. } => Some(holds),
+            _ => None,
+        }
+    }
+
+    /// The dictionary that made the entry's object.
+    #[inline]
+    #[must_use]
+    pub const fn dictionary(self) -> Option<DictNr> {
+        match self.holds() {
+            Some(holds) => holds.dictionary(),
+            None => None,
         }
     }
 
@@ -263,7 +403,7 @@ impl Entry {
         matches!(
             self,
             Entry::Stored {
-                holds: Holds::Ahead,
+                holds: Holds::Ahead | Holds::AheadBy(_),
                 ..
             }
         )
@@ -398,9 +538,28 @@ mod tests {
     #[test]
     fn every_kind_of_entry_survives_its_eight_bytes() {
         let mut all = vec![Entry::None, Entry::Resident];
-        for age in [0, 1, 77, 4095].map(Age) {
+        for age in [0, 9, 77, 4095].map(Age) {
             for (raw, size) in [(1, 1), (0x5_5555_5555, 1234), ((1 << 36) - 1, 4096)] {
-                for holds in [Holds::Page, Holds::Piece, Holds::Remains, Holds::Ahead] {
+                let by = DictNr::ALL.map(Holds::By);
+                let plain = [Holds::Page, Holds::Piece, Holds::Remains];
+                for holds in plain.into_iter().chain(by) {
+                    // Of what a dictionary made the age is rounded.
+                    let age = inside(holds.state(STORED), holds.outside(age)).2;
+                    all.push(Entry::Swapped {
+                        location: raw - 1,
+                        size,
+                        age,
+                        holds,
+                    });
+                    if holds.is_page() {
+                        all.push(Entry::Stored {
+                            loc: loc(raw),
+                            size,
+                            age,
+                            writing: false,
+                            holds: holds.ahead(),
+                        });
+                    }
                     for writing in [false, true] {
                         all.push(Entry::Stored {
                             loc: loc(raw),
@@ -410,12 +569,6 @@ mod tests {
                             holds,
                         });
                     }
-                    all.push(Entry::Swapped {
-                        location: raw - 1,
-                        size,
-                        age,
-                        holds,
-                    });
                 }
             }
             for order in [2, 4] {
@@ -441,6 +594,23 @@ mod tests {
         let words: std::collections::HashSet<_> = all.iter().map(|entry| entry.encode()).collect();
         assert_eq!(words.len(), all.len(), "no two share their eight bytes");
         assert_eq!(Entry::None.encode(), 0);
+    }
+
+    #[test]
+    fn what_a_dictionary_made_looks_three_ticks_older_at_most() {
+        for age in (0..4096).map(Age) {
+            for nr in DictNr::ALL {
+                let entry = Entry::Swapped {
+                    location: 5,
+                    size: 9,
+                    age,
+                    holds: Holds::By(nr),
+                };
+                let back = Entry::decode(entry.encode());
+                assert_eq!(back.dictionary(), Some(nr));
+                assert!(back.age().is_some_and(|back| back.distance(age) < 4));
+            }
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub mod entry;
 use crate::arena::{NR_PAGES, PAGE_SIZE, Page};
 use crate::primitive::{AtomicU64, Ordering};
 use bitmap::Bitmap;
-pub use entry::{Age, Entry, Holds};
+pub use entry::{Age, DictNr, Entry, Holds};
 use uzswap_sys::arch;
 
 /// Pages whose entries share a page of the table: 2 MiB of arena.

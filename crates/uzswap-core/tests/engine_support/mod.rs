@@ -1,5 +1,6 @@
 //! The engine in a test process: how it is started, and the stories that it must tell in every
 //! fault mode.
+#![allow(dead_code, reason = "not every test tells every story")]
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -26,7 +27,6 @@ unsafe extern "C" fn on_fault(_: i32, info: *mut SigInfo, _: *mut UContext) {
 }
 
 /// Starts the engine with folios of `order`; `None` where the kernel does not grant the mode.
-#[allow(dead_code, reason = "not every test starts it so")]
 pub fn start(mode: FaultMode, order: u32, background: bool) -> Option<&'static Group> {
     start_with(mode, order, background, |_| ())
 }
@@ -83,7 +83,6 @@ fn end_if_stuck() {
 
 /// Does `what` over and over on a thread of its own while `story` is told, also if that fails: what waits for the
 /// thread would wait forever.
-#[allow(dead_code, reason = "not every test has something beside")]
 pub fn beside(mut what: impl FnMut() + Send, story: impl FnOnce()) {
     struct Ended<'a>(&'a AtomicBool);
     impl Drop for Ended<'_> {
@@ -466,20 +465,7 @@ fn fork_child_has_its_own_copy() {
     }
     fill(page(wiped, 0), 1, 1);
     Masked::block(|m| ENGINE.fork_policy(m, wiped, 1 << 20, ForkPolicy::Wipe));
-    let group = ENGINE.process().unwrap();
-    // SAFETY: the child only uses the engine and its own memory, then exits.
-    let pid = unsafe {
-        let m = Masked::assume();
-        let guard = ENGINE.fork_prepare(&m);
-        let pid = uzswap_sys::syscall::call0(uzswap_sys::nr::FORK).unwrap();
-        if pid == 0 {
-            ENGINE.fork_child(&m, guard, group).unwrap();
-            spawn_own_threads();
-        } else {
-            ENGINE.fork_parent(&m, guard, u32::try_from(pid).unwrap());
-        }
-        pid
-    };
+    let pid = fork();
     let stamp = if pid == 0 { 50 } else { 60 };
     for n in 0..nr {
         check(page(base, n), n as u64, 4);
@@ -490,14 +476,40 @@ fn fork_child_has_its_own_copy() {
     }
     if pid == 0 {
         assert!(page(wiped, 0).iter().all(|&w| w == 0));
-        uzswap_sys::thread::exit_group(42);
+        uzswap_sys::thread::exit_group(CONTENT);
     }
     check(page(wiped, 0), 1, 1);
+    wait_for(pid);
+}
+
+/// What a child ends with that found everything as it must be.
+pub const CONTENT: i32 = 42;
+
+/// Forks: 0 in the child, which has one thread beside the engine's own.
+pub fn fork() -> usize {
+    let group = ENGINE.process().unwrap();
+    // SAFETY: the child only uses the engine and its own memory, then exits.
+    unsafe {
+        let m = Masked::assume();
+        let guard = ENGINE.fork_prepare(&m);
+        let pid = uzswap_sys::syscall::call0(uzswap_sys::nr::FORK).unwrap();
+        if pid == 0 {
+            ENGINE.fork_child(&m, guard, group).unwrap();
+            spawn_own_threads();
+        } else {
+            ENGINE.fork_parent(&m, guard, u32::try_from(pid).unwrap());
+        }
+        pid
+    }
+}
+
+/// Waits for a child, which must end [`CONTENT`].
+pub fn wait_for(pid: usize) {
     let mut status = 0_i32;
-    // SAFETY: waits for the child made above.
+    // SAFETY: waits for a child of ours.
     unsafe {
         uzswap_sys::syscall::call4(uzswap_sys::nr::WAIT4, pid, &raw mut status as usize, 0, 0)
             .unwrap();
     }
-    assert_eq!(status >> 8 & 0xff, 42, "the child is content");
+    assert_eq!(status >> 8 & 0xff, CONTENT, "the child is content");
 }
