@@ -1,11 +1,12 @@
 //! *What*: `--compressor auto`: pages are stored with lz4, and with a denser codec while that saves more time than it takes.
 //!
 //! A denser codec saves nothing as long as what it frees would only be room to spare. It is looked at when pages wait for a
-//! swap device, or when the pool cannot be kept below what it may take. From then on one in [`EVERY`] pages
+//! swap device, when the pool cannot be kept below what it may take, and when the program's data grow so that it soon will not: what the fast
+//! codec made is too large for as long as it is not used, and whatever leaves the pool for that is read again at many times the cost. From then on one in [`EVERY`] pages
 //! is compressed and decoded by both codecs and both times are taken. At the end of each [window](WINDOWS) the
 //! [rule](Rule::next) compares: the denser codec costs each page the difference of the codecs' times, and saves so much of the time that was spent on
-//! the device as it makes fewer pages be there. A folio that came back
-//! soon after it was last stored (`SOON`) is stored fast all the same: it will come back again.
+//! the device as it makes fewer pages be there. A folio of which a page came back
+//! soon after it was stored, and none late since (`SOON`), is stored fast all the same: it will come back again.
 //!
 //! *Invariants*: while nothing is looked at, a folio that is stored pays for one relaxed load. What a sample made is thrown away. A slot has
 //! the denser compressor only when the memory to decode what it makes is charged (see `compressor`).
@@ -15,7 +16,7 @@ use super::Parts;
 use super::block::most_of_block;
 use super::object::{self, Source};
 use super::store::MOST_COMPRESSED;
-use crate::arena::{PageRange, wide};
+use crate::arena::{PAGE_SIZE, PageRange, wide};
 use crate::folio::SOON;
 use crate::knobs::{CODEC_AUTO, percent};
 use crate::lock::Lock;
@@ -34,6 +35,10 @@ const LEAST_GAIN: u64 = 32;
 const PATIENCE: u32 = 8;
 /// How far above what it may take the pool is when nothing brings it down, as a part of the limit.
 const ABOVE: u64 = 32;
+/// Ticks that a read takes, as far as nobody knows: of a fast device.
+const READ: u64 = 1 << 16;
+/// Windows that it looks ahead, while the program's data grow.
+const AHEAD: u64 = 16;
 /// A sample that took more ticks than that for a page was interrupted.
 const LONGEST: u64 = 1 << 17;
 
@@ -78,6 +83,8 @@ struct Seen {
     /// Pages that are stored in it, and on the device.
     stored: u64,
     out: u64,
+    /// Pages that the program has more than at its beginning, wherever they are.
+    grown: u64,
     /// The pool is above that, and nothing brings it down.
     full: bool,
     samples: Samples,
@@ -85,14 +92,22 @@ struct Seen {
 
 impl Seen {
     fn is_tight(&self) -> bool {
-        self.full || self.device > 0
+        self.full || self.device > 0 || self.is_coming()
+    }
+
+    /// Whether what the program has more and more of will soon fill the pool, though nothing had to leave it yet.
+    fn is_coming(&self) -> bool {
+        let [grown, pool, stored] = [self.grown, self.pool, self.stored].map(u128::from);
+        // What the pool takes is taken from what is resident, which therefore goes there as well.
+        let more = grown * u128::from(AHEAD) * pool / stored.saturating_sub(pool).max(1);
+        self.out == 0 && more > 0 && pool + more > self.max_pool.into()
     }
 
     /// Whether the denser codec is worth what it takes; `in_use`: and this is what was seen with it.
     fn is_worth(&self, in_use: bool) -> bool {
         let Samples { pages, fast, dense } = self.samples;
         let gain = fast.bytes.saturating_sub(dense.bytes);
-        if pages == 0 || gain < fast.bytes / LEAST_GAIN {
+        if pages == 0 || gain == 0 || gain < fast.bytes / LEAST_GAIN {
             return false;
         }
         let part = |of: u64, nr: u64, whole: u64| {
@@ -100,19 +115,20 @@ impl Seen {
         };
         // Pages that are not on the device, or would not be, thanks to the denser codec.
         let fewer = if in_use {
-            let by_fast = part(self.pool, fast.bytes, dense.bytes);
+            let by_fast = part(self.stored, fast.bytes, pages * wide(PAGE_SIZE));
             let over = by_fast.saturating_sub(self.max_pool.into());
             u128::from(self.stored) * over / by_fast.max(1)
         } else {
             part(self.stored, gain, dense.bytes).min(self.out.into())
         };
         let costs = part(self.pages, dense.ticks.saturating_sub(fast.ticks), pages);
-        // Each of them would take as long as one of those that are there now.
-        let worth = match u128::from(self.out) {
-            0 => fewer > 0,
-            out => u128::from(self.device) * fewer / out > costs,
+        // Each of them would be asked for as often as those that are there now or, if none is, as what is stored.
+        let [device, of] = match self.out {
+            0 => [self.pages * READ, self.stored],
+            out => [self.device, out],
         };
-        self.full || worth
+        let worth = u128::from(device) * fewer > costs * u128::from(of);
+        self.full || worth || self.is_coming()
     }
 }
 
@@ -136,7 +152,8 @@ impl Rule {
         let (phase, patience) = match self.phase {
             Phase::Fast if !seen.is_tight() => (Phase::Fast, 0),
             Phase::Fast => (Phase::Looking, 0),
-            _ if seen.is_worth(denser) => (Phase::Denser, PATIENCE),
+            // What was only to be feared needs no patience.
+            _ if seen.is_worth(denser) => (Phase::Denser, if seen.out > 0 { PATIENCE } else { 1 }),
             Phase::Denser if self.patience > 1 => (Phase::Denser, self.patience - 1),
             _ if seen.is_tight() => (Phase::Looking, 0),
             _ => (Phase::Fast, 0),
@@ -153,6 +170,8 @@ struct Watch {
     began: u64,
     /// Ticks on the device by then.
     device: u64,
+    /// Pages that the program had.
+    data: u64,
     samples: Samples,
     /// Pages to be stored before the next sample.
     left: usize,
@@ -174,6 +193,7 @@ impl Auto {
                 rule: Rule::BEGIN,
                 began: 0,
                 device: 0,
+                data: 0,
                 samples: Samples {
                     pages: 0,
                     fast: Made { bytes: 0, ticks: 0 },
@@ -301,6 +321,7 @@ impl Parts {
             ]
             .map(|cell| cell.load(Relaxed))
         };
+        let data = self.resident.load(Relaxed) + stored + out;
         let seen = Seen {
             pages,
             device: device.saturating_sub(watch.device),
@@ -308,12 +329,14 @@ impl Parts {
             max_pool,
             stored,
             out,
+            grown: data.saturating_sub(watch.data),
             full: pool > max_pool + limit / ABOVE,
             samples: core::mem::take(&mut watch.samples),
         };
         watch.rule = watch.rule.next(&seen);
         watch.began = self.clock.reading();
         watch.device = device;
+        watch.data = data;
         self.auto.phase.store(watch.rule.phase as u32, Relaxed);
     }
 }

@@ -277,6 +277,9 @@ impl Parts {
             // Its reclaimer puts it back.
             return;
         }
+        if guard.has(SOON) && !self.is_workingset(entry) {
+            guard.clear(SOON);
+        }
         if guard.has(ACTIVE) {
             guard.set(REFERENCED);
         } else if !entry.is_ahead() && self.is_workingset(entry) {

@@ -33,7 +33,7 @@ fn what_the_pool_has_no_room_for_is_stored_denser() {
 
 #[test]
 fn what_fits_is_stored_fast() {
-    let outcome = grows("5800");
+    let outcome = grows("5500");
     assert_eq!(outcome.stat("zswpout_denser"), 0, "{}", outcome.stats);
     assert_eq!(outcome.stats["compressor_picked"], json!(["lz4"]));
     let told = &outcome.stderr;
