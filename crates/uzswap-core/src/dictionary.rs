@@ -11,7 +11,7 @@
 //! - Who makes something by a dictionary holds a slot from before it asked which is live until the entry says so. Who decodes by one
 //!   holds a slot, and the folio of an entry that says so. So one that was retired, and had no entry left at some time, and had none after
 //!   each slot had been free once since, is nobody's: only then it is taken.
-//! - A place changes its state by one thread at a time, the one that trains.
+//! - A place changes its state by one thread at a time, the one that trains, which holds a slot then: a fork child finds no change half done.
 //!
 //! *Locking*: none of its own: the slots that its users hold, as above. *Context*: signal, worker.
 //! `tests/loom_dictionary.rs` tries every order of its users.

@@ -32,6 +32,30 @@ unsafe impl Send for Made {}
 unsafe impl Sync for Made {}
 
 impl Made {
+    /// One in memory that stays.
+    #[cfg(test)]
+    pub fn for_good(codec: Codec, content: &[u8; DICTIONARY_LEN]) -> Self {
+        let digest_len = Digest::required_size(codec).unwrap();
+        let len = DICTIONARY_LEN + digest_len;
+        let memory = super::start::reserve(len).unwrap();
+        // SAFETY: a fresh mapping of that length, for good.
+        unsafe {
+            memory.cast::<[u8; DICTIONARY_LEN]>().write(*content);
+            let behind = memory.add(DICTIONARY_LEN);
+            let content = &*memory.cast::<[u8; DICTIONARY_LEN]>();
+            Made {
+                memory: NonNull::new(memory).unwrap(),
+                len,
+                digest: Digest::init(behind, digest_len, codec, content).unwrap(),
+            }
+        }
+    }
+
+    /// What it takes of the limit.
+    pub fn bytes(&self) -> u64 {
+        wide(self.len.next_multiple_of(PAGE_SIZE))
+    }
+
     /// Its bytes.
     pub fn content(&self) -> &[u8; DICTIONARY_LEN] {
         // SAFETY: the memory begins with them, and lives as long as this.
@@ -124,18 +148,5 @@ impl Parts {
         let Made { memory, len, .. } = made;
         // SAFETY: it is owned here, and gone after this.
         unsafe { self.give_back_memory(slot, memory, len) };
-    }
-
-    /// Says how much the dictionaries take, after one came or went.
-    pub(super) fn count_dictionary(&self, made: &Made, came: bool) {
-        let bytes = wide(made.len.next_multiple_of(PAGE_SIZE));
-        let counters = self.counters();
-        if came {
-            add(&counters.dictionary_bytes, bytes);
-            add(&counters.dictionary_trained, 1);
-        } else {
-            sub(&counters.dictionary_bytes, bytes);
-            add(&counters.dictionary_dropped, 1);
-        }
     }
 }

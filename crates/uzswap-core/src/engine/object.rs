@@ -318,6 +318,50 @@ mod tests {
     }
 
     #[test]
+    fn an_object_of_a_dictionary_decodes_by_that_one_alone_and_not_if_it_is_damaged() {
+        let seed = 0x5eed_0bec_7000_0003;
+        println!("seed {seed:#x}");
+        let mut x = seed;
+        let mut back = decompressor();
+        let mut out = vec![0; PAGE_SIZE];
+        let codec = Codec::Zstd { level: 1 };
+        let mut compressor = compressor(codec);
+        let content = std::array::from_fn(|_| random(&mut x) as u8);
+        let made = super::super::dictionary::Made::for_good(codec, &content);
+        let [one, other, ..] = DictNr::ALL.map(|nr| Some(Dictionary { nr, made: &made }));
+        for round in 0..20 {
+            // Parts of the dictionary, and some of its own.
+            let mut page = page(&mut x);
+            for chunk in page.chunks_mut(512).step_by(2) {
+                let at = random(&mut x) % (PAGE_SIZE - 512);
+                chunk.copy_from_slice(&content[at..at + 512]);
+            }
+            let checked = round % 2 == 1;
+            let mut object = vec![0; PAGE_SIZE];
+            // SAFETY: memory of ours, which nobody writes to.
+            let source = unsafe { Source::new(page.as_ptr() as usize, page.len(), true) };
+            let size = pack_by(&mut compressor, one, source, checked, &mut object).unwrap();
+            object.truncate(size);
+            assert!(size < packed(&mut compressor, &page, checked).len());
+            let names = (codec_of(&object), dictionary_of(&object));
+            assert_eq!(names, (None, DictNr::new(0)));
+            unpack_by(&mut back, one, &object, &mut out).unwrap();
+            assert_eq!(out, page);
+            for wrong in [other, None] {
+                assert!(unpack_by(&mut back, wrong, &object, &mut out).is_err());
+            }
+            let plain = packed(&mut compressor, &page, checked);
+            assert!(unpack_by(&mut back, one, &plain, &mut out).is_err());
+            for bit in 0..size * 8 {
+                let mut damaged = object.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                let decoded = unpack_by(&mut back, one, &damaged, &mut out);
+                assert!(decoded.is_err() || !checked && bit >= 8, "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
     fn a_raw_page_is_checked_by_its_note_if_it_has_one() {
         let mut x = 0x5eed_0bec_7000_0002;
         let mut back = decompressor();

@@ -20,7 +20,7 @@ use super::densify::Share;
 use super::dictionary::Made;
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
-use crate::counters::add;
+use crate::counters::{add, sub};
 use crate::knobs::is_on;
 use crate::lock::Lock;
 use crate::masked::Masked;
@@ -145,12 +145,12 @@ impl Parts {
             .codec()
             .filter(|codec| is_on(&knobs.dictionary) && Digest::required_size(*codec).is_some());
         self.leave_training(masked);
-        let serves = {
+        {
             let _slot = self.slot(masked);
-            codec.is_some_and(|codec| self.live_dictionary(codec).is_some())
-        };
-        if !serves {
-            self.dictionaries.retire();
+            let serves = codec.is_some_and(|codec| self.live_dictionary(codec).is_some());
+            if !serves {
+                self.dictionaries.retire();
+            }
         }
         if let Some(codec) = codec
             && (now || self.is_time_to_look(masked))
@@ -204,6 +204,12 @@ impl Parts {
                     .and_then(|()| sample.try_out(Tried::Candidate)),
             ),
         };
+        self.conclude(masked, live, found);
+    }
+
+    /// Goes over to the candidate if that is better, or leaves the live one if that gains too little. `live`: what that gains, if there is one;
+    /// `found`: what the candidate does, if one was to be had; none was looked for while the live one is good.
+    fn conclude(&self, masked: &Masked, live: Option<u64>, found: Option<Option<u64>>) {
         let mut slot = self.slot(masked);
         let mut work = self.training.work.lock();
         let Some(candidate) = found else {
@@ -212,11 +218,15 @@ impl Parts {
         };
         match (candidate, work.candidate.take()) {
             (Some(gain), Some(made)) if is_better(gain, live) => {
+                let bytes = made.bytes();
                 self.dictionaries.retire();
-                self.count_dictionary(&made, true);
-                // There is a place: that was seen before it was trained.
-                if let Err(made) = self.dictionaries.publish(made) {
-                    self.give_back_dictionary(&mut slot, made);
+                match self.dictionaries.publish(made) {
+                    Ok(_) => {
+                        add(&self.counters().dictionary_trained, 1);
+                        add(&self.counters().dictionary_bytes, bytes);
+                    }
+                    // There is a place: that was seen before it was trained.
+                    Err(made) => self.give_back_dictionary(&mut slot, made),
                 }
                 (work.gain, work.wait) = (gain, 1);
             }
@@ -292,7 +302,8 @@ impl Parts {
             if was_unused && self.dictionaries.is_unused(nr) {
                 // SAFETY: it was unused before each slot was free, and is; only this thread retires and publishes.
                 if let Some(made) = unsafe { self.dictionaries.take(nr) } {
-                    self.count_dictionary(&made, false);
+                    add(&self.counters().dictionary_dropped, 1);
+                    sub(&self.counters().dictionary_bytes, made.bytes());
                     self.give_back_dictionary(&mut slot, made);
                 }
             }
