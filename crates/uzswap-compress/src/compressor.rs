@@ -17,7 +17,12 @@ enum Context {
     /// And where blocks are filtered.
     Zstd(NonNull<zstd_sys::ZSTD_CCtx>, NonNull<[u8]>),
     Deflate(NonNull<deflate::Compressor>),
-    Pz(NonNull<pz::Workspace>, pz::Level),
+    /// For pages, and if there are any, for longer blocks.
+    Pz(
+        NonNull<pz::Workspace>,
+        Option<NonNull<pz::BlockMemory>>,
+        pz::Level,
+    ),
 }
 
 /// Compresses with one codec, blocks up to a fixed size. Freeing one is giving its memory back; there is
@@ -47,6 +52,7 @@ fn context_size(codec: Codec, max_block: usize) -> usize {
 const fn room_size(codec: Codec, max_block: usize) -> usize {
     match codec {
         Codec::Zstd { level } => zstd::filter_room(level, max_block),
+        Codec::Pz { .. } if max_block > MIN_BLOCK => size_of::<pz::BlockMemory>(),
         _ => 0,
     }
 }
@@ -105,10 +111,17 @@ impl Compressor {
                 // SAFETY: as above.
                 unsafe { deflate::init_compressor(memory, len, level) }.map(Context::Deflate)
             }
-            // SAFETY: as above.
-            Codec::Pz { level } => unsafe { pz::init(memory) }
-                .zip(pz::level(level))
-                .map(|(workspace, level)| Context::Pz(workspace, level)),
+            Codec::Pz { level } => {
+                // SAFETY: what is behind it lies inside as well, is aligned as it is, and any bytes will do.
+                let behind = unsafe { memory.add(len) }.cast();
+                let blocks = NonNull::new(behind).filter(|_| room_len > 0);
+                // SAFETY: as above.
+                let pages = unsafe { pz::init(memory) };
+                let level = pz::level(level);
+                pages
+                    .zip(level)
+                    .map(|(pages, level)| Context::Pz(pages, blocks, level))
+            }
         };
         Ok(Compressor {
             context: context.ok_or(InitError::BadLevel)?,
@@ -146,7 +159,7 @@ impl Compressor {
     ///
     /// # Errors
     /// [`CompressError::Poor`] if it does not fit `dst`; [`CompressError::Failed`] if `len` is no
-    /// multiple of 4096 up to [`Compressor::max_block`], pz is given more than one page, or the library failed.
+    /// multiple of 4096 up to [`Compressor::max_block`], or the library failed.
     ///
     /// # Safety
     /// `src` is readable for `len` bytes without a fault that needs this thread's engine, and aligned
@@ -230,10 +243,14 @@ impl Compressor {
             },
             // SAFETY: see above.
             Context::Deflate(compressor) => unsafe { deflate::compress(compressor, src, dst) },
-            Context::Pz(mut workspace, level) => {
+            Context::Pz(mut pages, blocks, level) => match blocks {
                 // SAFETY: see above.
-                pz::compress(unsafe { workspace.as_mut() }, level, src, dst)
-            }
+                Some(mut blocks) if src.len() > MIN_BLOCK => unsafe {
+                    pz::compress_block(blocks.as_mut(), level, src, dst)
+                },
+                // SAFETY: see above.
+                _ => pz::compress(unsafe { pages.as_mut() }, level, src, dst),
+            },
         }
     }
 }

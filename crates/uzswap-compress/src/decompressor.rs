@@ -7,7 +7,7 @@
 use crate::error::{DecompressError, InitError};
 use crate::filter::Scratch;
 use crate::trainer::DICTIONARY_LEN;
-use crate::{CodecId, align_up, check_memory, deflate, lz4, pz, zstd};
+use crate::{CodecId, MIN_BLOCK, align_up, check_memory, deflate, lz4, pz, zstd};
 use core::ptr::NonNull;
 
 /// The parts begin at whole pages, so that an owner can tell what each takes.
@@ -20,6 +20,7 @@ pub struct Decompressor {
     zstd: Option<(NonNull<zstd_sys::ZSTD_DCtx>, NonNull<Scratch>)>,
     deflate: Option<NonNull<deflate::Decompressor>>,
     pz: Option<NonNull<pz::Workspace>>,
+    pz_blocks: Option<NonNull<pz::BlockDecompressor>>,
 }
 
 // SAFETY: the pointers lead to memory that only this value uses.
@@ -29,20 +30,24 @@ impl Decompressor {
     /// Bytes that [`Decompressor::init`] needs.
     #[must_use]
     pub fn required_size() -> usize {
-        [CodecId::Zstd, CodecId::Deflate, CodecId::Pz]
-            .map(Self::part_size)
-            .iter()
-            .sum()
+        let before_pz = Self::part_size(CodecId::Zstd, MIN_BLOCK)
+            + Self::part_size(CodecId::Deflate, MIN_BLOCK);
+        before_pz
+            + Self::part_size(CodecId::Pz, MIN_BLOCK)
+            + size_of::<pz::BlockDecompressor>().next_multiple_of(PAGE)
     }
 
-    /// Bytes of that which decoding objects of this codec touches, whole pages: none for lz4, 96 KiB for
-    /// zstd.
+    /// Bytes of that which decoding objects of this codec touches, of blocks up to `max_block` bytes, whole pages: none for lz4,
+    /// 96 KiB for zstd.
     #[must_use]
-    pub fn part_size(id: CodecId) -> usize {
+    pub fn part_size(id: CodecId, max_block: usize) -> usize {
         let len = match id {
             CodecId::Lz4 => 0,
             CodecId::Zstd => align_up(zstd::dctx_size()) + size_of::<Scratch>(),
             CodecId::Deflate => deflate::decompressor_size(),
+            CodecId::Pz if max_block > MIN_BLOCK => {
+                Self::part_size(id, MIN_BLOCK) + pz::BLOCK_DECOMPRESSOR_USED
+            }
             CodecId::Pz => size_of::<pz::Workspace>(),
         };
         align_up(len).next_multiple_of(PAGE)
@@ -62,6 +67,7 @@ impl Decompressor {
             zstd: None,
             deflate: None,
             pz: None,
+            pz_blocks: None,
         })
     }
 
@@ -109,6 +115,11 @@ impl Decompressor {
                 // SAFETY: see above.
                 unsafe { deflate::decompress(made.ok_or(CORRUPT)?, src, dst) }
             }
+            CodecId::Pz if dst.len() > MIN_BLOCK => {
+                let made = self.pz_blocks.or_else(|| self.make_pz_blocks());
+                // SAFETY: see above.
+                pz::decompress_block(unsafe { made.ok_or(CORRUPT)?.as_mut() }, src, first, dst)
+            }
             CodecId::Pz => {
                 let mut workspace = self.pz.or_else(|| self.make_pz()).ok_or(CORRUPT)?;
                 // SAFETY: see above.
@@ -138,8 +149,11 @@ impl Decompressor {
     fn part(&self, id: CodecId) -> *mut u8 {
         let before = match id {
             CodecId::Lz4 | CodecId::Zstd => 0,
-            CodecId::Deflate => Self::part_size(CodecId::Zstd),
-            CodecId::Pz => Self::part_size(CodecId::Zstd) + Self::part_size(CodecId::Deflate),
+            CodecId::Deflate => Self::part_size(CodecId::Zstd, MIN_BLOCK),
+            CodecId::Pz => {
+                Self::part_size(CodecId::Zstd, MIN_BLOCK)
+                    + Self::part_size(CodecId::Deflate, MIN_BLOCK)
+            }
         };
         // SAFETY: the parts lie one after the other in `required_size` bytes.
         unsafe { self.memory.as_ptr().add(before) }
@@ -148,7 +162,7 @@ impl Decompressor {
     #[cold]
     fn make_zstd(&mut self) -> Option<(NonNull<zstd_sys::ZSTD_DCtx>, NonNull<Scratch>)> {
         let id = CodecId::Zstd;
-        let len = Self::part_size(id) - size_of::<Scratch>();
+        let len = Self::part_size(id, MIN_BLOCK) - size_of::<Scratch>();
         // SAFETY: the codec's own part, aligned to 64, which nothing else uses: the context, and behind it the scratch, which is any bytes.
         unsafe {
             let scratch = NonNull::new(self.part(id).add(len).cast::<Scratch>())?;
@@ -163,7 +177,8 @@ impl Decompressor {
     fn make_deflate(&mut self) -> Option<NonNull<deflate::Decompressor>> {
         let id = CodecId::Deflate;
         // SAFETY: as in `make_zstd`.
-        self.deflate = unsafe { deflate::init_decompressor(self.part(id), Self::part_size(id)) };
+        self.deflate =
+            unsafe { deflate::init_decompressor(self.part(id), Self::part_size(id, MIN_BLOCK)) };
         self.deflate
     }
 
@@ -172,5 +187,13 @@ impl Decompressor {
         // SAFETY: as in `make_zstd`.
         self.pz = unsafe { pz::init(self.part(CodecId::Pz)) };
         self.pz
+    }
+
+    #[cold]
+    fn make_pz_blocks(&mut self) -> Option<NonNull<pz::BlockDecompressor>> {
+        let behind = Self::part_size(CodecId::Pz, MIN_BLOCK);
+        // SAFETY: the last part lies inside `required_size` bytes, and nothing else uses it; any bytes will do.
+        self.pz_blocks = NonNull::new(unsafe { self.part(CodecId::Pz).add(behind) }.cast());
+        self.pz_blocks
     }
 }

@@ -1,4 +1,5 @@
-//! What: filters: other ways to write the words of a page, in which zstd finds more where those are numbers.
+//! What: filters: other ways to write the words of a page, in which codecs find more where those are numbers; and which of them a block is
+//! compressed in.
 //! Invariants: every filter can be undone, page by page; what a filter's number says never changes, objects have it.
 //! Locking: none.
 //! Context: any.
@@ -7,6 +8,7 @@
 //! pointers, small integers and floating-point numbers some planes repeat one byte. *Differences*: each word less the one before:
 //! of what is counted or sorted.
 
+use crate::error::{CompressError, DecompressError};
 use core::arch::x86_64::{
     __m128i, _mm_loadu_si128, _mm_setzero_si128, _mm_storeu_si128, _mm_unpackhi_epi8,
     _mm_unpacklo_epi8,
@@ -82,6 +84,99 @@ impl Filter {
             }
         }
     }
+}
+
+/// A codec whose blocks of several pages are filtered.
+pub(crate) trait Filtered {
+    /// The smallest block that is: in smaller ones the choice takes too much of the time.
+    const LEAST: usize;
+    /// What a filter is chosen by: so much of a block, in so many bytes at each place.
+    const SAMPLE: usize;
+    const PART: usize;
+    /// A filter must make the sample smaller by this part of it.
+    const LEAST_GAIN: usize;
+
+    /// What the sample would become, in bytes. `scratch` has as many bytes.
+    fn size_of(&mut self, sample: &[u8], scratch: &mut [u8]) -> usize;
+
+    /// Compresses what may be filtered.
+    fn compress(&mut self, block: &[u8], dst: &mut [u8]) -> Result<usize, CompressError>;
+}
+
+/// Compresses a block of several pages behind a byte that names its filter: the one that seems to make it smallest. `room` is for the
+/// filtered block; if that does not fit, there is no filter.
+pub(crate) fn compress<C: Filtered>(
+    codec: &mut C,
+    room: &mut [u8],
+    src: &[u8],
+    dst: &mut [u8],
+) -> Result<usize, CompressError> {
+    let (name, dst) = dst.split_first_mut().ok_or(CompressError::Poor)?;
+    let whole = src.len() >= C::LEAST && src.len().is_multiple_of(PAGE);
+    let filter = if whole && room.len() >= src.len() {
+        choose(codec, room, src)
+    } else {
+        Filter::Plain
+    };
+    *name = filter as u8;
+    let filtered = match (filter, room.get_mut(..src.len())) {
+        (Filter::Plain, _) | (_, None) => src,
+        (_, Some(room)) => {
+            filter.apply(PAGE, src, room);
+            room
+        }
+    };
+    codec.compress(filtered, dst).map(|size| size + 1)
+}
+
+/// The filter that makes a sample of `src` smallest.
+fn choose<C: Filtered>(codec: &mut C, room: &mut [u8], src: &[u8]) -> Filter {
+    let Some((sample, rest)) = room.split_at_mut_checked(C::SAMPLE) else {
+        return Filter::Plain;
+    };
+    let Some((filtered, scratch)) = rest.split_at_mut_checked(C::SAMPLE) else {
+        return Filter::Plain;
+    };
+    let every = src.len() / (C::SAMPLE / C::PART);
+    for (part, from) in sample.chunks_exact_mut(C::PART).zip(src.chunks(every)) {
+        // From the middle: objects often begin with what is not like the rest.
+        let middle = (every - C::PART) / 2 / WORD * WORD;
+        if let Some(from) = from.get(middle..).and_then(|from| from.get(..C::PART)) {
+            part.copy_from_slice(from);
+        }
+    }
+    let plain = codec.size_of(sample, scratch);
+    let mut best = (plain - plain / C::LEAST_GAIN, Filter::Plain);
+    for filter in Filter::ALL {
+        filter.apply(C::PART, sample, filtered);
+        let size = codec.size_of(filtered, scratch);
+        if size < best.0 {
+            best = (size, filter);
+        }
+    }
+    best.1
+}
+
+/// Decompresses with `decode` what [`compress`] made of a block, of which `first` bytes are wanted as they were before it was filtered.
+pub(crate) fn decompress(
+    decode: impl FnOnce(&[u8], &mut [u8]) -> Result<(), DecompressError>,
+    scratch: &mut Scratch,
+    src: &[u8],
+    first: usize,
+    dst: &mut [u8],
+) -> Result<(), DecompressError> {
+    let (&name, src) = src.split_first().ok_or(DecompressError::Corrupt)?;
+    let filter = Filter::from_u8(name).ok_or(DecompressError::Corrupt)?;
+    if filter != Filter::Plain && !dst.len().is_multiple_of(PAGE) {
+        return Err(DecompressError::Corrupt);
+    }
+    decode(src, dst)?;
+    let first = first.next_multiple_of(PAGE).min(dst.len());
+    filter.undo(
+        dst.get_mut(..first).ok_or(DecompressError::Corrupt)?,
+        scratch,
+    );
+    Ok(())
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {

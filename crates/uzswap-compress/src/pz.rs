@@ -1,13 +1,14 @@
 //! What: our own codec, on the common interface.
-//! Invariants: those of `uzswap-pz`, which takes single pages only.
+//! Invariants: those of `uzswap-pz`. Single pages and longer blocks have each their own memory and format; blocks are filtered.
 //! Locking: none.
 //! Context: any.
 
 use core::ptr::NonNull;
 
-pub(crate) use uzswap_pz::{Level, Workspace};
+pub(crate) use uzswap_pz::{BlockWorkspace, Level, Workspace};
 
-use crate::{CompressError, DecompressError};
+use crate::filter::{self, Filtered, Scratch};
+use crate::{CompressError, DecompressError, MIN_BLOCK};
 
 /// The level that users write as a number.
 pub(crate) fn level(number: i32) -> Option<Level> {
@@ -15,7 +16,26 @@ pub(crate) fn level(number: i32) -> Option<Level> {
     Level::ALL.get(index).copied()
 }
 
-/// Makes a workspace in place.
+/// What a compressor works in, of blocks of more than a page as well. Any bytes are a valid one: memory that is mapped is one, without being touched.
+#[repr(C)]
+pub(crate) struct BlockMemory {
+    workspace: BlockWorkspace,
+    room: [u8; crate::MAX_BLOCK],
+}
+
+/// What a decompressor works in for them; of the workspace only [`BlockWorkspace::TO_DECOMPRESS`] bytes are used. Any bytes are a valid
+/// one.
+#[repr(C)]
+pub(crate) struct BlockDecompressor {
+    scratch: Scratch,
+    workspace: BlockWorkspace,
+}
+
+/// Bytes from the start of a [`BlockDecompressor`] that are used.
+pub(crate) const BLOCK_DECOMPRESSOR_USED: usize =
+    core::mem::offset_of!(BlockDecompressor, workspace) + BlockWorkspace::TO_DECOMPRESS;
+
+/// Makes a workspace for pages in place.
 ///
 /// # Safety
 /// `memory` is writable for a [`Workspace`], aligned to 64, and used by nobody else.
@@ -34,8 +54,36 @@ pub(crate) fn compress(
     src: &[u8],
     dst: &mut [u8],
 ) -> Result<usize, CompressError> {
-    let page = src.try_into().map_err(|_| CompressError::Failed)?;
-    uzswap_pz::compress(workspace, level, page, dst).map_err(|_| CompressError::Poor)
+    uzswap_pz::compress(workspace, level, src, dst).map_err(|_| CompressError::Poor)
+}
+
+/// Blocks at a level.
+struct Blocks<'a>(&'a mut BlockWorkspace, Level);
+
+impl Filtered for Blocks<'_> {
+    const LEAST: usize = MIN_BLOCK;
+    const SAMPLE: usize = 1024;
+    const PART: usize = 256;
+    const LEAST_GAIN: usize = 100;
+
+    fn size_of(&mut self, sample: &[u8], _scratch: &mut [u8]) -> usize {
+        self.0.estimate(sample)
+    }
+
+    fn compress(&mut self, block: &[u8], dst: &mut [u8]) -> Result<usize, CompressError> {
+        uzswap_pz::compress(self.0, self.1, block, dst).map_err(|_| CompressError::Poor)
+    }
+}
+
+/// Compresses a block of more than a page.
+pub(crate) fn compress_block(
+    memory: &mut BlockMemory,
+    level: Level,
+    src: &[u8],
+    dst: &mut [u8],
+) -> Result<usize, CompressError> {
+    let BlockMemory { workspace, room } = memory;
+    filter::compress(&mut Blocks(workspace, level), room, src, dst)
 }
 
 /// Decompresses one page.
@@ -45,6 +93,19 @@ pub(crate) fn decompress(
     src: &[u8],
     dst: &mut [u8],
 ) -> Result<(), DecompressError> {
-    let page = dst.try_into().map_err(|_| DecompressError::Corrupt)?;
-    uzswap_pz::decompress(workspace, src, page).map_err(|_| DecompressError::Corrupt)
+    uzswap_pz::decompress(workspace, src, dst).map_err(|_| DecompressError::Corrupt)
+}
+
+/// Decompresses a block of more than a page, of which `first` bytes are wanted.
+pub(crate) fn decompress_block(
+    memory: &mut BlockDecompressor,
+    src: &[u8],
+    first: usize,
+    dst: &mut [u8],
+) -> Result<(), DecompressError> {
+    let BlockDecompressor { scratch, workspace } = memory;
+    let decode = |src: &[u8], dst: &mut [u8]| {
+        uzswap_pz::decompress(workspace, src, dst).map_err(|_| DecompressError::Corrupt)
+    };
+    filter::decompress(decode, scratch, src, first, dst)
 }

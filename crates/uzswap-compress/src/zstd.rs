@@ -5,7 +5,7 @@
 //! Context: any.
 
 use crate::error::{CompressError, DecompressError};
-use crate::filter::{Filter, PAGE, Scratch};
+use crate::filter::{self, Filtered, Scratch};
 use core::ffi::c_int;
 use core::ptr::NonNull;
 use zstd_sys::{
@@ -20,12 +20,6 @@ use zstd_sys::{
 
 /// The smallest block that is filtered: in smaller ones the choice takes too much of the time.
 const LEAST_FILTERED: usize = 32 << 10;
-/// What a filter is chosen by: so much of a block, in parts that lie evenly in it.
-const SAMPLE: usize = 2048;
-const PART: usize = 512;
-/// A filter must make the sample smaller by this part of it.
-const LEAST_GAIN: usize = 50;
-
 /// Bytes that a compressor needs to filter blocks up to `max_block` at `level`: 0 if it never does. Fast levels do not, which are asked
 /// for where time counts.
 pub(crate) const fn filter_room(level: i32, max_block: usize) -> usize {
@@ -212,6 +206,25 @@ pub(crate) unsafe fn compress_by(
     compressed
 }
 
+/// A context, to compress blocks that are filtered.
+struct Blocks(NonNull<ZSTD_CCtx>);
+
+impl Filtered for Blocks {
+    const LEAST: usize = LEAST_FILTERED;
+    const SAMPLE: usize = 2048;
+    const PART: usize = 512;
+    const LEAST_GAIN: usize = 50;
+
+    fn size_of(&mut self, sample: &[u8], scratch: &mut [u8]) -> usize {
+        self.compress(sample, scratch).unwrap_or(sample.len())
+    }
+
+    fn compress(&mut self, block: &[u8], dst: &mut [u8]) -> Result<usize, CompressError> {
+        // SAFETY: whoever made this had the right to do so: `compress_block`.
+        unsafe { compress(self.0, block, dst) }
+    }
+}
+
 /// Compresses a block, filtered if that seems to make it smaller. `room` has [`filter_room`] bytes.
 ///
 /// # Safety
@@ -226,59 +239,7 @@ pub(crate) unsafe fn compress_block(
         // SAFETY: the caller's promise.
         return unsafe { compress(cctx, src, dst) };
     }
-    let (name, dst) = dst.split_first_mut().ok_or(CompressError::Poor)?;
-    let whole = src.len() >= LEAST_FILTERED && src.len().is_multiple_of(PAGE);
-    let filter = if whole && room.len() >= src.len() {
-        // SAFETY: the caller's promise.
-        unsafe { choose(cctx, room, src) }
-    } else {
-        Filter::Plain
-    };
-    *name = filter as u8;
-    let filtered = match (filter, room.get_mut(..src.len())) {
-        (Filter::Plain, _) | (_, None) => src,
-        (_, Some(room)) => {
-            filter.apply(PAGE, src, room);
-            room
-        }
-    };
-    // SAFETY: the caller's promise.
-    unsafe { compress(cctx, filtered, dst) }.map(|size| size + 1)
-}
-
-/// The filter that makes a sample of `src` smallest.
-///
-/// # Safety
-/// As for [`compress`].
-unsafe fn choose(cctx: NonNull<ZSTD_CCtx>, room: &mut [u8], src: &[u8]) -> Filter {
-    let Some((sample, rest)) = room.split_at_mut_checked(SAMPLE) else {
-        return Filter::Plain;
-    };
-    let Some((filtered, out)) = rest.split_at_mut_checked(SAMPLE) else {
-        return Filter::Plain;
-    };
-    let every = src.len() / (SAMPLE / PART);
-    for (part, from) in sample.chunks_exact_mut(PART).zip(src.chunks(every)) {
-        // From the middle: objects often begin with what is not like the rest.
-        if let Some(from) = from
-            .get((every - PART) / 2..)
-            .and_then(|from| from.get(..PART))
-        {
-            part.copy_from_slice(from);
-        }
-    }
-    // SAFETY: the caller's promise.
-    let mut size_of = |sample: &[u8]| unsafe { compress(cctx, sample, out) }.unwrap_or(SAMPLE);
-    let plain = size_of(sample);
-    let mut best = (plain - plain / LEAST_GAIN, Filter::Plain);
-    for filter in Filter::ALL {
-        filter.apply(PART, sample, filtered);
-        let size = size_of(filtered);
-        if size < best.0 {
-            best = (size, filter);
-        }
-    }
-    best.1
+    filter::compress(&mut Blocks(cctx), room, src, dst)
 }
 
 /// Decompresses a block, of which `first` bytes are wanted as they were before it was filtered.
@@ -293,23 +254,12 @@ pub(crate) unsafe fn decompress_block(
     first: usize,
     dst: &mut [u8],
 ) -> Result<(), DecompressError> {
-    if dst.len() <= crate::MIN_BLOCK {
-        // SAFETY: the caller's promise.
-        return unsafe { decompress(dctx, src, dst) };
-    }
-    let (&name, src) = src.split_first().ok_or(DecompressError::Corrupt)?;
-    let filter = Filter::from_u8(name).ok_or(DecompressError::Corrupt)?;
-    if filter != Filter::Plain && !dst.len().is_multiple_of(PAGE) {
-        return Err(DecompressError::Corrupt);
-    }
     // SAFETY: the caller's promise.
-    unsafe { decompress(dctx, src, dst)? };
-    let first = first.next_multiple_of(PAGE).min(dst.len());
-    filter.undo(
-        dst.get_mut(..first).ok_or(DecompressError::Corrupt)?,
-        scratch,
-    );
-    Ok(())
+    let decode = |src: &[u8], dst: &mut [u8]| unsafe { decompress(dctx, src, dst) };
+    if dst.len() <= crate::MIN_BLOCK {
+        return decode(src, dst);
+    }
+    filter::decompress(decode, scratch, src, first, dst)
 }
 
 /// # Safety

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use uzswap_compress::{Codec, Workspace, same_filled};
-use uzswap_sys::{PAGE_SIZE, mem};
+use uzswap_sys::mem;
 
 mod pages;
 
@@ -64,25 +64,20 @@ fn nothing_strays_while_the_source_changes() {
             Codec::Pz { level: 1 },
             Codec::Pz { level: 3 },
         ] {
-            // The end of the memory, for a codec of single pages.
-            let block = match codec {
-                Codec::Pz { .. } => PAGE_SIZE,
-                _ => LEN,
-            };
             let len = Workspace::required_size(codec, LEN);
             let mut memory = pages::Memory::new(len + 64);
             memory[len..].fill(0xa5);
             // SAFETY: the memory is that long, outlives the workspace and is left alone while it lives.
             let mut w = unsafe { Workspace::init(memory.as_mut_ptr(), len, codec, LEN) }
                 .expect("workspace");
-            let good = pages::block("records", block, 9);
-            let (mut out, mut back) = (vec![0xeeu8; block + 128], vec![0u8; block]);
-            let src = std::ptr::with_exposed_provenance::<u8>(addr + LEN - block);
+            let good = pages::block("records", LEN, 9);
+            let (mut out, mut back) = (vec![0xeeu8; LEN + 128], vec![0u8; LEN]);
+            let src = std::ptr::with_exposed_provenance::<u8>(addr);
             for round in 0..2000 {
-                let capacity = if round % 2 == 0 { block } else { block / 4 };
+                let capacity = if round % 2 == 0 { LEN } else { LEN / 4 };
                 out[capacity..].fill(0xee);
                 // SAFETY: the source is mapped, aligned to a page, and may change.
-                if let Ok(n) = unsafe { w.compress(src, block, &mut out[..capacity]) } {
+                if let Ok(n) = unsafe { w.compress(src, LEN, &mut out[..capacity]) } {
                     // It is an object, of contents that may never have been.
                     assert_eq!(
                         w.decompress(codec.id(), &out[..n], &mut back),
@@ -95,11 +90,10 @@ fn nothing_strays_while_the_source_changes() {
                     "{codec} wrote past the end"
                 );
                 // SAFETY: as above.
-                let _ = unsafe { same_filled(src, block) };
+                let _ = unsafe { same_filled(src, LEN) };
             }
             // SAFETY: a block of that length, aligned to 64.
-            let n =
-                unsafe { w.compress(good.as_ptr(), block, &mut out[..block]) }.expect("compresses");
+            let n = unsafe { w.compress(good.as_ptr(), LEN, &mut out[..LEN]) }.expect("compresses");
             assert_eq!(w.decompress(codec.id(), &out[..n], &mut back), Ok(()));
             assert!(back == good[..] && memory[len..].iter().all(|&b| b == 0xa5));
         }

@@ -123,7 +123,7 @@ impl Knobs {
         codec_of(self.compressor.load(Relaxed))
     }
 
-    /// What [`CODEC_AUTO`] goes over to: for single pages pz, which is denser than zstd, and faster; it takes no blocks.
+    /// What [`CODEC_AUTO`] goes over to: for single pages pz, which is denser than zstd, and faster; for blocks zstd, which adapts its codes to them.
     #[must_use]
     pub fn denser_codec(&self) -> Codec {
         match self.block.load(Relaxed) {

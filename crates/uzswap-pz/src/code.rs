@@ -1,5 +1,5 @@
 //! What: prefix codes from static tables, and the four bit streams that coded symbols are dealt to.
-//! Invariants: each of [`tables`]'s codes is complete: its lengths are 1 to [`MAX_BITS`] and fill the code space exactly, so that
+//! Invariants: each of the tables' codes is complete: its lengths are 1 to [`MAX_BITS`] and fill the code space exactly, so that
 //! any bits decode to something (checked when this is compiled). Reading past the end gives zeros.
 //! Locking: none.
 //! Context: any.
@@ -8,8 +8,9 @@
 //! one with number i modulo 4, let the processor work on four at once. The first and the third are read forwards from the start of their
 //! part, the second and the fourth backwards from its end: so one number, the split, places all four.
 
-use crate::format::NR_STREAMS;
-use crate::tables::{LENGTHS, NR_CODES};
+use crate::format::{EXTRAS, NR_STREAMS};
+use crate::streams::capacities;
+use crate::{block_tables, tables};
 
 /// The longest code.
 const MAX_BITS: u32 = 10;
@@ -18,54 +19,99 @@ const LANES: usize = 4;
 /// Symbols of a lane for one refill: 56 bits are always there after one.
 const ROUNDS: usize = 5;
 const BLOCK: usize = LANES * ROUNDS;
-/// One symbol of so many is looked at to choose a table: none of the ratio is lost.
-const SAMPLED: usize = 3;
-/// Room for what one lane writes.
+/// Room for what one lane writes of a page.
 const LANE_BYTES: usize = 1280;
+/// One symbol of so many is looked at to choose a table: none of the ratio is lost.
+const fn sampled(pages: usize) -> usize {
+    if pages == 1 { 3 } else { 12 }
+}
+
+/// For each stream, for each table: a digit for each symbol, `a` for ten.
+pub(crate) type Lengths<const NR: usize> = [[&'static [u8; 256]; NR]; NR_STREAMS];
 
 /// By the next [`MAX_BITS`] bits: the symbol, and the length of its code above it.
 type Decoder = [u16; 1 << MAX_BITS];
 /// By symbol: the code, and its length above it.
 type Encoder = [u16; 256];
 
-static DECODERS: [[Decoder; NR_CODES]; NR_STREAMS] = {
-    let mut decoders = [[[0; 1 << MAX_BITS]; NR_CODES]; NR_STREAMS];
-    let mut i = 0;
-    while i < NR_STREAMS * NR_CODES {
-        decoders[i / NR_CODES][i % NR_CODES] = decoder(LENGTHS[i / NR_CODES][i % NR_CODES]);
-        i += 1;
-    }
-    decoders
-};
+/// The codes of a version, of which each stream has `NR`.
+struct Codes<const NR: usize> {
+    decoders: [[Decoder; NR]; NR_STREAMS],
+    encoders: [[Encoder; NR]; NR_STREAMS],
+    /// By symbol: the length of its code in each table, to sum up for all tables at once.
+    costs: [[[u16; NR]; 256]; NR_STREAMS],
+}
 
-static ENCODERS: [[Encoder; NR_CODES]; NR_STREAMS] = {
-    let mut encoders = [[[0; 256]; NR_CODES]; NR_STREAMS];
-    let mut i = 0;
-    while i < NR_STREAMS * NR_CODES {
-        encoders[i / NR_CODES][i % NR_CODES] = encoder(LENGTHS[i / NR_CODES][i % NR_CODES]);
-        i += 1;
-    }
-    encoders
-};
+static OF_PAGES: Codes<8> = Codes::made(&tables::LENGTHS);
+static OF_BLOCKS: Codes<15> = Codes::made(&block_tables::LENGTHS);
 
-/// By symbol: the length of its code in each table, to sum up for all tables at once.
-static COSTS: [[[u16; NR_CODES]; 256]; NR_STREAMS] = {
-    let mut costs = [[[0; NR_CODES]; 256]; NR_STREAMS];
-    let mut stream = 0;
-    while stream < NR_STREAMS {
-        let mut symbol = 0;
-        while symbol < 256 {
-            let mut code = 0;
-            while code < NR_CODES {
-                costs[stream][symbol][code] = length(LENGTHS[stream][code], symbol);
-                code += 1;
+impl<const NR: usize> Codes<NR> {
+    const fn made(lengths: &Lengths<NR>) -> Self {
+        let mut codes = Codes {
+            decoders: [[[0; 1 << MAX_BITS]; NR]; NR_STREAMS],
+            encoders: [[[0; 256]; NR]; NR_STREAMS],
+            costs: [[[0; NR]; 256]; NR_STREAMS],
+        };
+        let mut i = 0;
+        while i < NR_STREAMS * NR {
+            let (stream, code) = (i / NR, i % NR);
+            let lengths = lengths[stream][code];
+            codes.decoders[stream][code] = decoder(lengths);
+            codes.encoders[stream][code] = encoder(lengths);
+            let mut symbol = 0;
+            while symbol < 256 {
+                codes.costs[stream][symbol][code] = length(lengths, symbol);
+                symbol += 1;
             }
-            symbol += 1;
+            i += 1;
         }
-        stream += 1;
+        codes
     }
-    costs
-};
+
+    /// See [`choose`].
+    #[inline(always)]
+    fn choose(&self, stream: usize, symbols: &[u8], step: usize) -> usize {
+        let Some(costs) = self.costs.get(stream) else {
+            return 0;
+        };
+        // Of so few symbols, each 10 bits at most, that the sums do not overflow: see `choose`.
+        let mut sums = [0_u16; NR];
+        for &symbol in symbols.iter().step_by(step) {
+            for (sum, cost) in sums.iter_mut().zip(&costs[usize::from(symbol)]) {
+                *sum = sum.wrapping_add(*cost);
+            }
+        }
+        let mut best = (0, symbols.len().div_ceil(step) * 8);
+        for (i, &sum) in sums.iter().enumerate() {
+            if usize::from(sum) < best.1 {
+                best = (i + 1, usize::from(sum));
+            }
+        }
+        best.0
+    }
+}
+
+/// The encoder of that name.
+#[inline(always)]
+fn encoder_of<const PAGES: usize>(stream: usize, code: usize) -> Option<&'static Encoder> {
+    let code = code.checked_sub(1)?;
+    if PAGES == 1 {
+        OF_PAGES.encoders.get(stream)?.get(code)
+    } else {
+        OF_BLOCKS.encoders.get(stream)?.get(code)
+    }
+}
+
+/// The decoder of that name. `None` if there is no such.
+#[inline(always)]
+fn decoder_of<const PAGES: usize>(stream: usize, code: usize) -> Option<&'static Decoder> {
+    let code = code.checked_sub(1)?;
+    if PAGES == 1 {
+        OF_PAGES.decoders.get(stream)?.get(code)
+    } else {
+        OF_BLOCKS.decoders.get(stream)?.get(code)
+    }
+}
 
 /// The length of a symbol's code: a digit, `a` for ten.
 const fn length(lengths: &[u8; 256], symbol: usize) -> u16 {
@@ -125,30 +171,19 @@ const fn decoder(lengths: &[u8; 256]) -> Decoder {
 
 /// The table that codes `symbols` of a stream best, as the header names it. Zero is none of them: bytes as they are.
 #[inline]
-pub(crate) fn choose(stream: usize, symbols: &[u8]) -> usize {
-    let Some(costs) = COSTS.get(stream) else {
-        return 0;
-    };
-    // Of `len / SAMPLED` symbols, each 10 bits at most: far from overflow.
-    let mut sums = [0_u16; NR_CODES];
-    for &symbol in symbols.iter().step_by(SAMPLED) {
-        for (sum, cost) in sums.iter_mut().zip(&costs[usize::from(symbol)]) {
-            *sum = sum.wrapping_add(*cost);
-        }
+pub(crate) fn choose<const PAGES: usize>(stream: usize, symbols: &[u8]) -> usize {
+    const { assert!(capacities(PAGES)[EXTRAS] / sampled(PAGES) * MAX_BITS as usize <= 0xffff) };
+    if PAGES == 1 {
+        OF_PAGES.choose(stream, symbols, sampled(PAGES))
+    } else {
+        OF_BLOCKS.choose(stream, symbols, sampled(PAGES))
     }
-    let mut best = (0, symbols.len().div_ceil(SAMPLED) * 8);
-    for (i, &sum) in sums.iter().enumerate() {
-        if usize::from(sum) < best.1 {
-            best = (i + 1, usize::from(sum));
-        }
-    }
-    best.0
 }
 
-/// What one lane has written.
+/// What one lane has written: from the start of its bytes if its number is even, from their end if it is odd, last first.
 #[derive(Clone, Copy)]
-struct Lane {
-    bytes: [u8; LANE_BYTES],
+struct Lane<const PAGES: usize> {
+    bytes: [[u8; LANE_BYTES]; PAGES],
     len: usize,
     /// Bits not written yet, at most 7 between refills, and their number.
     pending: u64,
@@ -156,9 +191,9 @@ struct Lane {
 }
 
 /// Writes coded symbols.
-pub(crate) struct Lanes([Lane; LANES]);
+pub(crate) struct Lanes<const PAGES: usize>([Lane<PAGES>; LANES]);
 
-impl Lane {
+impl<const PAGES: usize> Lane<PAGES> {
     #[inline(always)]
     fn put(&mut self, code: u16) {
         self.pending |= u64::from(code & ((1 << MAX_BITS) - 1)) << self.nr_pending;
@@ -167,9 +202,16 @@ impl Lane {
 
     /// Writes whole bytes out. `None` if there is no room.
     #[inline(always)]
-    fn flush(&mut self) -> Option<()> {
-        let to = self.bytes.get_mut(self.len..self.len + 8)?;
-        to.copy_from_slice(&self.pending.to_le_bytes());
+    fn flush(&mut self, number: usize) -> Option<()> {
+        let bytes = self.bytes.as_flattened_mut();
+        if number.is_multiple_of(2) {
+            let to = bytes.get_mut(self.len..)?.first_chunk_mut()?;
+            *to = self.pending.to_le_bytes();
+        } else {
+            let end = bytes.len().checked_sub(self.len)?;
+            let to = bytes.get_mut(..end)?.last_chunk_mut()?;
+            *to = self.pending.to_be_bytes();
+        }
         self.len += (self.nr_pending / 8) as usize;
         self.pending >>= self.nr_pending & !7;
         self.nr_pending &= 7;
@@ -177,18 +219,23 @@ impl Lane {
     }
 
     /// The bytes, with the last bits in one more.
-    fn finish(&mut self) -> Option<&[u8]> {
+    fn finish(&mut self, number: usize) -> Option<&[u8]> {
         self.nr_pending = self.nr_pending.next_multiple_of(8);
-        self.flush()?;
-        self.bytes.get(..self.len)
+        self.flush(number)?;
+        let bytes = self.bytes.as_flattened();
+        if number.is_multiple_of(2) {
+            bytes.get(..self.len)
+        } else {
+            bytes.get(bytes.len().checked_sub(self.len)?..)
+        }
     }
 }
 
-impl Lanes {
-    pub(crate) const fn new() -> Lanes {
+impl<const PAGES: usize> Lanes<PAGES> {
+    pub(crate) const fn new() -> Self {
         Lanes(
             [Lane {
-                bytes: [0; LANE_BYTES],
+                bytes: [[0; LANE_BYTES]; PAGES],
                 len: 0,
                 pending: 0,
                 nr_pending: 0,
@@ -206,21 +253,21 @@ impl Lanes {
     /// Writes `symbols` in the code of that name. `None` if a lane is full.
     #[inline]
     pub(crate) fn write(&mut self, stream: usize, code: usize, symbols: &[u8]) -> Option<()> {
-        let encoder = ENCODERS.get(stream)?.get(code.checked_sub(1)?)?;
+        let encoder = encoder_of::<PAGES>(stream, code)?;
         let mut blocks = symbols.chunks_exact(BLOCK);
         for block in &mut blocks {
             for (number, lane) in self.0.iter_mut().enumerate() {
                 for round in 0..ROUNDS {
                     lane.put(encoder[usize::from(block[round * LANES + number])]);
                 }
-                lane.flush()?;
+                lane.flush(number)?;
             }
         }
         for (i, &symbol) in blocks.remainder().iter().enumerate() {
             self.0[i % LANES].put(encoder[usize::from(symbol)]);
         }
-        for lane in &mut self.0 {
-            lane.flush()?;
+        for (number, lane) in self.0.iter_mut().enumerate() {
+            lane.flush(number)?;
         }
         Some(())
     }
@@ -230,15 +277,8 @@ impl Lanes {
         let mut at = 0;
         let mut split = 0;
         for (number, lane) in self.0.iter_mut().enumerate() {
-            let from = lane.finish()?;
-            let to = to.get_mut(at..at + from.len())?;
-            if number.is_multiple_of(2) {
-                to.copy_from_slice(from);
-            } else {
-                for (to, from) in to.iter_mut().zip(from.iter().rev()) {
-                    *to = *from;
-                }
-            }
+            let from = lane.finish(number)?;
+            to.get_mut(at..at + from.len())?.copy_from_slice(from);
             at += from.len();
             if number == 1 {
                 split = at;
@@ -293,8 +333,13 @@ impl<'a> Reader<'a> {
 
     /// Reads `symbols.len()` symbols of the code of that name. `None` if there is no such.
     #[inline]
-    pub(crate) fn read(&mut self, stream: usize, code: usize, symbols: &mut [u8]) -> Option<()> {
-        let decoder = DECODERS.get(stream)?.get(code.checked_sub(1)?)?;
+    pub(crate) fn read<const PAGES: usize>(
+        &mut self,
+        stream: usize,
+        code: usize,
+        symbols: &mut [u8],
+    ) -> Option<()> {
+        let decoder = decoder_of::<PAGES>(stream, code)?;
         let mut blocks = symbols.chunks_exact_mut(BLOCK);
         for block in &mut blocks {
             self.rounds(decoder, block, ROUNDS);

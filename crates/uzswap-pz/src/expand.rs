@@ -1,5 +1,5 @@
-//! What: puts a page together again from tokens, extras and literals.
-//! Invariants: every read is inside a stream or the page written so far, every write inside the page: all by checked slices.
+//! What: puts a block together again from tokens, extras and literals.
+//! Invariants: every read is inside a stream or the block written so far, every write inside the block: all by checked slices.
 //! Locking: none.
 //! Context: any.
 //!
@@ -37,14 +37,17 @@ unsafe fn copy_step<const N: usize>(to: *mut u8, from: *const u8) {
     unsafe { to.cast::<[u8; N]>().write(from.cast::<[u8; N]>().read()) };
 }
 
-/// Fills `page`; `None` if these are not streams of exactly one.
+/// Fills `block`; `None` if these are not streams of exactly one.
 #[inline]
-pub(crate) fn expand(
+pub(crate) fn expand<const PAGES: usize>(
     tokens: &[u8],
     extras: &[u8],
     literals: &[u8],
-    page: &mut [u8; PAGE],
+    block: &mut [u8],
 ) -> Option<()> {
+    // The code for pages knows their length.
+    let block_len = if PAGES == 1 { PAGE } else { block.len() };
+    let block = block.get_mut(..block_len)?;
     // How far we are in each.
     let (mut op, mut lp, mut ep) = (0, 0, 0);
     let mut last = [FIRST_DISTANCE; 2];
@@ -71,24 +74,25 @@ pub(crate) fn expand(
             len += rest(extras, &mut ep)?;
         }
 
-        if nr <= STEP && literals.len() - lp >= STEP && PAGE - op >= STEP {
+        if nr <= STEP && literals.len() - lp >= STEP && block_len - op >= STEP {
             // SAFETY: a step is left of both, as just compared.
-            unsafe { copy_step::<STEP>(page.as_mut_ptr().add(op), literals.as_ptr().add(lp)) };
+            unsafe { copy_step::<STEP>(block.as_mut_ptr().add(op), literals.as_ptr().add(lp)) };
         } else {
-            page.get_mut(op..op + nr)?
+            block
+                .get_mut(op..op + nr)?
                 .copy_from_slice(literals.get(lp..lp + nr)?);
         }
         op += nr;
         lp += nr;
 
-        if distance == 0 || distance > op || len > PAGE - op {
+        if distance == 0 || distance > op || len > block_len - op {
             return None;
         }
-        if PAGE - op >= len + SHORT && distance >= 8 {
-            // SAFETY: `distance <= op`, so `from` is in the page, and before `to`. Reads and writes end less than a step after
-            // `to + len`, or at `to + SHORT`: inside the page, as just compared.
+        if block_len - op >= len + SHORT && distance >= 8 {
+            // SAFETY: `distance <= op`, so `from` is in the block, and before `to`. Reads and writes end less than a step after
+            // `to + len`, or at `to + SHORT`: inside the block, as just compared.
             unsafe {
-                let to = page.as_mut_ptr().add(op);
+                let to = block.as_mut_ptr().add(op);
                 let from = to.sub(distance);
                 if distance >= STEP {
                     copy_step::<STEP>(to, from);
@@ -107,12 +111,12 @@ pub(crate) fn expand(
                 }
             }
         } else {
-            copy_exactly(page, op, distance, len);
+            copy_exactly(block, op, distance, len);
         }
         op += len;
     }
     // What is left is literals.
-    let left = page.get_mut(op..)?;
+    let left = block.get_mut(op..)?;
     let literals = literals.get(lp..)?;
     if left.len() != literals.len() || ep != extras.len() {
         return None;
@@ -121,13 +125,13 @@ pub(crate) fn expand(
     Some(())
 }
 
-/// Copies a match that overlaps itself closely, or near the end of the page.
+/// Copies a match that overlaps itself closely, or near the end of the block.
 #[inline(never)]
-fn copy_exactly(page: &mut [u8; PAGE], op: usize, distance: usize, len: usize) {
+fn copy_exactly(block: &mut [u8], op: usize, distance: usize, len: usize) {
     let end = op + len;
     if distance == 1 {
-        let byte = page[op - 1];
-        page[op..end].fill(byte);
+        let byte = block[op - 1];
+        block[op..end].fill(byte);
         return;
     }
     // What was copied can be copied again with it: each step doubles the period.
@@ -135,7 +139,7 @@ fn copy_exactly(page: &mut [u8; PAGE], op: usize, distance: usize, len: usize) {
     let mut to = op;
     while to < end {
         let nr = (to - from).min(end - to);
-        page.copy_within(from..from + nr, to);
+        block.copy_within(from..from + nr, to);
         to += nr;
     }
 }

@@ -1,19 +1,10 @@
 //! What: the numbers of the format that both sides share: header, tokens, extras.
-//! Invariants: as `docs/pz-format.md` says; a change of any of them is a new [`VERSION`].
+//! Invariants: as `docs/pz-format.md` says; a change of any of them is a new [`version`].
 //! Locking: none.
 //! Context: any.
 
-use crate::PAGE;
-
-/// Stands in every object's header.
-pub(crate) const VERSION: u16 = 1;
 /// The farthest match that is near.
 pub(crate) const FARTHEST_NEAR: usize = 2048;
-/// Bytes of header: four 16-bit words, each a number of 12 bits and one of four above it.
-pub(crate) const HEADER: usize = 8;
-/// Numbers in the header are below this.
-pub(crate) const COUNT_END: usize = 1 << 12;
-
 /// The streams of an object, in their order.
 pub(crate) const TOKENS: usize = 0;
 pub(crate) const EXTRAS: usize = 1;
@@ -42,8 +33,21 @@ pub(crate) const MIN_MATCH: usize = 3;
 pub(crate) const LONG_REST: usize = 255;
 /// Both distances at the start of a page.
 pub(crate) const FIRST_DISTANCE: usize = 1;
-/// No page has more tokens: each but the last stands for three bytes or more.
-pub(crate) const MAX_TOKENS: usize = PAGE / MIN_MATCH;
+
+/// What an object's version says it is of: a single page, or a block of several.
+pub(crate) const fn version(pages: usize) -> usize {
+    if pages == 1 { 1 } else { 2 }
+}
+
+/// Bytes of header: 16-bit words.
+pub(crate) const fn header_len(pages: usize) -> usize {
+    if pages == 1 { 8 } else { 10 }
+}
+
+/// Numbers in the header are up to this.
+const fn most(pages: usize) -> usize {
+    if pages == 1 { 0xfff } else { 0xffff }
+}
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
@@ -56,32 +60,70 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    #[expect(clippy::cast_possible_truncation, reason = "12 and 4 bits")]
-    pub(crate) fn to_bytes(self) -> [u8; HEADER] {
-        let mut bytes = [0; HEADER];
-        let words = [
-            VERSION << 12 | self.split as u16,
-            (self.codes[0] << 12 | self.counts[0]) as u16,
-            (self.codes[1] << 12 | self.counts[1]) as u16,
-            (self.codes[2] << 12 | (self.counts[2] % COUNT_END)) as u16,
-        ];
-        for (to, word) in bytes.chunks_exact_mut(2).zip(words) {
-            to.copy_from_slice(&word.to_le_bytes());
+    /// Writes it to the start of an object. `None` if a number does not fit.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "checked: 16 bits")]
+    pub(crate) fn put<const PAGES: usize>(self, object: &mut [u8]) -> Option<()> {
+        let [tokens, extras, literals] = self.counts;
+        // Without tokens all is literals, and that number is not read.
+        let literals = if tokens == 0 { 0 } else { literals };
+        let numbers = [self.split, tokens, extras, literals];
+        if numbers.iter().any(|&number| number > most(PAGES)) {
+            return None;
         }
-        bytes
+        let [tokens, extras, literals] = self.codes;
+        let nibbles = [version(PAGES), tokens, extras, literals];
+        let header = object.get_mut(..header_len(PAGES))?;
+        if PAGES == 1 {
+            // Each nibble above a number.
+            for (to, (nibble, number)) in
+                header.chunks_exact_mut(2).zip(nibbles.iter().zip(numbers))
+            {
+                to.copy_from_slice(&((nibble << 12 | number) as u16).to_le_bytes());
+            }
+        } else {
+            // All nibbles, then the numbers.
+            let first = nibbles.iter().fold(0, |word, nibble| word << 4 | nibble);
+            for (to, word) in header
+                .chunks_exact_mut(2)
+                .zip([first].into_iter().chain(numbers))
+            {
+                to.copy_from_slice(&(word as u16).to_le_bytes());
+            }
+        }
+        Some(())
     }
 
-    /// `None` for another version.
-    pub(crate) fn from_bytes(bytes: [u8; HEADER]) -> Option<Header> {
-        let all = u64::from_le_bytes(bytes);
-        let low = |i: usize| (all >> (16 * i) & 0xfff) as usize;
-        let high = |i: usize| (all >> (16 * i + 12) & 0xf) as usize;
-        // A page without tokens is all literals: one more than fits.
-        let nr_literals = if low(1) == 0 { PAGE } else { low(3) };
-        (high(0) == usize::from(VERSION)).then(|| Header {
-            split: low(0),
-            counts: [low(1), low(2), nr_literals],
-            codes: [high(1), high(2), high(3)],
+    /// From the start of an object of `len` bytes. `None` for another version.
+    #[inline(always)]
+    pub(crate) fn get<const PAGES: usize>(object: &[u8], len: usize) -> Option<Header> {
+        let (nibbles, numbers): ([usize; 4], [usize; 4]) = if PAGES == 1 {
+            let words: [usize; 4] = words(object)?;
+            (words.map(|word| word >> 12), words.map(|word| word & 0xfff))
+        } else {
+            let [first, numbers @ ..]: [usize; 5] = words(object)?;
+            let nibbles = core::array::from_fn(|i| first >> (12 - 4 * i) & 0xf);
+            (nibbles, numbers)
+        };
+        let [found, codes @ ..] = nibbles;
+        let [split, tokens, extras, literals] = numbers;
+        let literals = if tokens == 0 { len } else { literals };
+        (found == version(PAGES)).then_some(Header {
+            split,
+            counts: [tokens, extras, literals],
+            codes,
         })
     }
+}
+
+/// The first 16-bit words.
+#[inline(always)]
+fn words<const N: usize>(object: &[u8]) -> Option<[usize; N]> {
+    let (words, _) = object.get(..2 * N)?.as_chunks();
+    let mut words = words.iter();
+    Some(core::array::from_fn(|_| {
+        words
+            .next()
+            .map_or(0, |&word| usize::from(u16::from_le_bytes(word)))
+    }))
 }

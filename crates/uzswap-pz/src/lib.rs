@@ -1,6 +1,6 @@
-//! pz: a codec for pages of memory.
+//! pz: a codec for memory.
 //!
-//! What: compress and decompress one page of 4096 bytes. What is in memory are records: the same field comes again
+//! What: compress and decompress one page of 4096 bytes, or a block of several pages. What is in memory are records: the same field comes again
 //! at the same distance. So pz is an LZ77 that says "the distance of before" in no bytes and a multiple of eight in one, and
 //! that codes what is left with fixed prefix codes made for memory. `docs/pz-format.md` has the format.
 //!
@@ -11,7 +11,7 @@
 //!
 //! Context: any, signal handlers included. Stack: less than 1 KiB.
 //!
-//! The page must hold still during [`compress`]: whoever compresses memory that others may write copies it first.
+//! A block must hold still during [`compress`]: whoever compresses memory that others may write copies it first.
 //!
 //! ```
 //! use uzswap_pz::{Level, PAGE, Workspace, compress, decompress};
@@ -28,6 +28,7 @@
 //! ```
 #![cfg_attr(not(test), no_std)]
 
+mod block_tables;
 mod code;
 mod expand;
 mod format;
@@ -36,12 +37,14 @@ mod streams;
 mod tables;
 mod workspace;
 
-pub use workspace::Workspace;
+pub use workspace::{BlockWorkspace, Memory, Workspace};
 
 use core::fmt;
 
 /// The length of a page, in bytes.
 pub const PAGE: usize = 4096;
+/// The longest block, in bytes.
+pub const MAX_BLOCK: usize = 64 << 10;
 
 /// How hard to try. Any level's objects are decompressed alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +63,7 @@ impl Level {
     pub const ALL: [Level; 3] = [Level::Fast, Level::Dense, Level::Balanced];
 }
 
-/// The page does not fit the destination: keep it as it is.
+/// The block does not fit the destination: keep it as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poor;
 
@@ -83,30 +86,30 @@ impl fmt::Display for Corrupt {
 impl core::error::Error for Poor {}
 impl core::error::Error for Corrupt {}
 
-/// Compresses `page` into `object` and returns the bytes used. `object` may be shorter than a page: what compresses worse is
-/// then given up early.
+/// Compresses `block` into `object` and returns the bytes used. `object` may be shorter than the block: what compresses worse is
+/// then given up early. A [`Workspace`] takes a page, a [`BlockWorkspace`] what is longer, up to [`MAX_BLOCK`].
 ///
 /// # Errors
-/// [`Poor`] if the result does not fit.
+/// [`Poor`] if the result does not fit, or the block is none for that workspace.
 #[inline]
-pub fn compress(
-    workspace: &mut Workspace,
+pub fn compress<const PAGES: usize, const HASHES: usize>(
+    workspace: &mut Memory<PAGES, HASHES>,
     level: Level,
-    page: &[u8; PAGE],
+    block: &[u8],
     object: &mut [u8],
 ) -> Result<usize, Poor> {
-    workspace.compress(level, page, object).ok_or(Poor)
+    workspace.compress(level, block, object).ok_or(Poor)
 }
 
-/// Decompresses `object`, of any level, into the whole of `page`.
+/// Decompresses `object`, of any level, into the whole of `block`, as long as what was compressed, in a workspace for that length.
 ///
 /// # Errors
 /// [`Corrupt`]. Not every damage is noticed: who needs that keeps a checksum.
 #[inline]
-pub fn decompress(
-    workspace: &mut Workspace,
+pub fn decompress<const PAGES: usize, const HASHES: usize>(
+    workspace: &mut Memory<PAGES, HASHES>,
     object: &[u8],
-    page: &mut [u8; PAGE],
+    block: &mut [u8],
 ) -> Result<(), Corrupt> {
-    workspace.decompress(object, page).ok_or(Corrupt)
+    workspace.decompress(object, block).ok_or(Corrupt)
 }

@@ -1,28 +1,25 @@
-//! What: finds the matches of a page and writes them as tokens, extras and literals.
-//! Invariants: every position in [`Table`] is one of the page from which a word can be read; a candidate is believed only
+//! What: finds the matches of a block and writes them as tokens, extras and literals.
+//! Invariants: every position in the table is one of the block from which a word can be read; a candidate is believed only
 //! for the bytes that were compared. Streams stay within their buffers: see the sums at each write.
 //! Locking: none.
 //! Context: any.
 //!
-//! The cost of a page is branches that cannot be predicted, a few for each match, and the positions looked at. So the three
+//! The cost of a block is branches that cannot be predicted, a few for each match, and the positions looked at. So the three
 //! candidates (both last distances, and the hash table's) are tried at once behind one branch, the best of them is chosen
 //! without one, and what does not depend on the data's kind is written always and counted only where it holds.
 
-use crate::format::{FIRST_DISTANCE, LONG_LITERALS, LONG_MATCH, LONG_REST, MIN_MATCH, kind};
-use crate::streams::{CAPACITIES, STEP, Streams};
+use crate::format::{
+    EXTRAS, FIRST_DISTANCE, LITERALS, LONG_LITERALS, LONG_MATCH, LONG_REST, MIN_MATCH, TOKENS, kind,
+};
+use crate::streams::{STEP, Streams, capacities};
 use crate::{PAGE, format};
 use core::hint::select_unpredictable;
 
-const HASH_BITS: u32 = 11;
 /// A match that is not worth looking for a better one.
 const LONG_ENOUGH: usize = 32;
-/// Where the last word of a page begins.
-const LAST_WORD: usize = PAGE - 8;
 
-/// Where each hash was seen last: 4 KiB. Zero stands for the first position, which is always a valid candidate.
-pub(crate) type Table = [u16; 1 << HASH_BITS];
-
-pub(crate) const EMPTY: Table = [0; 1 << HASH_BITS];
+/// Where each hash was seen last; as many as a power of two. Zero stands for the first position, which is always a valid candidate.
+pub(crate) type Table<const HASHES: usize> = [u16; HASHES];
 
 /// How to search.
 pub(crate) trait Search {
@@ -36,24 +33,36 @@ pub(crate) trait Search {
     const LAZY: bool;
 }
 
-/// A page to read words from.
+/// A block to read words from: a page, if `PAGES` is one. A word is in it.
 #[derive(Clone, Copy)]
-struct Source<'a>(&'a [u8; PAGE]);
+struct Source<'a, const PAGES: usize>(&'a [u8]);
 
-impl Source<'_> {
+impl<const PAGES: usize> Source<'_, PAGES> {
+    /// Its length, which the code for pages knows.
+    #[inline(always)]
+    fn len(self) -> usize {
+        if PAGES == 1 { PAGE } else { self.0.len() }
+    }
+
+    /// Where its last word begins.
+    #[inline(always)]
+    fn last_word(self) -> usize {
+        self.len() - 8
+    }
+
     /// # Safety
-    /// `at` is at most [`LAST_WORD`].
+    /// `at` is at most [`Source::last_word`].
     #[inline(always)]
     unsafe fn word(self, at: usize) -> u64 {
-        debug_assert!(at <= LAST_WORD);
-        // SAFETY: 8 bytes from `at` are in the page.
+        debug_assert!(at <= self.last_word());
+        // SAFETY: 8 bytes from `at` are in the block.
         u64::from_le(unsafe { self.0.as_ptr().add(at).cast::<u64>().read_unaligned() })
     }
 
     /// The bits that differ between the words at `at` and `distance` before.
     ///
     /// # Safety
-    /// `at` is at most [`LAST_WORD`], `distance` at most `at`.
+    /// `at` is at most [`Source::last_word`], `distance` at most `at`.
     #[inline(always)]
     unsafe fn differ(self, at: usize, distance: usize) -> u64 {
         // SAFETY: the caller's promise.
@@ -63,20 +72,22 @@ impl Source<'_> {
     /// How long the match at `at` is, of which `known` bytes are known.
     ///
     /// # Safety
-    /// `1 <= distance <= at`, `at + known <= PAGE`.
+    /// `1 <= distance <= at`, and `at + known` is at most the length.
     #[inline(always)]
     unsafe fn match_len(self, at: usize, distance: usize, known: usize) -> usize {
         let mut end = at + known;
-        // SAFETY: words are read up to the last one; then bytes inside the page.
+        // SAFETY: words are read up to the last one; then bytes inside the block.
         unsafe {
-            while end <= LAST_WORD {
+            while end <= self.last_word() {
                 let differ = self.differ(end, distance);
                 if differ != 0 {
                     return end - at + equal_bytes(differ);
                 }
                 end += 8;
             }
-            while end < PAGE && self.0.get_unchecked(end) == self.0.get_unchecked(end - distance) {
+            while end < self.len()
+                && self.0.get_unchecked(end) == self.0.get_unchecked(end - distance)
+            {
                 end += 1;
             }
         }
@@ -91,8 +102,9 @@ fn equal_bytes(differ: u64) -> usize {
 }
 
 #[inline(always)]
-fn hash<S: Search>(word: u64) -> usize {
-    ((word << (64 - 8 * S::HASHED)).wrapping_mul(0x9e37_79b1_85eb_ca87) >> (64 - HASH_BITS))
+#[expect(clippy::cast_possible_truncation, reason = "as many bits as asked")]
+fn hash<S: Search, const HASHES: usize>(word: u64) -> usize {
+    ((word << (64 - 8 * S::HASHED)).wrapping_mul(0x9e37_79b1_85eb_ca87) >> (64 - HASHES.ilog2()))
         as usize
 }
 
@@ -109,18 +121,18 @@ fn select(first: bool, a: (usize, usize), b: (usize, usize)) -> (usize, usize) {
 /// puts `ip` into the table.
 ///
 /// # Safety
-/// `ip` is at most [`LAST_WORD`] and at least each of `last`; what is in the table is before it.
+/// `ip` is at most [`Source::last_word`] and at least each of `last`; what is in the table is before it.
 #[inline(always)]
-unsafe fn look<S: Search>(
-    source: Source,
-    table: &mut Table,
+unsafe fn look<S: Search, const PAGES: usize, const HASHES: usize>(
+    source: Source<PAGES>,
+    table: &mut Table<HASHES>,
     ip: usize,
     last: [usize; 2],
 ) -> ([u64; 3], usize) {
     // SAFETY: the caller's promise; a hash is below the table's length.
     unsafe {
         let word = source.word(ip);
-        let slot = table.get_unchecked_mut(hash::<S>(word));
+        let slot = table.get_unchecked_mut(hash::<S, HASHES>(word));
         let candidate = usize::from(*slot);
         *slot = position(ip);
         let differ = [
@@ -137,8 +149,8 @@ unsafe fn look<S: Search>(
 /// # Safety
 /// As [`look`], which gave `differ` and `candidate`.
 #[inline(always)]
-unsafe fn best(
-    source: Source,
+unsafe fn best<const PAGES: usize>(
+    source: Source<PAGES>,
     ip: usize,
     last: [usize; 2],
     differ: [u64; 3],
@@ -161,31 +173,34 @@ unsafe fn best(
     (distance, unsafe { source.match_len(ip, distance, 8) })
 }
 
-/// Takes `page` apart. `None` if tokens, extras and literals are more than `limit` bytes.
-pub(crate) fn parse<S: Search>(
-    table: &mut Table,
-    streams: &mut Streams,
-    page: &[u8; PAGE],
+/// Takes `block` apart. `None` if tokens, extras and literals are more than `limit` bytes, which is at most [`max_limit`].
+///
+/// # Safety
+/// `block` has [`STEP`] bytes or more, at most as many as `PAGES` pages, and exactly as many if that is one.
+pub(crate) unsafe fn parse<S: Search, const PAGES: usize, const HASHES: usize>(
+    table: &mut Table<HASHES>,
+    streams: &mut Streams<PAGES>,
+    block: &[u8],
     limit: usize,
 ) -> Option<()> {
     table.fill(0);
-    let source = Source(page);
-    let mut out = Writer::new(streams, page);
+    let source = Source::<PAGES>(block);
+    let mut out = Writer::new(streams, source);
     // Where the search is, and where the last match ended.
     let (mut ip, mut anchor) = (FIRST_DISTANCE, 0);
     let mut last = [FIRST_DISTANCE; 2];
-    // SAFETY: `ip <= LAST_WORD` wherever a word is read there, and `ip` is at least each distance in `last`: those were
+    // SAFETY: `ip <= source.last_word()` wherever a word is read there, and `ip` is at least each distance in `last`: those were
     // found at an earlier `ip`. `candidate < ip`: the table holds zero or positions that were `ip`, each before the present
     // one, which only grows. So a distance is at least 1. What is written is summed up in `Writer::sequence`.
     unsafe {
-        'page: loop {
+        'block: loop {
             let mut attempts = 1_usize << S::SKIP;
             let (mut differ, mut candidate);
             loop {
-                if ip > LAST_WORD {
-                    break 'page;
+                if ip > source.last_word() {
+                    break 'block;
                 }
-                (differ, candidate) = look::<S>(source, table, ip, last);
+                (differ, candidate) = look::<S, PAGES, HASHES>(source, table, ip, last);
                 // Three bytes at the last distance, or four.
                 if (differ[0] << 40 == 0) | (differ[1] << 32 == 0) | (differ[2] << 32 == 0) {
                     break;
@@ -194,8 +209,8 @@ pub(crate) fn parse<S: Search>(
                 attempts += 1;
             }
             let (mut distance, mut len) = best(source, ip, last, differ, candidate);
-            if S::LAZY && len < LONG_ENOUGH && ip < LAST_WORD {
-                let (differ, candidate) = look::<S>(source, table, ip + 1, last);
+            if S::LAZY && len < LONG_ENOUGH && ip < source.last_word() {
+                let (differ, candidate) = look::<S, PAGES, HASHES>(source, table, ip + 1, last);
                 let later = best(source, ip + 1, last, differ, candidate);
                 if later.1 > len + 1 {
                     (distance, len) = later;
@@ -205,7 +220,7 @@ pub(crate) fn parse<S: Search>(
             if S::BACK {
                 while ip > anchor
                     && ip > distance
-                    && page.get_unchecked(ip - 1) == page.get_unchecked(ip - 1 - distance)
+                    && block.get_unchecked(ip - 1) == block.get_unchecked(ip - 1 - distance)
                 {
                     ip -= 1;
                     len += 1;
@@ -217,31 +232,31 @@ pub(crate) fn parse<S: Search>(
             ip += len;
             anchor = ip;
         }
-        out.literals(anchor, PAGE - anchor);
+        out.literals(anchor, source.len() - anchor);
     }
     out.finish(limit)
 }
 
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "positions are 12 bits")]
+#[expect(clippy::cast_possible_truncation, reason = "a block has 64 KiB")]
 fn position(at: usize) -> u16 {
     at as u16
 }
 
 /// Appends to the three streams.
-struct Writer<'a> {
-    streams: &'a mut Streams,
-    page: &'a [u8; PAGE],
+struct Writer<'a, const PAGES: usize> {
+    streams: &'a mut Streams<PAGES>,
+    source: Source<'a, PAGES>,
     nr_tokens: usize,
     nr_extras: usize,
     nr_literals: usize,
 }
 
-impl<'a> Writer<'a> {
-    fn new(streams: &'a mut Streams, page: &'a [u8; PAGE]) -> Writer<'a> {
+impl<'a, const PAGES: usize> Writer<'a, PAGES> {
+    fn new(streams: &'a mut Streams<PAGES>, source: Source<'a, PAGES>) -> Self {
         Writer {
             streams,
-            page,
+            source,
             nr_tokens: 0,
             nr_extras: 0,
             nr_literals: 0,
@@ -251,15 +266,19 @@ impl<'a> Writer<'a> {
     /// Writes `nr` literals from `from`.
     ///
     /// # Safety
-    /// `from + nr <= PAGE`, and the literals of all calls are different bytes of the page.
+    /// `from + nr` is at most the block's length, and the literals of all calls are different bytes of it.
     #[inline(always)]
     unsafe fn literals(&mut self, from: usize, nr: usize) {
-        // SAFETY: `nr_literals + nr <= PAGE` by the promise; whole steps are read only where the page has them, and
-        // overshoot by less than the step that the buffer has beyond a page.
+        // SAFETY: `nr_literals + nr` is at most the block's length by the promise; whole steps are read only where the block has them, and
+        // overshoot by less than the step that the buffer has beyond a block.
         unsafe {
-            let to = self.streams.literals.as_mut_ptr().add(self.nr_literals);
-            let src = self.page.as_ptr().add(from);
-            if from + nr <= PAGE - STEP {
+            let to = self
+                .streams
+                .buffer(LITERALS)
+                .as_mut_ptr()
+                .add(self.nr_literals);
+            let src = self.source.0.as_ptr().add(from);
+            if from + nr <= self.source.len() - STEP {
                 to.copy_from_nonoverlapping(src, STEP);
                 let mut done = STEP;
                 while done < nr {
@@ -276,11 +295,11 @@ impl<'a> Writer<'a> {
     /// Writes one sequence: `nr` literals from `anchor`, then a match. Returns the bytes written so far.
     ///
     /// # Safety
-    /// The promise of [`Writer::literals`]; the sequences so far cover `anchor` bytes of the page and this one is inside
+    /// The promise of [`Writer::literals`]; the sequences so far cover `anchor` bytes of the block and this one is inside
     /// it; `len` is at least [`MIN_MATCH`], and one more unless `distance` is `last[0]`; no call after one that returned
-    /// more than [`MAX_LIMIT`].
+    /// more than [`max_limit`].
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "12 bits, 8 bits")]
+    #[expect(clippy::cast_possible_truncation, reason = "16 bits, 8 bits")]
     unsafe fn sequence(
         &mut self,
         last: &mut [usize; 2],
@@ -312,12 +331,15 @@ impl<'a> Writer<'a> {
         let (rest_nr, rest_len) = (nr - short_nr, beyond - short_len);
         let token = kind << 6 | short_nr << 4 | short_len;
         let extra = if near { distance / 8 - 1 } else { distance };
-        // SAFETY: each token stands for three bytes of the page or more, so there are never more than MAX_TOKENS.
-        // Extras are at most MAX_LIMIT before this call, which is CAPACITIES[EXTRAS] - 8, and grow by at most 2 + 3 + 3.
+        // SAFETY: each token stands for three bytes of the block or more, so there are never more than fit.
+        // Extras are at most `max_limit` before this call, which is 8 less than fit, and grow by at most 2 + 3 + 3.
         unsafe {
-            *self.streams.tokens.get_unchecked_mut(self.nr_tokens) = token as u8;
+            *self
+                .streams
+                .buffer(TOKENS)
+                .get_unchecked_mut(self.nr_tokens) = token as u8;
             self.nr_tokens += 1;
-            let extras = self.streams.extras.as_mut_ptr();
+            let extras = self.streams.buffer(EXTRAS).as_mut_ptr();
             let mut ep = extras.add(self.nr_extras);
             ep.cast::<u16>().write_unaligned((extra as u16).to_le());
             ep = ep.add(kind.saturating_sub(1));
@@ -346,14 +368,16 @@ impl<'a> Writer<'a> {
 }
 
 /// The highest limit that [`parse`] may be given.
-pub(crate) const MAX_LIMIT: usize = CAPACITIES[format::EXTRAS] - 8;
+pub(crate) const fn max_limit(pages: usize) -> usize {
+    capacities(pages)[EXTRAS] - 8
+}
 
 /// Writes what a token leaves of a length.
 ///
 /// # Safety
 /// Three bytes are writable.
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "below 255, or of a page")]
+#[expect(clippy::cast_possible_truncation, reason = "below 255, or of a block")]
 unsafe fn put_rest(to: *mut u8, rest: usize) -> *mut u8 {
     // SAFETY: the caller's promise.
     unsafe {

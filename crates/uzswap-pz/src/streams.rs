@@ -1,40 +1,50 @@
-//! What: a page taken apart: tokens, extras and literals, between the parser or the decoder and the codes.
-//! Invariants: [`Streams::counts`] is at most [`CAPACITIES`], of each stream.
+//! What: a block taken apart: tokens, extras and literals, between the parser or the decoder and the codes.
+//! Invariants: [`Streams::counts`] is at most [`capacities`], of each stream.
 //! Locking: none.
 //! Context: any.
 
 use crate::PAGE;
-use crate::format::{EXTRAS, LITERALS, MAX_TOKENS, NR_STREAMS, TOKENS};
+use crate::format::{EXTRAS, LITERALS, MIN_MATCH, NR_STREAMS, TOKENS};
 
 /// Copies go in steps of this many bytes and may overshoot by that less one.
 pub(crate) const STEP: usize = 16;
-/// The most extras that are worth going on with.
+/// No page has more tokens: each but the last stands for three bytes or more.
+const MAX_TOKENS: usize = PAGE.div_ceil(MIN_MATCH);
+/// The most extras of a page that are worth going on with.
 const MAX_EXTRAS: usize = PAGE + PAGE / 8;
 
-/// The longest streams, in bytes.
-pub(crate) const CAPACITIES: [usize; NR_STREAMS] = [MAX_TOKENS, MAX_EXTRAS, PAGE];
+/// The longest streams of a block, in bytes.
+pub(crate) const fn capacities(pages: usize) -> [usize; NR_STREAMS] {
+    [pages * MAX_TOKENS, pages * MAX_EXTRAS, pages * PAGE]
+}
 
+/// Room for the streams of a block of up to so many pages, and a step.
 #[repr(C, align(64))]
-pub(crate) struct Streams {
-    pub(crate) tokens: [u8; MAX_TOKENS + STEP],
-    pub(crate) extras: [u8; MAX_EXTRAS + STEP],
-    pub(crate) literals: [u8; PAGE + STEP],
+pub(crate) struct Streams<const PAGES: usize> {
+    tokens: [[u8; MAX_TOKENS + STEP]; PAGES],
+    extras: [[u8; MAX_EXTRAS + STEP]; PAGES],
+    literals: [[u8; PAGE + STEP]; PAGES],
     pub(crate) counts: [usize; NR_STREAMS],
 }
 
-impl Streams {
-    pub(crate) const fn new() -> Streams {
+impl<const PAGES: usize> Streams<PAGES> {
+    pub(crate) const fn new() -> Self {
         Streams {
-            tokens: [0; MAX_TOKENS + STEP],
-            extras: [0; MAX_EXTRAS + STEP],
-            literals: [0; PAGE + STEP],
+            tokens: [[0; MAX_TOKENS + STEP]; PAGES],
+            extras: [[0; MAX_EXTRAS + STEP]; PAGES],
+            literals: [[0; PAGE + STEP]; PAGES],
             counts: [0; NR_STREAMS],
         }
     }
 
     /// Each stream as far as it is filled.
+    #[inline(always)]
     pub(crate) fn filled(&self) -> [&[u8]; NR_STREAMS] {
-        let all: [&[u8]; NR_STREAMS] = [&self.tokens, &self.extras, &self.literals];
+        let all: [&[u8]; NR_STREAMS] = [
+            self.tokens.as_flattened(),
+            self.extras.as_flattened(),
+            self.literals.as_flattened(),
+        ];
         let mut filled = all;
         for (to, (stream, &count)) in filled.iter_mut().zip(all.iter().zip(&self.counts)) {
             *to = stream.get(..count).unwrap_or(&[]);
@@ -43,11 +53,12 @@ impl Streams {
     }
 
     /// The whole buffer of one stream.
+    #[inline(always)]
     pub(crate) fn buffer(&mut self, stream: usize) -> &mut [u8] {
         match stream {
-            TOKENS => &mut self.tokens,
-            EXTRAS => &mut self.extras,
-            LITERALS => &mut self.literals,
+            TOKENS => self.tokens.as_flattened_mut(),
+            EXTRAS => self.extras.as_flattened_mut(),
+            LITERALS => self.literals.as_flattened_mut(),
             _ => &mut [],
         }
     }

@@ -3,14 +3,10 @@
 //! Locking: none.
 //! Context: any.
 
-use crate::format::NR_STREAMS;
+use crate::code::Lengths;
 
-/// Tables for each stream.
-pub(crate) const NR_CODES: usize = 8;
-
-/// A digit for each symbol, `a` for ten.
 #[rustfmt::skip]
-pub(crate) const LENGTHS: [[&[u8; 256]; NR_CODES]; NR_STREAMS] = [
+pub(crate) const LENGTHS: Lengths<8> = [
     // tokens
     [
         b"\

@@ -1,32 +1,45 @@
 //! What: the memory that compressing and decompressing work in, and the assembly of an object from its parts.
-//! Invariants: any content of a [`Workspace`] is a valid one; nothing is carried from one page to the next.
+//! Invariants: any content of a [`Workspace`] is a valid one; nothing is carried from one block to the next.
 //! Locking: `&mut`: one thread at a time, by the owner.
 //! Context: any.
 
 use crate::code::{Lanes, Reader, choose};
 use crate::expand::expand;
-use crate::format::{COUNT_END, EXTRAS, HEADER, Header, LITERALS, NR_STREAMS, TOKENS};
-use crate::parse::{self, MAX_LIMIT, Search, Table, parse};
-use crate::streams::{CAPACITIES, Streams};
+use crate::format::{EXTRAS, Header, LITERALS, NR_STREAMS, TOKENS, header_len};
+use crate::parse::{Search, Table, max_limit, parse};
+use crate::streams::{STEP, Streams, capacities};
 use crate::{Level, PAGE};
 
-/// What [`crate::compress`] and [`crate::decompress`] work in: some 20 KiB. All zeros are a valid one.
+/// What [`crate::compress`] and [`crate::decompress`] work in: for single pages [`Workspace`], for longer blocks
+/// [`BlockWorkspace`]. All zeros are a valid one.
 #[repr(C, align(64))]
-pub struct Workspace {
-    table: Table,
-    streams: Streams,
-    lanes: Lanes,
+pub struct Memory<const PAGES: usize, const HASHES: usize> {
+    streams: Streams<PAGES>,
+    table: Table<HASHES>,
+    lanes: Lanes<PAGES>,
 }
 
-const _: () = assert!(size_of::<Workspace>() <= 20 << 10);
+/// For single pages: some 20 KiB.
+pub type Workspace = Memory<1, 2048>;
 
-impl Default for Workspace {
+/// For blocks of more than a page, up to [`crate::MAX_BLOCK`]: some 256 KiB, of which is touched what the blocks take. To decompress
+/// only the first [`BlockWorkspace::TO_DECOMPRESS`] bytes are touched.
+pub type BlockWorkspace = Memory<16, 8192>;
+
+/// Samples are short: a small table is faster to clear.
+const SAMPLE_HASHES: usize = 512;
+
+const _: () = assert!(size_of::<Workspace>() <= 20 << 10);
+const _: () = assert!(size_of::<BlockWorkspace>() <= 260 << 10);
+const _: () = assert!(16 * PAGE == crate::MAX_BLOCK);
+
+impl<const PAGES: usize, const HASHES: usize> Default for Memory<PAGES, HASHES> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl core::fmt::Debug for Workspace {
+impl<const PAGES: usize, const HASHES: usize> core::fmt::Debug for Memory<PAGES, HASHES> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Workspace").finish_non_exhaustive()
     }
@@ -48,6 +61,15 @@ impl Search for DenseSearch {
     const LAZY: bool = false;
 }
 
+/// Dense, in blocks: where more may be found, fewer positions are left out.
+struct BlockSearch;
+impl Search for BlockSearch {
+    const HASHED: u32 = 6;
+    const SKIP: u32 = 3;
+    const BACK: bool = false;
+    const LAZY: bool = false;
+}
+
 struct BalancedSearch;
 impl Search for BalancedSearch {
     const HASHED: u32 = 5;
@@ -56,46 +78,56 @@ impl Search for BalancedSearch {
     const LAZY: bool = true;
 }
 
-impl Workspace {
+impl<const PAGES: usize, const HASHES: usize> Memory<PAGES, HASHES> {
+    /// Bytes from the start that decompressing uses.
+    pub const TO_DECOMPRESS: usize = core::mem::offset_of!(Self, table);
+
     /// A new one: for a static or a box. It is large for a stack; in raw memory that is all zeros one can be taken
     /// to be there.
     #[must_use]
-    pub const fn new() -> Workspace {
-        Workspace {
-            table: parse::EMPTY,
+    pub const fn new() -> Self {
+        Memory {
             streams: Streams::new(),
+            table: [0; HASHES],
             lanes: Lanes::new(),
+        }
+    }
+
+    /// Whether blocks of that length are coded in it.
+    const fn takes(len: usize) -> bool {
+        if PAGES == 1 {
+            len == PAGE
+        } else {
+            len > PAGE && len <= PAGES * PAGE
         }
     }
 
     pub(crate) fn compress(
         &mut self,
         level: Level,
-        page: &[u8; PAGE],
+        block: &[u8],
         object: &mut [u8],
     ) -> Option<usize> {
-        let room = object.len().checked_sub(HEADER)?;
-        self.parse(level, page, room)?;
+        let room = object.len().checked_sub(header_len(PAGES))?;
+        self.parse(level, block, room)?;
         let streams = self.streams.filled();
         let mut header = Header {
             split: 0,
             counts: streams.map(<[u8]>::len),
             codes: [0; NR_STREAMS],
         };
-        if header.counts[EXTRAS] >= COUNT_END {
-            return None;
-        }
         for (number, stream) in streams.iter().enumerate() {
             let coded = match level {
                 Level::Fast => false,
-                Level::Dense => number == LITERALS,
+                // The streams of a single page are too short for more to be worth the time.
+                Level::Dense => PAGES > 1 || number == LITERALS,
                 Level::Balanced => true,
             };
             if coded {
-                header.codes[number] = choose(number, stream);
+                header.codes[number] = choose::<PAGES>(number, stream);
             }
         }
-        let mut at = HEADER;
+        let mut at = header_len(PAGES);
         for (stream, &code) in streams.iter().zip(&header.codes) {
             if code == 0 {
                 object
@@ -115,22 +147,39 @@ impl Workspace {
             header.split = split;
             at += len;
         }
-        *object.first_chunk_mut()? = header.to_bytes();
+        header.put::<PAGES>(object)?;
         Some(at)
     }
 
-    fn parse(&mut self, level: Level, page: &[u8; PAGE], room: usize) -> Option<()> {
+    fn parse(&mut self, level: Level, block: &[u8], room: usize) -> Option<()> {
+        if !Self::takes(block.len()) {
+            return None;
+        }
         let (table, streams) = (&mut self.table, &mut self.streams);
-        match level {
-            Level::Fast => parse::<FastSearch>(table, streams, page, room.min(MAX_LIMIT)),
-            Level::Dense => parse::<DenseSearch>(table, streams, page, MAX_LIMIT),
-            Level::Balanced => parse::<BalancedSearch>(table, streams, page, MAX_LIMIT),
+        let most = max_limit(PAGES);
+        // SAFETY: the length, as just checked.
+        unsafe {
+            match level {
+                Level::Fast => {
+                    parse::<FastSearch, PAGES, HASHES>(table, streams, block, room.min(most))
+                }
+                Level::Dense if PAGES == 1 => {
+                    parse::<DenseSearch, PAGES, HASHES>(table, streams, block, most)
+                }
+                Level::Dense => parse::<BlockSearch, PAGES, HASHES>(table, streams, block, most),
+                Level::Balanced => {
+                    parse::<BalancedSearch, PAGES, HASHES>(table, streams, block, most)
+                }
+            }
         }
     }
 
-    pub(crate) fn decompress(&mut self, object: &[u8], page: &mut [u8; PAGE]) -> Option<()> {
-        let header = Header::from_bytes(*object.first_chunk()?)?;
-        let mut rest = object.get(HEADER..)?;
+    pub(crate) fn decompress(&mut self, object: &[u8], block: &mut [u8]) -> Option<()> {
+        if !Self::takes(block.len()) {
+            return None;
+        }
+        let header = Header::get::<PAGES>(object, block.len())?;
+        let mut rest = object.get(header_len(PAGES)..)?;
         let mut plain: [&[u8]; NR_STREAMS] = [&[]; NR_STREAMS];
         for (stream, plain) in plain.iter_mut().enumerate() {
             if header.codes[stream] == 0 {
@@ -140,16 +189,17 @@ impl Workspace {
         if header.codes == [0; NR_STREAMS] {
             let [tokens, extras, literals] = plain;
             return (rest.is_empty() && header.split == 0)
-                .then(|| expand(tokens, extras, literals, page))?;
+                .then(|| expand::<PAGES>(tokens, extras, literals, block))?;
         }
         let mut reader = Reader::new(rest, header.split)?;
         for stream in [TOKENS, EXTRAS, LITERALS] {
             let (code, count) = (header.codes[stream], header.counts[stream]);
             if code != 0 {
-                if count > CAPACITIES[stream] {
+                if count > capacities(PAGES)[stream] {
                     return None;
                 }
-                reader.read(stream, code, self.streams.buffer(stream).get_mut(..count)?)?;
+                let symbols = self.streams.buffer(stream).get_mut(..count)?;
+                reader.read::<PAGES>(stream, code, symbols)?;
                 self.streams.counts[stream] = count;
             }
         }
@@ -164,15 +214,38 @@ impl Workspace {
                 coded[stream]
             }
         });
-        expand(tokens, extras, literals, page)
+        expand::<PAGES>(tokens, extras, literals, block)
     }
 
-    /// The tokens, extras and literals of a page, to make code tables from.
+    /// The tokens, extras and literals of a block, to make code tables from.
     #[doc(hidden)]
-    pub fn take_apart(&mut self, level: Level, page: &[u8; PAGE]) -> [&[u8]; NR_STREAMS] {
-        match self.parse(level, page, MAX_LIMIT) {
+    pub fn take_apart(&mut self, level: Level, block: &[u8]) -> [&[u8]; NR_STREAMS] {
+        match self.parse(level, block, max_limit(PAGES)) {
             Some(()) => self.streams.filled(),
             None => [&[]; NR_STREAMS],
+        }
+    }
+}
+
+impl BlockWorkspace {
+    /// What `sample`, of up to [`crate::MAX_BLOCK`] bytes, would take as a block, roughly, in bytes: to compare ways of writing the same.
+    pub fn estimate(&mut self, sample: &[u8]) -> usize {
+        let fits = (STEP..=crate::MAX_BLOCK).contains(&sample.len());
+        let Some(table) = self
+            .table
+            .first_chunk_mut::<SAMPLE_HASHES>()
+            .filter(|_| fits)
+        else {
+            return sample.len();
+        };
+        // SAFETY: the length, as just checked.
+        let parsed = unsafe {
+            parse::<DenseSearch, 16, SAMPLE_HASHES>(table, &mut self.streams, sample, max_limit(16))
+        };
+        let [tokens, extras, literals] = self.streams.counts;
+        match parsed {
+            Some(()) => tokens + extras + literals * 4 / 5,
+            None => sample.len(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The format as docs/pz-format.md tells it, on objects written by hand, and one of each code that must stay readable.
+#![allow(clippy::cast_possible_truncation, reason = "test data")]
 
-use uzswap_pz::{Corrupt, Level, PAGE, Workspace, compress, decompress};
+use uzswap_pz::{BlockWorkspace, Corrupt, Level, PAGE, Workspace, compress, decompress};
 
 type Page = [u8; PAGE];
 
@@ -43,6 +44,55 @@ fn each_kind_of_match() {
     assert_eq!(page[PAGE - 1], b'z');
 }
 
+/// In a block the distances reach farther, and the header is written another way.
+#[test]
+fn a_block_by_hand() {
+    const LEN: usize = 40_000;
+    let far = 30_000_u16;
+    let object = |first: u16, distance: u16, rest: u16| -> Vec<u8> {
+        // A byte, as far as the distance; then what was there, and one byte more.
+        let tokens = [token(0, 1, 15), token(3, 3, 15)];
+        let mut extras = vec![255];
+        extras.extend((far - 4 - 18).to_le_bytes());
+        extras.extend(distance.to_le_bytes());
+        extras.extend([0, 255]);
+        extras.extend(rest.to_le_bytes());
+        let mut object = Vec::new();
+        for word in [first, 0, 2, extras.len() as u16, 5] {
+            object.extend(word.to_le_bytes());
+        }
+        object.extend(tokens);
+        object.extend(extras);
+        object.extend(b"abcdz");
+        object
+    };
+    let decode = |object: &[u8]| {
+        let mut block = vec![0xee; LEN];
+        let mut workspace = Box::new(BlockWorkspace::new());
+        decompress(&mut *workspace, object, &mut block).map(|()| block)
+    };
+    let rest = (LEN - usize::from(far) - 1 - 19) as u16;
+    let block = decode(&object(0x2000, far, rest)).expect("a block");
+    let at = usize::from(far);
+    assert!(block[..at - 3].iter().all(|&b| b == b'a'));
+    assert_eq!(block[at - 3..at + 2], *b"bcdaa");
+    assert!(block[at..LEN - 1] == block[..LEN - 1 - at]);
+    assert_eq!(block[LEN - 1], b'z');
+    for (what, first, distance, rest) in [
+        ("a page's version", 0x1000, far, rest),
+        ("another version", 0x3000, far, rest),
+        ("a match before the start", 0x2000, far + 1, rest),
+        ("too short", 0x2000, far, rest - 1),
+        ("too long", 0x2000, far, rest + 1),
+    ] {
+        assert_eq!(
+            decode(&object(first, distance, rest)),
+            Err(Corrupt),
+            "{what}"
+        );
+    }
+}
+
 #[test]
 fn what_is_no_object() {
     let good = plain(&[token(0, 1, 15)], &[255, 0xed, 0x0f], b"a");
@@ -82,24 +132,30 @@ fn what_is_no_object() {
     );
 }
 
-/// Objects of version 1 stay readable: this one, of all three streams coded, was written when the version was made.
-#[test]
-fn an_old_object() {
-    let page: Page = std::array::from_fn(|i| {
+/// `N` bytes of records.
+fn records<const N: usize>() -> [u8; N] {
+    std::array::from_fn(|i| {
         let record = i / 32 * 1000;
         let fields = [0x7f12_3456_0040, record as u64, 0];
         match i % 32 {
             24.. => b"widgets\0"[i % 8],
             at => fields[at / 8].to_le_bytes()[at % 8],
         }
-    });
-    let object = old_object();
+    })
+}
+
+fn digits(object: &[u8]) -> String {
+    object.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Objects of version 1 stay readable: this one, of all three streams coded, was written when the version was made.
+#[test]
+fn an_old_object() {
+    let page: Page = records();
+    let object = bytes(OLD);
     let mut now = [0; PAGE];
     let len = compress(&mut Workspace::new(), Level::Balanced, &page, &mut now).expect("fits");
-    let digits: String = now[..len]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digits = digits(&now[..len]);
     assert!(
         object.len() > 8 && [3, 5, 7].iter().all(|&at| object[at] >> 4 != 0),
         "no stream of it may be plain; today's: {digits}"
@@ -107,10 +163,31 @@ fn an_old_object() {
     assert!(decode(&object) == Ok(page), "today's: {digits}");
 }
 
+/// And of version 2.
+#[test]
+fn an_old_block() {
+    let block: [u8; 2 * PAGE] = records();
+    let object = bytes(OLD_BLOCK);
+    let mut workspace = Box::new(BlockWorkspace::new());
+    let mut now = [0; PAGE];
+    let len = compress(&mut *workspace, Level::Balanced, &block, &mut now).expect("fits");
+    let digits = digits(&now[..len]);
+    assert!(
+        object.len() > 10
+            && [object[0] & 15, object[0] >> 4, object[1] & 15]
+                .iter()
+                .all(|&code| code != 0),
+        "no stream of it may be plain; today's: {digits}"
+    );
+    let mut back = [0; 2 * PAGE];
+    let got = decompress(&mut *workspace, &object, &mut back);
+    assert!(got == Ok(()) && back == block, "today's: {digits}");
+}
+
 /// The lanes of a part meet exactly: with a byte more between them the page is not what it was.
 #[test]
 fn a_byte_between_the_lanes() {
-    let object = old_object();
+    let object = bytes(OLD);
     let page = decode(&object);
     assert!(page.is_ok());
     let split = usize::from(u16::from_le_bytes([object[0], object[1]]) & 0xfff);
@@ -125,8 +202,9 @@ fn a_byte_between_the_lanes() {
     }
 }
 
-fn old_object() -> Vec<u8> {
-    OLD.as_bytes()
+fn bytes(digits: &str) -> Vec<u8> {
+    digits
+        .as_bytes()
         .chunks(2)
         .map(|digits| {
             let digits = std::str::from_utf8(digits).expect("hexadecimal digits");
@@ -145,3 +223,22 @@ const OLD: &str = "\
     2e5a389af0094686040cb1f37d3dee378ba9f0e7b6dfae568b39b4ee6261391e0f52149057341b42d564972d5eb30e61\
     47499b7e14683564b96af598730a3a4cdbf0a341ab2569a763dddddddddddddddddddddddddddddddd99999999999999\
     86cccccccccccccccc";
+
+const OLD_BLOCK: &str = "\
+    31268701010105011002abb8bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb373ce39e7\
+    9c73ce39e71c9c73ce39e79c73ce39e7ac73ce39e79c73ce39e79c73ce39e79c73ce39c76cd2c0d111b1b9f3172b53a9\
+    6683e6edbaf41e38623cf2ca3e65dbde23a72fddbcffec6df68f7f01afcb19d27d6e060ffa258eb4025e9733a4fbdc0c\
+    1ef44b1c69051cb1b9f3172d53a96683666dbbf41e3842425ed9b77edbde23a72fdeb8ffec6df6f77f224b982ae2295b\
+    93051a0c45640953453c656bb240032682374d51df7db0d8c92ee6d309c8f077d6efb45b0dda955cbc50294ae473780a\
+    d23897e83c19b9f748672ebc05691c4bf41e0cdcfba433975ec33fd969a08d9733d1df7db0daac97736984d4783beb77\
+    db2d46ed4aae5e2c14a5723918340b26b653c45530964450c1a05935b29e22a984b2228651f49e0739ce739ce739ce73\
+    839ce739ce739ce739ce739ce739ce739ce739ce759ce739ce739ce739ce7393bbbbbbbbbbbbbbbbbbbbbbbbbbbbb8f7\
+    bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb977eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeedee3eeeeeeeeee\
+    ee6e9c73ce39e79c73ce39e79c73ce39e79c73ce39e79c73ce39e79c73ce39e79c75ce39e79c73ce39e73ac100c89990\
+    a770a9b46a759bb4eed8a3dfd0319367cc5fb666f3ce03c7cf5dbdfde865e697df9822b284a9229eb23559a0c1504496\
+    3055c453b6260b34184ace843c854aa655abdba455c71efd868e9e3463feb2d59b761e387eeecaed472f333fffc25cce\
+    90ee733378d02f71a415f0ba9c21dde766f0a05fe24806bc9f776bf9e4e87dd96ed7cb85acca7636180d7b9d36d36c33\
+    49ca4913a22250c1a05935b29e22a984b222860d02c9ad94f1154c2591089fdbeb3af27dddae1793a1f765b758ae16b3\
+    29b8f86035ee74dae58669388b7989d161691c4bf41e0cdcfba433975e02b48e25fa0f066e7dd219cbaf0159fae32ab9\
+    ce739ce739ce739ce739ce739ce739ce739ce0e739ce739ce739ce739ce739ce739ce739ce739ceeeeeeeeeeeeeeeeee\
+    eeeeeeeeeeeeeeeeeeeeeeeeeeeeee3deeeeeeeeeeeeeeee";

@@ -139,13 +139,12 @@ pub fn nr_poor_pages(dump: Dump, codec: Codec, most: usize) -> Result<usize> {
         .count())
 }
 
-/// Every codec at every block size that it takes, and the kernel's at the page size.
+/// Every codec at every block size, and the kernel's at the page size.
 fn enter(codecs: &[Codec]) -> Result<Vec<Contestant>> {
     let kernels = [Which::KernelLz4, Which::KernelZstd].map(|which| (which, BLOCKS[0]));
     let ours = BLOCKS
         .into_iter()
         .flat_map(|block| codecs.iter().map(move |&codec| (codec, block)))
-        .filter(|(codec, block)| *block <= codec.max_block())
         .map(|(codec, block)| (Which::Ours(codec), block));
     kernels
         .into_iter()

@@ -27,6 +27,8 @@ use uzswap_sys::{Errno, mem};
 const MOST_FOR_BLOCKS: u64 = 32;
 /// The bit of `charged_parts` that stands for the buffers that blocks are put together in, and batches.
 pub(super) const BLOCK_BUFFERS: u32 = 1;
+/// So many bits above a codec's [`decoder_bit`] is that for what decoding its blocks takes beside.
+const BLOCKS: u32 = 16;
 
 /// Bytes that a slot's compressor takes, whole pages.
 pub(super) fn compressor_len(codec: Codec, max_block: usize) -> usize {
@@ -57,7 +59,7 @@ pub(super) unsafe fn unmap_compressor(compressor: &Compressor) -> u64 {
     }
 }
 
-/// The bit of `charged_parts` that stands for what decoding a codec takes.
+/// The bit of `charged_parts` that stands for what decoding a codec's single pages takes.
 pub(super) const fn decoder_bit(id: CodecId) -> u32 {
     1 << id.as_u8()
 }
@@ -86,7 +88,7 @@ impl Parts {
     /// Bytes of the largest block that is made where blocks of `order` are asked for.
     fn max_block(&self, codec: Codec, order: u64) -> usize {
         let order = order.min(u64::from(self.folios.order()).min(MOST_BLOCK_ORDER));
-        let mut len = (PAGE_SIZE << order).min(codec.max_block());
+        let mut len = PAGE_SIZE << order;
         let most = self.limit_bytes() / MOST_FOR_BLOCKS;
         while len > PAGE_SIZE && wide(self.slots.all().len() * compressor_len(codec, len)) > most {
             len /= 4;
@@ -198,9 +200,12 @@ impl Parts {
         id: CodecId,
         max_block: usize,
     ) -> bool {
-        self.charge_part(slot, decoder_bit(id), Decompressor::part_size(id))
+        let for_pages = Decompressor::part_size(id, PAGE_SIZE);
+        let for_blocks = Decompressor::part_size(id, max_block) - for_pages;
+        self.charge_part(slot, decoder_bit(id), for_pages)
             && (max_block <= PAGE_SIZE
-                || self.charge_part(slot, BLOCK_BUFFERS, STORE_LEN - PAGE_SIZE))
+                || self.charge_part(slot, BLOCK_BUFFERS, STORE_LEN - PAGE_SIZE)
+                    && self.charge_part(slot, decoder_bit(id) << BLOCKS, for_blocks))
     }
 
     /// Charges a part of every slot's memory, of `len` bytes, unless that is done.

@@ -318,7 +318,7 @@ fn slot_pages(codec: Codec) -> u64 {
     // Of the store buffer a page, as long as there are no blocks; of the decompressor one codec's part.
     let each = DECOMPRESSOR_AT - (STORE_LEN - PAGE_SIZE)
         + compressor_len(codec, PAGE_SIZE)
-        + Decompressor::part_size(codec.id());
+        + Decompressor::part_size(codec.id(), PAGE_SIZE);
     wide(nr * each + size_of::<Slot>() * nr).div_ceil(wide(PAGE_SIZE))
 }
 

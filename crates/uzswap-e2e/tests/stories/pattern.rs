@@ -135,6 +135,7 @@ fn every_size_of_block() {
     for (block, folio, compressor, order, threads) in [
         ("16K", "64K", "zstd", "random", 4),
         ("64K", "64K", "lz4", "mixed", 4),
+        ("64K", "64K", "pz", "mixed", 4),
         ("64K", "2M", "zstd", "sequential", 1),
         ("64K", "8K", "deflate", "mixed", 1),
         ("auto", "64K", "zstd", "sequential", 4),

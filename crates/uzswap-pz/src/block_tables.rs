@@ -1,0 +1,244 @@
+//! What: the static codes: for each stream, for each table, the length of each symbol's code.
+//! Invariants: part of the format: a change is a new version. Made by `examples/train.rs`.
+//! Locking: none.
+//! Context: any.
+
+use crate::code::Lengths;
+
+#[rustfmt::skip]
+pub(crate) const LENGTHS: Lengths<15> = [
+    // tokens
+    [
+        b"\
+aaaaaaaaaaaaaaaa7aa859aa98a97aa5aaa59aaaaaa79aa5988aaaaaa9aaaaa8\
+8aa858aa8a9969a5aaa7aaaaaaa8aaa7aa7aaaaaaa9aaaa8aaaaaaaaaaaaaaaa\
+aaa737aa8aaa58a5aa849aaaaaa7aaa6aa59aaaaaa8aaaa8aa9aaaaaaaaaaaa9\
+aa9648aa9aaa7aa7aa959aaaaaa8aaa9aa7aaaaaaaaaaaaaaa9aaaaaaaaaaaa9",
+        b"\
+aaaaaaaaaaaaaaaa49aa8aa96aaa7aa89aa8aaa6aaa5aaa787974a76688aa894\
+58aa8aa97aaaaaa89aaaaaa8aaaaaaa8aa9aaa9aaaaaaaa99a99a9999aaaa995\
+aa7a79888aaaaaa7aaaaaa96aaa6aaa6aa7aaa8aaa9aaa88aa78a777a79aa786\
+9a57677889aaaa97aa8799a7aaa8aaa7aa7aaaaaaaaaaa89aa669889a989a998",
+        b"\
+aaaaaaaaaaaaaaaa5aaa48aa8aaa7aa4aaa6aaaaaaaaaaa5aaaaaaaaaaaa9aa6\
+a9a98aaaaaaa6aa4aaa6aaa9aaa9aaa6aa79aaaaaaaaaaa8aaaaaaaaaaaaaaa9\
+aa766aaa9aaa9aa4aaa38aa7aaa8aaa7aa6aaaaaaaaaaaaaaaa8aaaaaaaaaaa7\
+aa5869aa69aa9aa5aaa8aaa9aaa8aaa6aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa6",
+        b"\
+aaaaaaaaaaaaaaaa6998699769aa6aa6a99688a7aaa8aaa7786899999a9aaaa9\
+7a98589a89777aa6aaa7aaa99aa8aaa7aa8aaaaaaaaaaaa9999aaaaaa9aaaaaa\
+aa77478978996aa7aa848aa78aa8aaa7aa59aa8aaa7aaaa8aa688999a8aaaaa9\
+aa665789788889a7aa7588a8aaa9aaa9aa69899aaa8aaaaaaa67789aa9aaaaaa",
+        b"\
+aaaaaaaaaaaaaaaaaaaa49aaaaaaaaa4aaa8aaaaaaaaaaa8a9aaaaaaaaaaa6a7\
+aaa97aaaaaaa47a3aaa8aaaaaaaaaaa9aa68aaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aa8549aaaaaa5aa6aa93aaaaaaaaaaa7aa4aaaaaaaaaaaaaaaaaaaaaaaaaa8aa\
+aa877aaaaaaaaaa7aa979aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa7aa",
+        b"\
+aaaaaaaaaaaaaaaa7aa72aaaaaaa6aa9aaa4aaaaaaaaaaa4aaaaaaaaaaa9aaa8\
+aaa67aaaaaaa8aa5aaa4aaaaaaaaaaa9aa89aaaaaaaaaaa5aaaaaaaaaaaaaaa9\
+aaa88aaaaaaaaaa8aaa5aaaaaaaaaaaaaaaaaaaaaaaaaaa3aaaaaaaaaaaaaaaa\
+aaaa8aaaaaaa8aa7aaa7aaaaaaaaaaaaaaaaaaaaaaaaaaa8aaaaaaaaaaaaaaa7",
+        b"\
+aaaaaaaaaaaaaaaaaaa88aaaaaaaaaaaaaa99aaaaaaaaaaa579aaaaaaaaaaaaa\
+aa8aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa99aaaaaaaaaaaaaa\
+aa666889a99aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aa33444565678777aa6778999aaaaaaaaa999a9aaaaaaaaaaa678768889aaaaa",
+        b"\
+aaaaaaaaaaaaaaaa89aa67aaaaaaaaaa7aa778aa96a67aaa7876997a74a66a99\
+999aa9aa9aaaaaa7aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa887888aaaaaaaaaa\
+aaaa7aaaaaaaaaa8aaa9aaaaaaaaaaaaaaaaaaaaaaaaaaa9aa8988aaaaaaaaa8\
+aa587a8aaaaaaaa5aa789a9a86a8aaa9aa9aa99a87a8aaa7aa44446665a8aaa6",
+        b"\
+aaaaaaaaaaaaaaaa8aaa78aa9aa837a49aa8aaaaaaa59aa589a5aa96aaaaa6a5\
+79a98aaa9aa678a5aaa78aaaaaa5aaa5aa9aaaaaaaaaaaa9aa67aa8aaaaaaaa8\
+aaaa6aaaaaa86aa5aaa8aaaaaaa6aaa7aa9aaaaaaaaaaaa9aaaaaa879aaaa9a5\
+aa99899889997a96aaaaaaaaaaaaaa87aaaaaaaaaaaaaa98aaa989989aaaa7a6",
+        b"\
+aaaaaaaaaaaaaaaa8578969a9aaaaa96a889a9aaaaaaaaa985898a9aa6aaaaa4\
+974898aa9aa98a93a999aaaaaaaaaaa8aa85aaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aa7a8aaaaaaaaaa7aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aa3876aa8aa89a85aa66aaaaaaaaaaa8aa85aaaaaaaaaaa9aa779aaa99aaaaa6",
+        b"\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aaa546aaaaa657a4aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aaa535aaaaa646a3aaa88aaaaaa99aa8aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aaa656aaaaa767a5aaa9aaaaaaaaaaa9aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        b"\
+aaaaaaaaaaaaaaaaaaaa5aaaa7aa6aa5aaa6aaaaaaa7aaa8a9aa988aaaaaaaaa\
+aaa94aa9aaaa6aa7aaa6aaaa7aa5aaa7aa8aaaaaaa8aaaaaaa9aaaaaaaaaaaaa\
+aa9849a7a7996aa7aaa3aaaa6aa49aa6aa7aaaaaaaaaaaaaaa987aaaaaaaaaaa\
+aa565887889a8a98aaa59a99aaa9aaaaaa9aaaaaaaaaaaaaaa9789aaaaaaaaaa",
+        b"\
+aaaaaaaaaaaaaaaaaaaa9aa867aaaaa9aaa8aaa868aaa9776889aa868aaaaaaa\
+aaa7688679aaaaaaaaa6aaa979aaaa97aa8aaaaaaaaaaaa8999aaaaaaaaaaaaa\
+aaa65785789aaaaaaa647aaaaaaaaaa9aa46aaa9aaaaaaaaaa78aa78a9aaaaa9\
+aa856888889a889aaa846a988aa98679aa7aaaa68aaa77aaaa88776689aa9aa9",
+        b"\
+aaaaaaaaaaaaaaaa8998789988a89a97aaa9a9aaa9a9aaa879987aaa99878a99\
+777788aa89999aa879998aaaaaaaaaa8aaaa9aaaaaaaaaaa69889aaaaa8aaaaa\
+aa78687887899886aaa899aaa9a8aaa7aaaa9aaaaaaaaaaaaaaa8aaaaaaaaaaa\
+aa34566766677876aa76778989989aa7aa77789aaa99aaa8aa66689aa9778987",
+        b"\
+aaaaaaaaaaaaaaaaaaaa9aaaaaaaaaa9aaa7aaaaaaa8aaa8976aaa9aaa9aaaa7\
+7aa958aa8aaa69a5aaaaaaaaaaaaaaaaaa9aaaaaaaaaaaa988aaaaaaa9aaaaa8\
+aaaa48aa7aaa6aa5aa87aaaaaaa9aaa8aa59aa9aa97aaaa7aa7a879a969a88a5\
+aa776aaa7aaa7aa5aa66aaaaaaa8aaa8aa38aa7aaa6aaa96aa59977a989aaa85",
+    ],
+    // extras
+    [
+        b"\
+4676667755566666667677776778778768878787788888887899988979998999\
+699999987889799979a9aaa979aaaaa979aaaaaa7aaaaaaa7aaaaaaa7aaaaaaa\
+7aaaaaaa7aaaaaaa7aaaaaaa7aaaaaaa7aaaaaaa7aaaaaaa7aaaaaaa7aaaaaaa\
+7aaaaaaa7aaaaaaa7aaaaaaa7aaaaaaa7aaaaaaa7aaaaaaa7aaaaaaa7aaaaaaa",
+        b"\
+3435577466777776776588887989889979999987899a7a9989aa999a8888aaaa\
+899999aa8aaaaa998aaaaaa98aaa9aaa899aaaaa8aaaaaaa8aaa9aaa8aaaaaaa\
+89aaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa\
+8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa",
+        b"\
+37744584878555748688979678a9a5997a999599aaaa9a97aaa9aaaaaaa8aaaa\
+6aaaaaa8aaaaaaaaaaaaaaaaaaaaaaa87aaaaaaaaaaaaaaaaaaaaaa8aaaaaaaa\
+6aaaaaaaaaaaaaa8aaaaaaaaaaaaaaaa7aaaaaa9aaaaaaaaaaaaaaaaaaaaaaa9\
+6aaaaaaaaaaaaaaaaaaaaaa9aaaaaaaa8aaaaaaaaaaaaaa8aaaaaaaaaaaaaaaa",
+        b"\
+3586647786775475768798988856778576778798a9aa56a798aaa8aaaaa8aaa7\
+78aaa9a9aaaaaaa89aaaaaaaa8aaaaa89aa8aaaaaaaaaaa89aaaaaa9aaaaaaa8\
+69aaaaaaaaaaaaa89aaaaaaaaaaaaaa89aaaaaaaaaaaaaa99aaaaaaaaaaaaaa9\
+7aaaaaaaaaaaaaa99aaaaaaaaaaaaaa99aaaaaaaaaaaaaa99aaaaaaaaaaaaaa9",
+        b"\
+5769544697998577a9aaa46787a48497aa5aa798aaaaa8a8a8aaa7a74aa8a7a8\
+79aa86a8aaaaa8a7aaaaa7a9aaaaa789aaaaa7a9aaaaaaa9aaaaaaa9aaaaaaa7\
+77aaaaa9aaaaaaa9aaaaaaaaaaaaaaa9aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+89aaaaaaaaaaaaaaaaaaaaaaaaaaaaa7aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa7",
+        b"\
+5989aaaaa949a9aa9aaaa4aaaa9889aa5aaaaaaaa9a5aaaa9aaaaa6aa86235aa\
+a6aa9aaaaaaa6aaaaaaaaaa6aaaaaaaaaa7aaaaa9aaaa7aaaaaaaaaa8aaaaaaa\
+9aa8aaaa9aaaaa8aaaaaaaaaa8aaaaaaaaaa9aaaaaaaaaa8aaaaaaaaaaaaaaaa\
+aaaaa8aaaaaaaaaa9aaaaaaaaaaaaaaaaaaaaa9aaaaaaaaaaaaaaaaaaaaaaaaa",
+        b"\
+345566657676757687878888988888888888888899999999a9988999a9999988\
+a8888888a8888888a8888888a8888888a8889999a9999999a9999999a9999999\
+a9999999a9999999a9999999a9999999a9999999a9999999a9999999a9999999\
+a9999999a9999999a9999999a99999a9a9999999a9a99999a9999999a9999999",
+        b"\
+6a538982478885776887888888888898699999989999a9a979aaaaa9aaaaaaaa\
+6aaaaaaaaaaaaaaa7aaaaaaaaaaaaaaa7aaaaaaaaaaaaaaa7aaaaaaaaaaaaaaa\
+6aaaaaaaaaaaaaaa7aaaaaaaaaaaaaaa7aaaaaaaaaaaaaaa7aaaaaaaaaaaaaaa\
+6aaaaaaaaaaaaaaa7aaaaaaaaaaaaaaa7aaaaaaaaaaaaaaa7aaaaaaaaaaaaaaa",
+        b"\
+4555547666766566777665777887768778888688879987987899889989a88888\
+79a998a9899998a88aa999aa89aa99a98aaaa9aa8aaaa9aa8aaaaaa98aaaa9aa\
+7aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa\
+8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaa7",
+        b"\
+2456667677976765569999889868895778899aa7a89989979a99aa9a9a898999\
+9aaa9a9aaaaaaa99a9aaa8aaaa7aaaa89aaaaa9aaa9a9aa9aaaaaaa9aaaaaaaa\
+9a99aaa89999aaaaaaaaa88aaaaaa9aa9a9aaaaaaaa9aaaaa9aaaaaaaaaaaaa9\
+99aaaaaaaaaaaa9aaa9aaaaaaaaa99aa989989aaaaa998aaaa989aaaaaaaaaa6",
+        b"\
+4566556656666566677766675788878878888888788898997999999979999999\
+79989999799999997999999979999999799aaa99799999997aaaaaa98aaaaaa9\
+79aaaaaa89aaaaaa8aaaaaa98aaaaaaa8aaaaaa9899aaaaa8aaaaaaa8aaaaaa9\
+7aaaaaaa8aaaaaaa7a99999979aaaaaa8aaaaaaa8aaaaaaa8aaaaaaa8aaaaaa9",
+        b"\
+444554766786766666775685787795877787998888998997788898a989a8aa99\
+89a99aa989aaa9a98aa9aaaa89aaaaa98aaaaaaa8aa9aaaa89aaaaa99aaaaaaa\
+8aaaaaaa9aaaaaa98aaaaaaa9aaaaaaa8aaaaaaa9aaaaaaa8aaaaaaa9aaaaaaa\
+8aaaaaaa9aaaaaaa8aaaaaaa9aaaaaaa8aaaaaaa9aaaaaaa8aaaaaaa9aaaaaaa",
+        b"\
+3444667566767777777688878887978878989a9799a9a9978799aaa99aa7aa98\
+7899a8a9aaaaaa978899aaaa98aaaa987998aaaaaaa9a899899aaaa8aaaaaa98\
+7899aaaaaaa8aa9889aaa8aaaaaaaa98789aaaaaa9aaaaa989a8aaaaaaaaa9a9\
+79aaaaa9aaaaaaa988aaaaaaaaa9aa98799aa9aaaaaaaaa889aaaaaaa9aaaaa9",
+        b"\
+33455564767776787786788878888998899999878999777878a9999999aa9a99\
+97986899aa9a9999aaaaa9a9a8aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+a8a9aa9aa99aa9aaaaaaaaaaa99999a99aaa999aaa9aaaaaaaaaaaaaaaaa9aaa\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa9aaaaaaaaaaaaaaaaaa999989aaaaaaa9",
+        b"\
+3455556566666676767776777887777778887898798988998999899989998999\
+899989a989aa89a989aa8aa989aa8aa98aaa8aaa8aaa9aaa8aaa8aa98aaa9aaa\
+8aaa9aaa9aaa9aaa8aaa9aaa9aaa9aaa8aaa9aaa9aaa9aaa8aaa9aaa9aaa9aaa\
+8aaa9aaa9aaa9aaa9aaa9aaa9aaa9aaa8aaa9aaa9aaa9aaa9aaa9aaa9aaa9aa9",
+    ],
+    // literals
+    [
+        b"\
+4678898968888988688988896999999969999999799999896999999969999999\
+6999999969999999699999997999999969998999799999996999999969999997\
+5999999979999999699999997899999969999999799999996999999979999999\
+6999999969999999699999997999999969999999698989896999999979999997",
+        b"\
+3898999979789999799879997898998879889999789899997887788878989799\
+599899977898998978889999799879997998987979989a99799899a98a88aaaa\
+8a9898aa7aa9aaa88aa8aaa978989aaa8aa79aaa8a989a8a7aa8aaa97aa8a9a9\
+5a88aaa98aa889aa8aa89aa88aa8aaaa88a8a99a7655679a7998a89a7aa8aaaa",
+        b"\
+5689a9aa966a9aaa879969aa87aaaa787699aaaa6799999977869889879a96aa\
+879aaaa7869aaaaa968aaaaa97aa6a9a8689976a87a97a996789789a8778aaaa\
+879aa6aa969aaaa697aaaaaa968aaa9a96a78aaa97aaaa6a87aaaaaa68aaaaaa\
+9778aaaa96aa78aa97aaaaa697aaaaaa95aaaaaa97a78aaa97aaa78a979aaaa9",
+        b"\
+5888889989899999799998999999989959999999889988785788778888999999\
+7888888888888888799988999999999875777577768867666967678888999898\
+7999999999999999799999999999999979999999999999996999999999999999\
+7999999999999999799999999999999979999999999999996999999999999997",
+        b"\
+5899999999799999599978999999987879999999889999995897999999999798\
+5999999889998888578898889999799978999979999999995899999999889998\
+7999979899999997599999999889999979978999999999795999999979999999\
+6988999999998888589999979999999977999999999889995999988999999999",
+        b"\
+488888888889989a899999999999a89959a99a99988998998898888898899898\
+499999889999989989989999a989989958988998988988998989999999999998\
+49a899999999989a899899889889989858a88999a99a989a89a89a999999999a\
+49989888988998998998998899999899599999999989989a89999998998898a9",
+        b"\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa3aaaaaaaaaaaaaaa4455445555aaaaaa\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa555555aa9aa8a99aa8a79aaaaaaaaaa\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        b"\
+3566667777777777888888888888888888888888888888888898898988998898\
+8899999899999999989999999999899998999989999999998999999999999999\
+9999999999999998999999999899999999989999999999899999999989999999\
+9889999999998999999999988899999988999888888888888888888888888884",
+        b"\
+5899898979898998788888897999998878998998689999996887888868899899\
+6989999879988889788998897989888978888889799989886988889879899999\
+7999989979999998798999997899999979989999799999897998899979999999\
+6988998979998999799999987999999978999996668889666679988979999999",
+        b"\
+2667777778887998788988988889899969998999898889997999997988999999\
+679999998999999a899999899999999979998999999999998999999999999986\
+69999998999899aa89a99999999999a97999999999999999799a998989999a99\
+69999998999999998998999999999a9a7999999989997a9a8aaa999999999997",
+        b"\
+55777777777887889aa787a99aaaaa8979aaaaa866aaa7aa555555666647a898\
+5a999aa899aaaaaa989aa9aa9aa98aaa98979889999999897998899899899999\
+9888888888889888999999998889999999a89a99999aaa8aa99a9aaa8aaa999a\
+9a89aa99999a89aaaaaaaaa8aaaaaaaa98aaaaaaaaa89aaa9aaaa89aaaaaaaaa",
+        b"\
+389999995aaa9aaa57aaaaaa6aaaaaaa59aaaaaa6aaaa9aa6888888868aaa8aa\
+69aa9aaa6aaaaaaa69aaa88a6aaaaaaa6889868a69aa79886a7878996aaaaaaa\
+69999aaa6aaaaaaa6aaaaaaa6aaaaaaa6aaaaaaa6aaaaaaa6aaaaaaa6aaaaaa9\
+69aaaaaa6aaaaaaa6aaaaaaa6aaaaaaa69aaaaaa6aaaaaaa69aaaaaa6aaaaaaa",
+        b"\
+47999889799998997798888989999999679999998999999a55666666669a9aaa\
+65aa9aaa8aaa9aaa779999aa8aaa9a9a6789868a88aa79887778788989aa9aa8\
+67aa999a8a999aa97799999a8aaaaaa967a99aaa8aaa9aaa77a99aaa8aaaaaaa\
+67999a9a8aaa9aaa77aa9aaa8aaaaaaa67aa9aaa8aaa9aaa767a9aaa8aaa9aa6",
+        b"\
+59a9aaaaaaaaaaaa89a9aaaaaaaaaaaa8999aaaaaaaa5aaa4444444444aaaaaa\
+89a99aaaaaaaaaaa99a9aaaaaaaaaaaa88a8a8aaaaaa9aaa89989aaaaaaaaaaa\
+89a9aaaaaaaaaaaa99a9aaaaaaaaaaaa89a9aaaaaaaaaaaa99a9aaaaaaaaaaaa\
+89a9aaaaaaaaaaaa99a9aaaaaaaaaaaa89a9aaaaaaaaaaaa99a9aaaaaaaaaaaa",
+        b"\
+6888888888888888888888888888888888888888888888888888888888888887\
+8888888888888888888888888888888888888888888888888888888888888888\
+8888888888888888888888888888888888888888888889888898888888888889\
+8888888888888888889888888888888988888888888889898898888888888888",
+    ],
+];
