@@ -116,6 +116,36 @@ fn runs_of_every_period_and_length_come_back() {
     }
 }
 
+/// Records of every length, of which the first bytes are their own: after the first block the next record is expected where the
+/// one before was. Some have a byte changed, in some blocks they begin anywhere, and some blocks are something else.
+#[test]
+fn records_of_one_shape_come_back_whatever_comes_between() {
+    let seed = 0x7ec0;
+    println!("seed {seed:#x}");
+    let mut rng = Rng(seed);
+    let mut ours = Ours::new();
+    for record in (5..80).chain([128, 300, 2000]) {
+        for own in [1, 3, record / 4, record / 2, record - 4] {
+            let shared: Vec<u8> = (0..record).map(|_| rng.next() as u8).collect();
+            for round in 0..4 {
+                let len = if round == 3 { MAX_BLOCK } else { 4096 };
+                let mut src: Vec<u8> = shared.iter().copied().cycle().take(len).collect();
+                for one in src.chunks_mut(record) {
+                    let own = own.min(one.len());
+                    one[..own].fill_with(|| rng.next() as u8);
+                }
+                for _ in 0..rng.below(4) {
+                    src[rng.below(len as u64) as usize] ^= 1;
+                }
+                src.rotate_left(rng.below(2) as usize * rng.below(record as u64) as usize);
+                check_both_ways(&mut ours, &src);
+            }
+            let kind = KINDS[rng.below(KINDS.len() as u64) as usize];
+            check_both_ways(&mut ours, &block(kind, 4096, rng.next()));
+        }
+    }
+}
+
 #[test]
 fn the_ratio_is_that_of_the_reference() {
     let mut ours = Ours::new();

@@ -34,7 +34,7 @@ const AIM_PAGES: usize = 64;
 /// Batches in a row that free nothing before reclaim gives up (the kernel's MAX_RECLAIM_RETRIES).
 pub(super) const MAX_RECLAIM_RETRIES: u32 = 16;
 /// Pool pages that compaction could free before it is tried, as a fraction of the pool.
-const COMPACT_FRACTION: u64 = 8;
+const COMPACT_FRACTION: u64 = 64;
 
 impl Parts {
     /// Takes `nr` charged pages for the caller, reclaiming as it must. `false`: they cannot be had.
