@@ -32,23 +32,41 @@ unsafe impl Send for Made {}
 unsafe impl Sync for Made {}
 
 impl Made {
+    /// Bytes of memory for one; `None`: `codec` uses none.
+    fn len_for(codec: Codec) -> Option<usize> {
+        Some(DICTIONARY_LEN + Digest::required_size(codec)?)
+    }
+
+    /// Makes one of these bytes for `codec`.
+    ///
+    /// # Safety
+    /// `memory` is [`Made::len_for`] bytes that nobody else uses until it is given back, page aligned.
+    unsafe fn make(
+        memory: NonNull<u8>,
+        codec: Codec,
+        content: &[u8; DICTIONARY_LEN],
+    ) -> Option<Made> {
+        let len = Self::len_for(codec)?;
+        // SAFETY: the caller's promise.
+        let digest = unsafe {
+            let bytes = memory.cast::<[u8; DICTIONARY_LEN]>();
+            bytes.write(*content);
+            let behind = memory.as_ptr().add(DICTIONARY_LEN);
+            Digest::init(behind, len - DICTIONARY_LEN, codec, bytes.as_ref())
+        };
+        Some(Made {
+            memory,
+            len,
+            digest: digest.ok()?,
+        })
+    }
+
     /// One in memory that stays.
     #[cfg(test)]
     pub fn for_good(codec: Codec, content: &[u8; DICTIONARY_LEN]) -> Self {
-        let digest_len = Digest::required_size(codec).unwrap();
-        let len = DICTIONARY_LEN + digest_len;
-        let memory = super::start::reserve(len).unwrap();
+        let memory = super::start::reserve(Self::len_for(codec).unwrap()).unwrap();
         // SAFETY: a fresh mapping of that length, for good.
-        unsafe {
-            memory.cast::<[u8; DICTIONARY_LEN]>().write(*content);
-            let behind = memory.add(DICTIONARY_LEN);
-            let content = &*memory.cast::<[u8; DICTIONARY_LEN]>();
-            Made {
-                memory: NonNull::new(memory).unwrap(),
-                len,
-                digest: Digest::init(behind, digest_len, codec, content).unwrap(),
-            }
-        }
+        unsafe { Self::make(NonNull::new(memory).unwrap(), codec, content).unwrap() }
     }
 
     /// What it takes of the limit.
@@ -121,26 +139,15 @@ impl Parts {
         codec: Codec,
         content: &[u8; DICTIONARY_LEN],
     ) -> Option<Made> {
-        let digest_len = Digest::required_size(codec)?;
-        let len = DICTIONARY_LEN + digest_len;
+        let len = Made::len_for(codec)?;
         let memory = self.charged_memory(slot, len)?;
-        // SAFETY: fresh memory of that length, page aligned, that nobody else uses until it is given back.
-        let digest = unsafe {
-            let bytes = memory.cast::<[u8; DICTIONARY_LEN]>();
-            bytes.write(*content);
-            let behind = memory.as_ptr().add(DICTIONARY_LEN);
-            Digest::init(behind, digest_len, codec, bytes.as_ref())
-        };
-        let Ok(digest) = digest else {
+        // SAFETY: fresh memory of that length.
+        let made = unsafe { Made::make(memory, codec, content) };
+        if made.is_none() {
             // SAFETY: nothing refers to it.
             unsafe { self.give_back_memory(slot, memory, len) };
-            return None;
-        };
-        Some(Made {
-            memory,
-            len,
-            digest,
-        })
+        }
+        made
     }
 
     /// Gives back what a dictionary takes.

@@ -329,6 +329,8 @@ mod tests {
         let content = std::array::from_fn(|_| random(&mut x) as u8);
         let made = super::super::dictionary::Made::for_good(codec, &content);
         let [one, other, ..] = DictNr::ALL.map(|nr| Some(Dictionary { nr, made: &made }));
+        let as_codecs = DictNr::ALL.map(|nr| CodecId::from_u8(BY | nr.nr()));
+        assert_eq!(as_codecs, [None; DictNr::COUNT], "a codec has that name");
         for round in 0..20 {
             // Parts of the dictionary, and some of its own.
             let mut page = page(&mut x);
