@@ -193,7 +193,8 @@ impl Auto {
                 rule: Rule::BEGIN,
                 began: 0,
                 device: 0,
-                data: 0,
+                // Before the first window nobody knows whether they grow.
+                data: u64::MAX,
                 samples: Samples {
                     pages: 0,
                     fast: Made { bytes: 0, ticks: 0 },
