@@ -8,6 +8,7 @@
 //! dictionary made it, its number takes the place of the age's lowest 2 bits: the age is rounded down.
 //! *Locking*: an entry changes only under its folio's lock. *Context*: signal, worker, init.
 
+use super::holds::{DictNr, Holds};
 use crate::pool::Loc;
 
 const STATE_BITS: u32 = 4;
@@ -61,123 +62,40 @@ impl Age {
     }
 }
 
-/// One of the dictionaries that objects are made by; its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DictNr(u8);
-
-impl DictNr {
-    /// How many there may be.
-    pub const COUNT: usize = 4;
-    /// All of them.
-    pub const ALL: [DictNr; Self::COUNT] = [DictNr(0), DictNr(1), DictNr(2), DictNr(3)];
-
-    /// The dictionary of that number.
-    #[inline]
-    #[must_use]
-    pub const fn new(nr: u8) -> Option<DictNr> {
-        if (nr as usize) < Self::COUNT {
-            Some(DictNr(nr))
-        } else {
-            None
-        }
-    }
-
-    /// Its number.
-    #[inline]
-    #[must_use]
-    pub const fn nr(self) -> u8 {
-        self.0
-    }
-}
-
+/// Where an age has the number of the dictionary.
 const DICT_MASK: u16 = 3;
 
-/// What the object in a page's entry holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
-    /// The page.
-    Page,
-    /// A piece of the block that the page is in.
-    Piece,
-    /// Such a piece, and the page's own contents were dropped: it goes with the rest of its block.
-    Remains,
-    /// The page, read from the device before it was asked for. In the pool only.
-    Ahead,
-    /// The page, made by that dictionary.
-    By(DictNr),
-    /// Such a page, read from the device before it was asked for.
-    AheadBy(DictNr),
+/// The state of an entry that has its object in the pool, on its way to the device, or there.
+#[inline]
+const fn state_of(holds: Holds, place: u64) -> u64 {
+    match holds {
+        Holds::Page => place,
+        Holds::Piece => place + PIECE,
+        Holds::Remains => place + REMAINS,
+        Holds::Ahead if place == STORED => STORED + AHEAD,
+        Holds::Ahead => place,
+        Holds::AheadBy(_) if place == STORED => AHEAD_BY,
+        Holds::By(_) | Holds::AheadBy(_) => match place {
+            STORED => STORED_BY,
+            WRITING => WRITING_BY,
+            _ => SWAPPED_BY,
+        },
+    }
 }
 
-impl Holds {
-    /// Whether it is all of one page.
-    #[inline]
-    #[must_use]
-    pub const fn is_page(self) -> bool {
-        !matches!(self, Holds::Piece | Holds::Remains)
-    }
-
-    /// The dictionary that made it.
-    #[inline]
-    #[must_use]
-    pub const fn dictionary(self) -> Option<DictNr> {
-        match self {
-            Holds::By(nr) | Holds::AheadBy(nr) => Some(nr),
-            _ => None,
-        }
-    }
-
-    /// A page's, read before it is asked for.
-    #[inline]
-    #[must_use]
-    pub const fn ahead(self) -> Holds {
-        match self {
-            Holds::Page => Holds::Ahead,
-            Holds::By(nr) => Holds::AheadBy(nr),
-            other => other,
-        }
-    }
-
-    /// The same, as if it had been asked for.
-    #[inline]
-    #[must_use]
-    pub const fn settled(self) -> Holds {
-        match self {
-            Holds::Ahead => Holds::Page,
-            Holds::AheadBy(nr) => Holds::By(nr),
-            other => other,
-        }
-    }
-
-    /// The state of an entry that has its object in the pool, on its way to the device, or there.
-    const fn state(self, place: u64) -> u64 {
-        match self {
-            Holds::Page => place,
-            Holds::Piece => place + PIECE,
-            Holds::Remains => place + REMAINS,
-            Holds::Ahead if place == STORED => STORED + AHEAD,
-            Holds::Ahead => place,
-            Holds::AheadBy(_) if place == STORED => AHEAD_BY,
-            Holds::By(_) | Holds::AheadBy(_) => match place {
-                STORED => STORED_BY,
-                WRITING => WRITING_BY,
-                _ => SWAPPED_BY,
-            },
-        }
-    }
-
-    /// The age's bits, the number of the dictionary among them.
-    const fn outside(self, age: Age) -> Age {
-        match self.dictionary() {
-            Some(nr) => Age(age.0 & !DICT_MASK | nr.0 as u16),
-            None => age,
-        }
+/// The age's bits, the number of the dictionary among them.
+#[inline]
+const fn with_dictionary(holds: Holds, age: Age) -> Age {
+    match holds.dictionary() {
+        Some(nr) => Age(age.0 & !DICT_MASK | nr.nr() as u16),
+        None => age,
     }
 }
 
 /// The place of an object, what it holds and its age, by the state of its entry and the bits where the age is.
+#[inline]
 const fn inside(state: u64, age: Age) -> (u64, Holds, Age) {
-    let by = DictNr((age.0 & DICT_MASK) as u8);
+    let by = DictNr::of_bits(age.0);
     let (place, holds) = match state {
         STORED_BY => (STORED, Holds::By(by)),
         AHEAD_BY => (STORED, Holds::AheadBy(by)),
@@ -270,7 +188,7 @@ impl Entry {
                 holds,
             } => {
                 let place = if writing { WRITING } else { STORED };
-                holds.state(place) | outside(loc.raw(), size, holds.outside(age))
+                state_of(holds, place) | outside(loc.raw(), size, with_dictionary(holds, age))
             }
             Entry::Swapped {
                 location,
@@ -279,7 +197,7 @@ impl Entry {
                 holds,
             } => {
                 let location = location & ((1 << LOC_BITS) - 1);
-                holds.state(SWAPPED) | outside(location, size, holds.outside(age))
+                state_of(holds, SWAPPED) | outside(location, size, with_dictionary(holds, age))
             }
             Entry::Block {
                 order,
@@ -544,7 +462,7 @@ mod tests {
                 let plain = [Holds::Page, Holds::Piece, Holds::Remains];
                 for holds in plain.into_iter().chain(by) {
                     // Of what a dictionary made the age is rounded.
-                    let age = inside(holds.state(STORED), holds.outside(age)).2;
+                    let age = inside(state_of(holds, STORED), with_dictionary(holds, age)).2;
                     all.push(Entry::Swapped {
                         location: raw - 1,
                         size,

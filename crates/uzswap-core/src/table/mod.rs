@@ -8,11 +8,13 @@
 
 pub mod bitmap;
 pub mod entry;
+pub mod holds;
 
 use crate::arena::{NR_PAGES, PAGE_SIZE, Page};
 use crate::primitive::{AtomicU64, Ordering};
 use bitmap::Bitmap;
-pub use entry::{Age, DictNr, Entry, Holds};
+pub use entry::{Age, Entry};
+pub use holds::{DictNr, Holds};
 use uzswap_sys::arch;
 
 /// Pages whose entries share a page of the table: 2 MiB of arena.
