@@ -7,19 +7,25 @@
 use crate::error::{CompressError, DecompressError};
 use crate::filter::{self, Filtered, Scratch};
 use core::ffi::c_int;
+use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 use zstd_sys::{
     ZSTD_CCtx, ZSTD_CCtx_refCDict, ZSTD_CCtx_reset, ZSTD_CCtx_setParameter, ZSTD_CDict,
     ZSTD_CHAINLOG_MIN, ZSTD_DCtx, ZSTD_DCtx_reset, ZSTD_DCtx_setParameter, ZSTD_ErrorCode,
-    ZSTD_ResetDirective, ZSTD_cParameter, ZSTD_compress2, ZSTD_compressionParameters,
-    ZSTD_dParameter, ZSTD_decompress_usingDict, ZSTD_decompressDCtx, ZSTD_dictContentType_e,
-    ZSTD_dictLoadMethod_e, ZSTD_estimateCCtxSize_usingCParams, ZSTD_estimateCDictSize_advanced,
-    ZSTD_estimateDCtxSize, ZSTD_format_e, ZSTD_getCParams, ZSTD_getErrorCode, ZSTD_initStaticCCtx,
-    ZSTD_initStaticCDict, ZSTD_initStaticDCtx, ZSTD_isError, ZSTD_strategy,
+    ZSTD_ParamSwitch_e, ZSTD_ResetDirective, ZSTD_cParameter, ZSTD_compress2,
+    ZSTD_compressionParameters, ZSTD_dParameter, ZSTD_decompress_usingDict, ZSTD_decompressDCtx,
+    ZSTD_dictContentType_e, ZSTD_dictLoadMethod_e, ZSTD_estimateCCtxSize_usingCParams,
+    ZSTD_estimateCDictSize_advanced, ZSTD_estimateDCtxSize, ZSTD_format_e, ZSTD_getCParams,
+    ZSTD_getErrorCode, ZSTD_initStaticCCtx, ZSTD_initStaticCDict, ZSTD_initStaticDCtx,
+    ZSTD_isError, ZSTD_strategy,
 };
 
 /// The smallest block that is filtered: in smaller ones the choice takes too much of the time.
 const LEAST_FILTERED: usize = 32 << 10;
+/// Levels whose search for matches is faster by chains than by rows, the library's choice for blocks of more than 16 KiB: they try few
+/// candidates, and the tables of rows are long to clear.
+const WITHOUT_ROWS: RangeInclusive<i32> = 5..=8;
+
 /// Bytes that a compressor needs to filter blocks up to `max_block` at `level`: 0 if it never does. Fast levels do not, which are asked
 /// for where time counts.
 pub(crate) const fn filter_room(level: i32, max_block: usize) -> usize {
@@ -119,6 +125,11 @@ pub(crate) unsafe fn init_cctx(
     // SAFETY: the caller's promise; null if the size is too small.
     let cctx = NonNull::new(unsafe { ZSTD_initStaticCCtx(memory.cast(), len) })?;
     let magicless = ZSTD_format_e::ZSTD_f_zstd1_magicless as c_int;
+    let rows = if WITHOUT_ROWS.contains(&level) {
+        ZSTD_ParamSwitch_e::ZSTD_ps_disable
+    } else {
+        ZSTD_ParamSwitch_e::ZSTD_ps_auto
+    };
     for (parameter, value) in [
         (ZSTD_cParameter::ZSTD_c_compressionLevel, level),
         (ZSTD_cParameter::ZSTD_c_contentSizeFlag, 0),
@@ -126,6 +137,8 @@ pub(crate) unsafe fn init_cctx(
         (ZSTD_cParameter::ZSTD_c_dictIDFlag, 0),
         // ZSTD_c_format
         (ZSTD_cParameter::ZSTD_c_experimentalParam2, magicless),
+        // ZSTD_c_useRowMatchFinder
+        (ZSTD_cParameter::ZSTD_c_experimentalParam14, rows as c_int),
     ] {
         // SAFETY: a live context.
         if is_error(unsafe { ZSTD_CCtx_setParameter(cctx.as_ptr(), parameter, value) }) {

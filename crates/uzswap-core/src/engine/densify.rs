@@ -48,7 +48,7 @@ const PASSES: u16 = 4;
 const LEAST_GAIN: usize = 8;
 /// What is tried, densest first: the first whose tables take no more than that part of the limit.
 const CODECS: [Codec; 3] = [
-    Codec::Zstd { level: 6 },
+    Codec::Zstd { level: 5 },
     Codec::Zstd { level: 3 },
     Codec::Zstd { level: 1 },
 ];
