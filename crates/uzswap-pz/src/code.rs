@@ -23,7 +23,7 @@ const BLOCK: usize = LANES * ROUNDS;
 const LANE_BYTES: usize = 1280;
 /// One symbol of so many is looked at to choose a table: none of the ratio is lost.
 const fn sampled(pages: usize) -> usize {
-    if pages == 1 { 3 } else { 12 }
+    if pages == 1 { 7 } else { 12 }
 }
 
 /// For each stream, for each table: a digit for each symbol, `a` for ten.

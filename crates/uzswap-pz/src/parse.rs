@@ -25,8 +25,8 @@ pub(crate) type Table<const HASHES: usize> = [u16; HASHES];
 pub(crate) trait Search {
     /// Bytes that are hashed: fewer find more and shorter matches.
     const HASHED: u32;
-    /// Failed attempts, as a power of two, after which the search takes longer steps.
-    const SKIP: u32;
+    /// By how much each failed attempt makes the search's steps longer, 64ths of a byte.
+    const SKIP: usize;
     /// Look whether a match began earlier.
     const BACK: bool;
     /// Look for a longer match at the next position before taking a short one.
@@ -194,7 +194,7 @@ pub(crate) unsafe fn parse<S: Search, const PAGES: usize, const HASHES: usize>(
     // one, which only grows. So a distance is at least 1. What is written is summed up in `Writer::sequence`.
     unsafe {
         'block: loop {
-            let mut attempts = 1_usize << S::SKIP;
+            let mut step = 64;
             let (mut differ, mut candidate);
             loop {
                 if ip > source.last_word() {
@@ -205,8 +205,8 @@ pub(crate) unsafe fn parse<S: Search, const PAGES: usize, const HASHES: usize>(
                 if (differ[0] << 40 == 0) | (differ[1] << 32 == 0) | (differ[2] << 32 == 0) {
                     break;
                 }
-                ip += attempts >> S::SKIP;
-                attempts += 1;
+                ip += step / 64;
+                step += S::SKIP;
             }
             let (mut distance, mut len) = best(source, ip, last, differ, candidate);
             if S::LAZY && len < LONG_ENOUGH && ip < source.last_word() {

@@ -48,7 +48,7 @@ impl<const PAGES: usize, const HASHES: usize> core::fmt::Debug for Memory<PAGES,
 struct FastSearch;
 impl Search for FastSearch {
     const HASHED: u32 = 7;
-    const SKIP: u32 = 2;
+    const SKIP: usize = 16;
     const BACK: bool = false;
     const LAZY: bool = false;
 }
@@ -56,7 +56,7 @@ impl Search for FastSearch {
 struct DenseSearch;
 impl Search for DenseSearch {
     const HASHED: u32 = 6;
-    const SKIP: u32 = 2;
+    const SKIP: usize = 28;
     const BACK: bool = false;
     const LAZY: bool = false;
 }
@@ -65,7 +65,7 @@ impl Search for DenseSearch {
 struct BlockSearch;
 impl Search for BlockSearch {
     const HASHED: u32 = 6;
-    const SKIP: u32 = 3;
+    const SKIP: usize = 8;
     const BACK: bool = false;
     const LAZY: bool = false;
 }
@@ -73,7 +73,7 @@ impl Search for BlockSearch {
 struct BalancedSearch;
 impl Search for BalancedSearch {
     const HASHED: u32 = 5;
-    const SKIP: u32 = 6;
+    const SKIP: usize = 1;
     const BACK: bool = true;
     const LAZY: bool = true;
 }
@@ -240,7 +240,7 @@ impl BlockWorkspace {
         };
         // SAFETY: the length, as just checked.
         let parsed = unsafe {
-            parse::<DenseSearch, 16, SAMPLE_HASHES>(table, &mut self.streams, sample, max_limit(16))
+            parse::<BlockSearch, 16, SAMPLE_HASHES>(table, &mut self.streams, sample, max_limit(16))
         };
         let [tokens, extras, literals] = self.streams.counts;
         match parsed {
