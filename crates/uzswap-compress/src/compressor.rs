@@ -59,7 +59,7 @@ const fn room_size(codec: Codec, max_block: usize) -> usize {
 
 impl Compressor {
     /// Bytes that [`Compressor::init`] needs for blocks up to `max_block` bytes: with 4 KiB blocks
-    /// about 20 KiB for lz4, 75 KiB for zstd 1. Not all of it is touched.
+    /// about 20 KiB for lz4, 170 KiB for zstd 1. Not all of it is touched.
     #[must_use]
     pub fn required_size(codec: Codec, max_block: usize) -> usize {
         let max_block = max_block.clamp(MIN_BLOCK, MAX_BLOCK);

@@ -1,7 +1,7 @@
 //! Page codecs on memory that the caller owns.
 //!
-//! What: compress and decompress blocks of 4 KiB to 64 KiB with lz4, zstd or deflate, and recognise
-//! blocks that repeat one machine word.
+//! What: compress and decompress blocks of 4 KiB to 64 KiB with lz4, zstd, deflate or our own pz, and recognise blocks
+//! that repeat one machine word.
 //!
 //! Invariants: nothing here allocates, whatever the input; a compressor
 //! writes at most what its destination holds, also while other threads change the source;

@@ -76,6 +76,9 @@ fn it_is_a_switch_that_needs_a_thread() {
         .option("--folio", "4K")
         .managed();
     assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+    // Said, since lz4 has no use for it.
+    let note = "does nothing until zstd";
+    assert!(outcome.stderr.contains(note), "{}", outcome.stderr);
     let mut live = Job::new("sh")
         .args(["-c", "echo up; exec sleep 100"])
         .ram_mib(64)
