@@ -195,9 +195,9 @@ impl Child {
 
     fn state(&self) -> Result<State> {
         let mut status = 0;
+        let options = libc::WNOHANG | libc::WUNTRACED;
         // SAFETY: status is writable for the call.
-        let pid =
-            unsafe { libc::waitpid(self.pid, &raw mut status, libc::WNOHANG | libc::WUNTRACED) };
+        let pid = unsafe { libc::waitpid(self.pid, &raw mut status, options) };
         match pid {
             0 => Ok(State::Running),
             -1 => Err(io::Error::last_os_error()).context("cannot wait for the command"),

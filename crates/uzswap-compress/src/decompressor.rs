@@ -176,9 +176,9 @@ impl Decompressor {
     #[cold]
     fn make_deflate(&mut self) -> Option<NonNull<deflate::Decompressor>> {
         let id = CodecId::Deflate;
+        let size = Self::part_size(id, MIN_BLOCK);
         // SAFETY: as in `make_zstd`.
-        self.deflate =
-            unsafe { deflate::init_decompressor(self.part(id), Self::part_size(id, MIN_BLOCK)) };
+        self.deflate = unsafe { deflate::init_decompressor(self.part(id), size) };
         self.deflate
     }
 

@@ -120,10 +120,10 @@ pub(crate) unsafe fn init_compressor(
     len: usize,
     level: i32,
 ) -> Option<NonNull<Compressor>> {
-    // SAFETY: the caller's promise.
     NonNull::new(
-        with_offer(memory, len, |options| unsafe {
-            libdeflate_alloc_compressor_ex(level, options)
+        with_offer(memory, len, |options| {
+            // SAFETY: the caller's promise.
+            unsafe { libdeflate_alloc_compressor_ex(level, options) }
         })
         .0,
     )
@@ -135,10 +135,10 @@ pub(crate) unsafe fn init_decompressor(
     memory: *mut u8,
     len: usize,
 ) -> Option<NonNull<Decompressor>> {
-    // SAFETY: the caller's promise.
     NonNull::new(
-        with_offer(memory, len, |options| unsafe {
-            libdeflate_alloc_decompressor_ex(options)
+        with_offer(memory, len, |options| {
+            // SAFETY: the caller's promise.
+            unsafe { libdeflate_alloc_decompressor_ex(options) }
         })
         .0,
     )

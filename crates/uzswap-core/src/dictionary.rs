@@ -117,11 +117,10 @@ impl<T> Dictionaries<T> {
             return Err(dictionary);
         };
         let place = self.place(nr);
-        // SAFETY: nobody reads what is in a free place.
-        place
-            .dictionary
-            .get_mut()
-            .with(|cell| unsafe { *cell = Some(dictionary) });
+        place.dictionary.get_mut().with(|cell| {
+            // SAFETY: nobody reads what is in a free place.
+            unsafe { *cell = Some(dictionary) }
+        });
         place.state.store(LIVE, Ordering::Relaxed);
         // Release: whoever is told of it finds what it is made of.
         self.live.store(nr.nr().into(), Ordering::Release);
@@ -163,11 +162,10 @@ impl<T> Dictionaries<T> {
     /// It was unused, then each slot was free once, and it still is.
     pub unsafe fn take(&self, nr: DictNr) -> Option<T> {
         let place = self.place(nr);
-        // SAFETY: nobody has it, by the caller's promise.
-        let dictionary = place
-            .dictionary
-            .get_mut()
-            .with(|cell| unsafe { (*cell).take() });
+        let dictionary = place.dictionary.get_mut().with(|cell| {
+            // SAFETY: nobody has it, by the caller's promise.
+            unsafe { (*cell).take() }
+        });
         place.state.store(FREE, Ordering::Relaxed);
         dictionary
     }

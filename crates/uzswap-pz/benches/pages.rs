@@ -69,9 +69,9 @@ impl OurLz4 {
         let len = Contexts::required_size(Codec::Lz4, PAGE);
         let memory = Box::leak(vec![0_u8; len + 64].into_boxed_slice());
         let at = memory.as_ptr().align_offset(64);
+        let aligned = memory[at..].as_mut_ptr();
         // SAFETY: leaked, so ours for ever; `len` bytes from an aligned place.
-        let contexts =
-            unsafe { Contexts::init(memory.as_mut_ptr().add(at), len, Codec::Lz4, PAGE) };
+        let contexts = unsafe { Contexts::init(aligned, len, Codec::Lz4, PAGE) };
         OurLz4(contexts.expect("enough memory, aligned"))
     }
 }

@@ -24,6 +24,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Missing pages are filled with their number; a write to a protected page lifts the protection.
 unsafe extern "C" fn on_sigbus(_: i32, info: *mut SigInfo, context: *mut UContext) {
+    // SAFETY: the kernel's, of this signal.
     let addr = unsafe { (*info).si_addr() } & !(PAGE_SIZE - 1);
     let base = BASE.load(SeqCst);
     let uffd = Uffd(UFFD.load(SeqCst));
@@ -32,6 +33,7 @@ unsafe extern "C" fn on_sigbus(_: i32, info: *mut SigInfo, context: *mut UContex
         uzswap_sys::thread::exit_group(99);
     }
     let page = [(addr - base) / PAGE_SIZE; PAGE_SIZE / 8];
+    // SAFETY: a page of the arena that is missing, from one of ours.
     match unsafe { uffd.copy(addr, page.as_ptr().cast(), PAGE_SIZE, uffd::MODE_DONTWAKE) } {
         Ok(_) => _ = MISSING.fetch_add(1, SeqCst),
         Err(CopyError {
@@ -39,6 +41,7 @@ unsafe extern "C" fn on_sigbus(_: i32, info: *mut SigInfo, context: *mut UContex
             ..
         }) => {
             // A write to a protected page, or another thread came first and there is nothing to do.
+            // SAFETY: as `info`.
             if unsafe { (*context).uc_mcontext.err } & signal::PF_WRITE == 0 {
                 return;
             }
@@ -66,8 +69,10 @@ impl Arena {
         };
         uffd.api(features).expect("handshake");
         let flags = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_NORESERVE;
+        // SAFETY: a fresh mapping where the kernel likes.
         let base = unsafe { mem::mmap(0, PAGES * PAGE_SIZE, 3, flags, -1, 0) }.expect("mmap");
         let mode = uffd::REGISTER_MODE_MISSING | uffd::REGISTER_MODE_WP;
+        // SAFETY: the mapping made above, which nobody uses yet.
         unsafe {
             mem::madvise(base, PAGES * PAGE_SIZE, mem::MADV_NOHUGEPAGE).expect("nohugepage");
             uffd.register(base, PAGES * PAGE_SIZE, mode)
@@ -89,10 +94,12 @@ impl Arena {
     }
 
     fn read(&self, i: usize) -> usize {
+        // SAFETY: word 100 of a page of the mapping.
         unsafe { self.word(i).add(100).read_volatile() }
     }
 
     fn write(&self, i: usize, value: usize) {
+        // SAFETY: as in `read`.
         unsafe { self.word(i).add(100).write_volatile(value) }
     }
 }

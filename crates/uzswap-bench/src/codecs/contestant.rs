@@ -102,10 +102,10 @@ impl Contestant {
         let (engine, memory) = match which {
             Which::Ours(codec) => {
                 let mut memory = Memory::new(Workspace::required_size(codec, block));
+                let (at, len) = (memory.as_mut_ptr(), memory.len());
                 // SAFETY: the memory is this contestant's alone and is not moved: a Vec's content stays where it is.
-                let workspace =
-                    unsafe { Workspace::init(memory.as_mut_ptr(), memory.len(), codec, block) }
-                        .with_context(|| format!("{codec} cannot be set up"))?;
+                let workspace = unsafe { Workspace::init(at, len, codec, block) }
+                    .with_context(|| format!("{codec} cannot be set up"))?;
                 (Engine::Ours(Box::new(workspace)), memory)
             }
             Which::KernelLz4 => (Engine::Lz4, Memory::new(0)),

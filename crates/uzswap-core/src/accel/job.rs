@@ -95,10 +95,10 @@ impl Job {
     /// The job is settled and its asker's alone. Until it is settled again the source is readable and may only be
     /// changed in ways that [`uzswap_compress::Compressor::compress`] bears, and the destination is nobody else's.
     pub unsafe fn ask(&self, work: Work) {
-        // SAFETY: the asker's alone, as promised.
-        self.work
-            .get_mut()
-            .with(|cell| unsafe { *cell = Some(work) });
+        self.work.get_mut().with(|cell| {
+            // SAFETY: the asker's alone, as promised.
+            unsafe { *cell = Some(work) }
+        });
         // The device sees it by the release with which it is handed over.
         self.status.store(ASKED, Ordering::Relaxed);
     }

@@ -136,11 +136,10 @@ impl Accel {
         if index >= self.nr.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: written before `nr` said so, and never again.
-        self.queues
-            .get(index)?
-            .get_mut()
-            .with(|cell| unsafe { *cell })
+        self.queues.get(index)?.get_mut().with(|cell| {
+            // SAFETY: written before `nr` said so, and never again.
+            unsafe { *cell }
+        })
     }
 
     /// The queues that do such work, and how many they are.

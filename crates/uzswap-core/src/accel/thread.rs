@@ -88,10 +88,12 @@ impl EngineThread {
     /// All signals are blocked; one caller at a time; not in a vfork child.
     pub unsafe fn start(&'static self) -> bool {
         let this = core::ptr::from_ref(self).cast_mut().cast::<c_void>();
+        if self.is_started() {
+            return true;
+        }
         // SAFETY: a stack of its own by the promise of `new`; the thread runs codecs, which use no thread-local
         // storage. It inherits the full mask.
-        self.is_started()
-            || unsafe { thread::spawn_raw(self.stack_top, run, this, &self.thread) }.is_ok()
+        unsafe { thread::spawn_raw(self.stack_top, run, this, &self.thread) }.is_ok()
     }
 
     /// It is there from now on. `false`: not yet, as it is just leaving.

@@ -487,9 +487,9 @@ impl HeldFolios<'_> {
         }
         let parts = self.parts;
         if self.dropped > 0 || self.must_zero {
+            let (addr, len) = (self.range.addr(), self.range.bytes());
             // SAFETY: arena memory whose contents the program gives up; its folios are held.
-            let done =
-                unsafe { mem::madvise(self.range.addr(), self.range.bytes(), MADV_DONTNEED) };
+            let done = unsafe { mem::madvise(addr, len, MADV_DONTNEED) };
             if let Err(errno) = done {
                 parts.die(FAILURE_INTERNAL, errno.0.unsigned_abs(), 0);
             }

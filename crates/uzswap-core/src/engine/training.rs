@@ -87,9 +87,9 @@ impl Training {
 
 impl Work {
     fn trainer(&mut self) -> Option<&mut Trainer> {
+        let memory = self.trainer?;
         // SAFETY: made by `begin_training` in memory of its own, and reached through `self` alone.
-        self.trainer
-            .map(|memory| unsafe { memory.cast::<Trainer>().as_mut() })
+        Some(unsafe { memory.cast::<Trainer>().as_mut() })
     }
 }
 

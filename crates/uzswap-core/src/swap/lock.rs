@@ -65,8 +65,8 @@ pub(super) struct SharedLock {
     guarded: crate::primitive::UnsafeCell<()>,
 }
 
-// SAFETY: the cell is reached by the lock's holder alone; loom finds it if that is not so.
 #[cfg(loom)]
+// SAFETY: the cell is reached by the lock's holder alone; loom finds it if that is not so.
 unsafe impl Sync for SharedLock {}
 
 impl SharedLock {
