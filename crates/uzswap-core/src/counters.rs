@@ -103,6 +103,8 @@ counters! {
     zswpout: Counter in Count,
     /// Of them, those that `--compressor auto` had stored with its denser codec.
     zswpout_denser: Counter in Count,
+    /// Pages of the pool that its fast codec had stored, and its denser one made smaller before any were written back.
+    recompressed_pages: Counter in Count,
     /// Pages written back from the pool to a swap device.
     zswpwb: Counter in Count,
     /// Pages read from a swap device.

@@ -92,7 +92,7 @@ knobs! {
     /// Part of --ram that compressed memory may take before the coldest of it goes to swap, in percent
     max_pool_percent: Percent = 75,
     /// Down to which part of that it goes to swap then, in percent
-    accept_threshold_percent: Percent = 90,
+    accept_threshold_percent: Percent = 98,
     /// Whether compressed memory may go to swap at all
     writeback: Switch = ON,
     /// Whether what has been cold for long goes to swap before there is need

@@ -22,6 +22,8 @@ const SPEED: f64 = 0.95;
 /// Probes of a bisection: the answer is within 1/64 of what the program takes, or 1/16.
 const PROBES: usize = 6;
 const QUICK_PROBES: usize = 4;
+/// Where all programs are added up.
+const TOGETHER: &str = "all together";
 /// What the project wants to save, as a multiple of what the kernel's zswap does.
 const GOAL: f64 = 1.3;
 
@@ -62,7 +64,7 @@ pub fn measure(
         ratios: vec![ratio.clone()],
         goals: vec![Goal {
             figure: "saved_mib".into(),
-            job: None,
+            job: Some(TOGETHER.into()),
             ratio,
             bound: GOAL,
         }],
@@ -92,6 +94,17 @@ pub fn measure(
                 }
             }
         }
+        let complete = |side: &Side| {
+            let key = side.key();
+            runs.iter().filter(|run| run.side == key).count() == installed.len()
+        };
+        let together: Vec<Run> = [Side::Native]
+            .iter()
+            .chain(&searched)
+            .filter(|side| complete(side))
+            .map(|&side| added_up(&runs, round, side))
+            .collect();
+        runs.extend(together);
         Ok(runs)
     })?;
     Ok(measured)
@@ -160,20 +173,59 @@ impl<'a> Search<'a> {
     }
 
     fn run(&self, round: usize, side: Side, ram_mib: u64) -> Run {
-        let saved = self.peak_mib.saturating_sub(ram_mib) as f64;
-        let mut values = vec![("ram_mib".to_owned(), ram_mib as f64)];
-        if side != Side::Native {
-            values.push(("saved_mib".to_owned(), saved));
-            values.push((
-                "saved_percent".to_owned(),
-                saved * 100.0 / self.peak_mib as f64,
-            ));
-        }
-        Run {
+        run(
             round,
-            job: self.program.name.into(),
-            side: side.key().into(),
-            values: values.into_iter().collect(),
-        }
+            self.program.name,
+            side,
+            ram_mib as f64,
+            self.peak_mib as f64,
+        )
+    }
+}
+
+/// What `job` needs at least where natively it takes `peak_mib`.
+fn run(round: usize, job: &str, side: Side, ram_mib: f64, peak_mib: f64) -> Run {
+    let saved = (peak_mib - ram_mib).max(0.0);
+    let mut values = vec![("ram_mib".to_owned(), ram_mib)];
+    if side != Side::Native {
+        values.push(("saved_mib".to_owned(), saved));
+        values.push(("saved_percent".to_owned(), saved * 100.0 / peak_mib));
+    }
+    Run {
+        round,
+        job: job.into(),
+        side: side.key().into(),
+        values: values.into_iter().collect(),
+    }
+}
+
+/// What all programs of a round need together.
+fn added_up(runs: &[Run], round: usize, side: Side) -> Run {
+    let sum = |side: Side| -> f64 {
+        let of_side = runs.iter().filter(|run| run.side == side.key());
+        of_side.filter_map(|run| run.values.get("ram_mib")).sum()
+    };
+    run(round, TOGETHER, side, sum(side), sum(Side::Native))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_added_up_with_what_they_take_natively() {
+        let runs = [
+            run(0, "one", Side::Native, 300.0, 300.0),
+            run(0, "one", Side::Uzswap, 240.0, 300.0),
+            run(0, "two", Side::Native, 100.0, 100.0),
+            run(0, "two", Side::Uzswap, 100.0, 100.0),
+        ];
+        let together = added_up(&runs, 0, Side::Uzswap);
+        assert_eq!(together.job, TOGETHER);
+        assert_eq!(together.values["saved_mib"], 60.0);
+        assert_eq!(together.values["saved_percent"], 15.0);
+        let natively = added_up(&runs, 0, Side::Native);
+        assert_eq!(natively.values["ram_mib"], 400.0);
+        assert!(!natively.values.contains_key("saved_mib"));
     }
 }

@@ -15,12 +15,13 @@
 use super::Parts;
 use super::block::most_of_block;
 use super::object::{self, Source};
+use super::recompress::Sweep;
 use super::store::MOST_COMPRESSED;
 use crate::arena::{PAGE_SIZE, PageRange, wide};
 use crate::folio::SOON;
 use crate::knobs::{CODEC_AUTO, percent};
 use crate::lock::Lock;
-use crate::primitive::{AtomicU32, Ordering::Relaxed};
+use crate::primitive::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use crate::slot::{BatchFolio, SlotInner};
 use uzswap_compress::{Codec, Compressor};
 use uzswap_sys::arch;
@@ -31,6 +32,10 @@ const WINDOWS: u64 = 16;
 const EVERY: usize = 32;
 /// The denser codec must save this part of what the fast one takes.
 const LEAST_GAIN: u64 = 32;
+/// It must save this part of it for what the fast codec made before to be [made anew](super::recompress).
+const LEAST_TO_RECOMPRESS: u64 = 5;
+/// Everything nearly fits the pool if that is too small by this part of it.
+const NEARLY: u64 = 8;
 /// Windows in a row in which it was not worth it before the denser codec is left.
 const PATIENCE: u32 = 8;
 /// How far above what it may take the pool is when nothing brings it down, as a part of the limit.
@@ -91,6 +96,16 @@ struct Seen {
 }
 
 impl Seen {
+    /// Whether it is worth having what the fast codec made compressed twice: if that is much smaller, and everything would (nearly) fit
+    /// then. Where it does not, what is left of it goes by itself in the time in which as much is read and evicted again.
+    fn is_worth_twice(&self) -> bool {
+        let Samples { pages, fast, dense } = self.samples;
+        let needed = u128::from(self.stored + self.out) * u128::from(dense.bytes);
+        let room = u128::from(self.max_pool + self.max_pool / NEARLY)
+            * u128::from(pages * wide(PAGE_SIZE));
+        fast.bytes.saturating_sub(dense.bytes) > fast.bytes / LEAST_TO_RECOMPRESS && needed <= room
+    }
+
     fn is_tight(&self) -> bool {
         self.full || self.device > 0 || self.is_coming()
     }
@@ -122,13 +137,11 @@ impl Seen {
             part(self.stored, gain, dense.bytes).min(self.out.into())
         };
         let costs = part(self.pages, dense.ticks.saturating_sub(fast.ticks), pages);
-        // Each of them would be asked for as often as those that are there now or, if none is, as what is stored.
-        let [device, of] = match self.out {
-            0 => [self.pages * READ, self.stored],
-            out => [self.device, out],
-        };
-        let worth = u128::from(device) * fewer > costs * u128::from(of);
-        self.full || worth || self.is_coming()
+        // As many as are there now would be asked for as often as those; of more nobody knows, so like what is stored.
+        let known = fewer.min(self.out.into());
+        let saves = u128::from(self.device) * known / u128::from(self.out.max(1))
+            + u128::from(self.pages * READ) * (fewer - known) / u128::from(self.stored.max(1));
+        self.full || saves > costs || self.is_coming()
     }
 }
 
@@ -183,6 +196,9 @@ pub(crate) struct Auto {
     watch: Lock<Watch>,
     /// The phase, for those who do not hold the watch.
     phase: AtomicU32,
+    /// What the fast codec made is to be made anew.
+    recompresses: AtomicBool,
+    pub(super) sweep: Lock<Sweep>,
 }
 
 impl Auto {
@@ -203,7 +219,14 @@ impl Auto {
                 left: 0,
             }),
             phase: AtomicU32::new(Phase::Fast as u32),
+            recompresses: AtomicBool::new(false),
+            sweep: Lock::new(Sweep::new()),
         }
+    }
+
+    /// Whether what the fast codec made is to be made anew before it is written back.
+    pub(super) fn recompresses(&self) -> bool {
+        self.recompresses.load(Relaxed)
     }
 
     fn is(&self, phase: Phase) -> bool {
@@ -339,6 +362,8 @@ impl Parts {
         watch.device = device;
         watch.data = data;
         self.auto.phase.store(watch.rule.phase as u32, Relaxed);
+        let anew = watch.rule.phase == Phase::Denser && seen.is_worth_twice();
+        self.auto.recompresses.store(anew, Relaxed);
     }
 }
 

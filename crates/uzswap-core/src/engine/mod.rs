@@ -38,6 +38,7 @@ mod object;
 mod pin;
 mod protection;
 mod reclaim;
+mod recompress;
 mod remap;
 mod shrinker;
 mod space;

@@ -79,6 +79,10 @@ impl Parts {
                 swap.shrinking.store(false, Relaxed);
                 return;
             }
+            if self.recompress(slot) {
+                runs += 1;
+                continue;
+            }
             match self.write_back(slot) {
                 Ok(_) => {
                     runs += 1;

@@ -51,7 +51,7 @@ fn a_smaller_pool_is_written_back_from_then_on() {
     let done = done.expect_success("set");
     assert_eq!(
         done.text(),
-        "max_pool_percent 75 -> 10\naccept_threshold_percent 90 -> 80\n"
+        "max_pool_percent 75 -> 10\naccept_threshold_percent 98 -> 80\n"
     );
     live.signal(SIGUSR1);
     let outcome = live.wait().expect_success("pages under changed knobs");

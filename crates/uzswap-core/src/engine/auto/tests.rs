@@ -109,6 +109,53 @@ fn it_goes_back_after_so_many_windows_in_a_row_and_not_before() {
     assert_eq!(rule.phase, Phase::Fast);
 }
 
+#[test]
+fn a_few_pages_that_nobody_reads_do_not_speak_for_all_that_would_be_there() {
+    let in_use = Rule {
+        phase: Phase::Denser,
+        patience: 1,
+    };
+    // By the fast codec the pool would hold two thirds of it.
+    let few = Seen {
+        stored: 7500,
+        out: 100,
+        ..seen(0, false, REAL)
+    };
+    assert_eq!(in_use.next(&few).phase, Phase::Denser);
+    // Of as many as are there now, and never read, it is known that they cost nothing.
+    let many = Seen { out: 3000, ..few };
+    assert_eq!(in_use.next(&many).phase, Phase::Fast);
+}
+
+#[test]
+fn what_the_fast_codec_made_is_made_anew_only_where_that_is_enough() {
+    // 1050 bytes a page.
+    let nearly = Seen {
+        stored: 5000,
+        out: 3700,
+        ..seen(1, false, REAL)
+    };
+    assert!(nearly.is_worth_twice());
+    let too_much = Seen {
+        out: 3900,
+        ..nearly
+    };
+    assert!(!too_much.is_worth_twice());
+    let little_smaller = Samples {
+        dense: made(16 * 1350, 0),
+        ..REAL
+    };
+    for samples in [little_smaller, Samples::default()] {
+        let poor = Seen {
+            stored: 100,
+            out: 0,
+            samples,
+            ..nearly
+        };
+        assert!(!poor.is_worth_twice(), "{samples:?}");
+    }
+}
+
 /// Windows of a program whose data grow, all of which are still in RAM: the pool takes two fifths of what is stored by lz4.
 fn growing(stored: u64) -> Seen {
     Seen {
@@ -187,21 +234,12 @@ fn against_a_plain_model() {
             };
             let fewer = (stored - other).abs();
             let costs = dense.ticks.saturating_sub(fast.ticks) as f64 * 1000.0 / nr.max(1.0);
-            let saves = if out > 0.0 {
-                device / out * fewer
-            } else {
-                1000.0 * READ as f64 / stored.max(1.0) * fewer
-            };
+            // As many as are on the device are asked for as often as those, more like what is in the pool.
+            let known = if out > 0.0 { device / out } else { 0.0 };
+            let unknown = 1000.0 * READ as f64 / stored.max(1.0);
+            let saves = known * fewer.min(out) + unknown * (fewer - out).max(0.0);
             // Where a page more or less decides, integers may differ.
-            if (saves - costs).abs()
-                < 4.0
-                    + 2.0
-                        * if out > 0.0 {
-                            device / out
-                        } else {
-                            1000.0 * READ as f64 / stored.max(1.0)
-                        }
-            {
+            if (saves - costs).abs() < 4.0 + 2.0 * known.max(unknown) {
                 continue;
             }
             let gains =
