@@ -2,7 +2,7 @@
 //!
 //! DIR holds dumps of memory, a file a program; PAGES of each are taken, 1024 by default, evenly, same-filled ones left out. Two
 //! ratios: as compressed, and packed as a pool does (rounded up to 16 bytes, over 3264 bytes kept as they are).
-//! Codecs take turns on every 32 pages, and each turn's median counts, so that what else the machine does hits all alike. Trust the
+//! Codecs take turns on every 512 pages, and each turn's median counts, so that what else the machine does hits all alike. Trust the
 //! times relative to the first lz4, not the microseconds.
 
 use std::error::Error;
@@ -16,8 +16,9 @@ type Page = [u8; PAGE];
 /// What an object may have to be worth storing, as zswap has it.
 const LIMIT: usize = 3264;
 const ROUNDS: usize = 9;
-/// Pages of one turn: more than the first-level cache holds.
-const TURN: usize = 32;
+/// Pages of one turn: more than caches hold, and more than the processor's branch prediction learns by heart. With 32 pages pz seemed 5 %
+/// faster beside lz4 than it is on pages that come once.
+const TURN: usize = 512;
 
 trait Peer {
     fn name(&self) -> String;

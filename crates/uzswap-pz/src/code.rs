@@ -31,8 +31,8 @@ pub(crate) type Lengths<const NR: usize> = [[&'static [u8; 256]; NR]; NR_STREAMS
 
 /// By the next [`MAX_BITS`] bits: the symbol, and the length of its code above it.
 type Decoder = [u16; 1 << MAX_BITS];
-/// By symbol: the code, and its length above it.
-type Encoder = [u16; 256];
+/// By symbol: the code in the uppermost bits, its length in the lowest, so that it takes few instructions to append one.
+type Encoder = [u64; 256];
 
 /// The codes of a version, of which each stream has `NR`.
 struct Codes<const NR: usize> {
@@ -126,10 +126,6 @@ const fn length(lengths: &[u8; 256], symbol: usize) -> u16 {
 }
 
 /// The canonical code: shorter before longer, then by symbol; its first bit is the lowest.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "10 bits of code, 4 of length"
-)]
 const fn encoder(lengths: &[u8; 256]) -> Encoder {
     let mut encoder = [0; 256];
     let mut next = 0_u32;
@@ -139,7 +135,7 @@ const fn encoder(lengths: &[u8; 256]) -> Encoder {
         while symbol < 256 {
             if length(lengths, symbol) as u32 == bits {
                 let code = next.reverse_bits() >> (32 - bits);
-                encoder[symbol] = (code | bits << MAX_BITS) as u16;
+                encoder[symbol] = (code as u64) << (64 - bits) | bits as u64;
                 next += 1;
             }
             symbol += 1;
@@ -157,8 +153,8 @@ const fn decoder(lengths: &[u8; 256]) -> Decoder {
     let mut decoder = [0; 1 << MAX_BITS];
     let mut symbol = 0;
     while symbol < 256 {
-        let code = (encoder[symbol] & ((1 << MAX_BITS) - 1)) as usize;
-        let bits = encoder[symbol] >> MAX_BITS;
+        let bits = encoder[symbol] as u16 & 15;
+        let code = (encoder[symbol] >> (64 - bits)) as usize;
         let mut at = code;
         while at < 1 << MAX_BITS {
             decoder[at] = symbol as u16 | bits << 8;
@@ -185,7 +181,7 @@ pub(crate) fn choose<const PAGES: usize>(stream: usize, symbols: &[u8]) -> usize
 struct Lane<const PAGES: usize> {
     bytes: [[u8; LANE_BYTES]; PAGES],
     len: usize,
-    /// Bits not written yet, at most 7 between refills, and their number.
+    /// Bits not written yet are the uppermost of it, so many as the lower six bits of the number say: 7 between refills, at most.
     pending: u64,
     nr_pending: u32,
 }
@@ -194,33 +190,40 @@ struct Lane<const PAGES: usize> {
 pub(crate) struct Lanes<const PAGES: usize>([Lane<PAGES>; LANES]);
 
 impl<const PAGES: usize> Lane<PAGES> {
+    /// Appends a code of an [`Encoder`]. The length below it stays below the bits that are pending.
     #[inline(always)]
-    fn put(&mut self, code: u16) {
-        self.pending |= u64::from(code & ((1 << MAX_BITS) - 1)) << self.nr_pending;
-        self.nr_pending += u32::from(code >> MAX_BITS);
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "of both words the lowest bits count"
+    )]
+    fn put(&mut self, code: u64) {
+        self.pending = self.pending.wrapping_shr(code as u32) | code;
+        self.nr_pending = self.nr_pending.wrapping_add(code as u32);
     }
 
     /// Writes whole bytes out. `None` if there is no room.
     #[inline(always)]
     fn flush(&mut self, number: usize) -> Option<()> {
+        let nr = self.nr_pending % 64;
+        let word = self.pending.wrapping_shr(64 - nr);
         let bytes = self.bytes.as_flattened_mut();
         if number.is_multiple_of(2) {
             let to = bytes.get_mut(self.len..)?.first_chunk_mut()?;
-            *to = self.pending.to_le_bytes();
+            *to = word.to_le_bytes();
         } else {
             let end = bytes.len().checked_sub(self.len)?;
             let to = bytes.get_mut(..end)?.last_chunk_mut()?;
-            *to = self.pending.to_be_bytes();
+            *to = word.to_be_bytes();
         }
-        self.len += (self.nr_pending / 8) as usize;
-        self.pending >>= self.nr_pending & !7;
-        self.nr_pending &= 7;
+        self.len += (nr / 8) as usize;
+        self.nr_pending = nr % 8;
         Some(())
     }
 
     /// The bytes, with the last bits in one more.
     fn finish(&mut self, number: usize) -> Option<&[u8]> {
-        self.nr_pending = self.nr_pending.next_multiple_of(8);
+        let padding = self.nr_pending.next_multiple_of(8) - self.nr_pending;
+        self.put(u64::from(padding));
         self.flush(number)?;
         let bytes = self.bytes.as_flattened();
         if number.is_multiple_of(2) {

@@ -49,11 +49,11 @@ pub const MAX_BLOCK: usize = 64 << 10;
 /// How hard to try. Any level's objects are decompressed alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// About a seventh denser than lz4 in no more time; half again its time to decompress.
+    /// About a sixth denser than lz4 in no more time; half again its time to decompress.
     Fast,
-    /// Literals are entropy-coded: 30 % denser than lz4 in a sixth more time, twice its time to decompress.
+    /// Literals are entropy-coded: 30 % denser than lz4 in an eighth more time, twice its time to decompress.
     Dense,
-    /// Everything is entropy-coded, and matches are sought with more care: half again as dense as lz4 in half again its
+    /// Everything is entropy-coded, and matches are sought with more care: half again as dense as lz4 in two thirds more
     /// time, 2.3 times its time to decompress.
     Balanced,
 }
@@ -87,7 +87,7 @@ impl core::error::Error for Poor {}
 impl core::error::Error for Corrupt {}
 
 /// Compresses `block` into `object` and returns the bytes used. `object` may be shorter than the block: what compresses worse is
-/// then given up early. A [`Workspace`] takes a page, a [`BlockWorkspace`] what is longer, up to [`MAX_BLOCK`].
+/// then given up. A [`Workspace`] takes a page, a [`BlockWorkspace`] what is longer, up to [`MAX_BLOCK`].
 ///
 /// # Errors
 /// [`Poor`] if the result does not fit, or the block is none for that workspace.

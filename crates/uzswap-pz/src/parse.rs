@@ -4,15 +4,17 @@
 //! Locking: none.
 //! Context: any.
 //!
-//! The cost of a block is branches that cannot be predicted, a few for each match, and the positions looked at. So the three
-//! candidates (both last distances, and the hash table's) are tried at once behind one branch, the best of them is chosen
-//! without one, and what does not depend on the data's kind is written always and counted only where it holds.
+//! The cost of a block is branches that cannot be predicted, a few for each match, and the time until the processor knows which
+//! way they go. So each of the three candidates has its own, those that are known soonest first: both last distances, then the
+//! hash table's; the first that matches is taken, unless the search is thorough. What a sequence consists of is written without
+//! branches, always, and counted only where it holds.
 
+use crate::PAGE;
 use crate::format::{
-    EXTRAS, FIRST_DISTANCE, LITERALS, LONG_LITERALS, LONG_MATCH, LONG_REST, MIN_MATCH, TOKENS, kind,
+    FARTHEST_NEAR, FIRST_DISTANCE, LONG_LITERALS, LONG_MATCH, LONG_REST, MIN_MATCH, NR_STREAMS,
+    kind,
 };
-use crate::streams::{STEP, Streams, capacities};
-use crate::{PAGE, format};
+use crate::streams::{STEP, Streams};
 use core::hint::select_unpredictable;
 
 /// A match that is not worth looking for a better one.
@@ -25,12 +27,12 @@ pub(crate) type Table<const HASHES: usize> = [u16; HASHES];
 pub(crate) trait Search {
     /// Bytes that are hashed: fewer find more and shorter matches.
     const HASHED: u32;
+    /// Bytes that a match at the last distance has, at least: three or four. Any other has four.
+    const REPEAT: u32;
     /// By how much each failed attempt makes the search's steps longer, 64ths of a byte.
     const SKIP: usize;
-    /// Look whether a match began earlier.
-    const BACK: bool;
-    /// Look for a longer match at the next position before taking a short one.
-    const LAZY: bool;
+    /// Take the best of the candidates, look for a longer match at the next position, and whether it began earlier.
+    const THOROUGH: bool;
 }
 
 /// A block to read words from: a page, if `PAGES` is one. A word is in it.
@@ -108,13 +110,61 @@ fn hash<S: Search, const HASHES: usize>(word: u64) -> usize {
         as usize
 }
 
-/// The better of a match at `a` and one at `b`, as (distance, length).
-#[inline(always)]
-fn select(first: bool, a: (usize, usize), b: (usize, usize)) -> (usize, usize) {
-    (
-        select_unpredictable(first, a.0, b.0),
-        select_unpredictable(first, a.1, b.1),
-    )
+/// A match that was found.
+#[derive(Clone, Copy)]
+struct Match {
+    /// [`kind::NEAR`] is any new distance.
+    kind: usize,
+    len: usize,
+    /// The last distances after it: the first is its own.
+    last: [usize; 2],
+}
+
+impl Match {
+    /// One of which a word was compared: of its length, 8 is that or more.
+    #[inline(always)]
+    fn of(kind: usize, differ: u64, last: [usize; 2]) -> Match {
+        Match {
+            kind,
+            len: equal_bytes(differ),
+            last,
+        }
+    }
+
+    /// The best of what [`look`] gave, likewise; less than [`MIN_MATCH`] is none. `new` is the distance of the table's candidate.
+    #[inline(always)]
+    fn best(differ: [u64; 3], last: [usize; 2], new: usize) -> Match {
+        let lens = differ.map(equal_bytes);
+        // Length above kind. The other distance must gain a byte, and a new one two, which it takes.
+        let scores = [
+            (lens[0] + 2) << 2 | kind::LAST,
+            (lens[1] + 1) << 2 | kind::OTHER,
+            lens[2] << 2 | kind::NEAR,
+        ];
+        let score = scores[0].max(scores[1]).max(scores[2]);
+        let kind = score & 3;
+        let repeat = select_unpredictable(kind == kind::OTHER, last[1], last[0]);
+        Match {
+            kind,
+            len: (score >> 2) + kind - 2,
+            last: [
+                select_unpredictable(kind == kind::NEAR, new, repeat),
+                select_unpredictable(kind == kind::LAST, last[1], last[0]),
+            ],
+        }
+    }
+
+    /// Looks how long it is if more than a word is equal.
+    ///
+    /// # Safety
+    /// It is what one of the above gave for a match at `at`.
+    #[inline(always)]
+    unsafe fn extend<const PAGES: usize>(&mut self, source: Source<PAGES>, at: usize) {
+        if self.len == 8 {
+            // SAFETY: the word at `at` was read, and there it is as far before it as the distance says.
+            self.len = unsafe { source.match_len(at, self.last[0], 8) };
+        }
+    }
 }
 
 /// Compares what is at `ip` with what is at both last distances and with the table's candidate, which is returned as well, and
@@ -144,36 +194,7 @@ unsafe fn look<S: Search, const PAGES: usize, const HASHES: usize>(
     }
 }
 
-/// The best match at `ip`, as (distance, length). Less than [`MIN_MATCH`] is none.
-///
-/// # Safety
-/// As [`look`], which gave `differ` and `candidate`.
-#[inline(always)]
-unsafe fn best<const PAGES: usize>(
-    source: Source<PAGES>,
-    ip: usize,
-    last: [usize; 2],
-    differ: [u64; 3],
-    candidate: usize,
-) -> (usize, usize) {
-    let lens = differ.map(equal_bytes);
-    let repeats = [
-        if lens[0] < MIN_MATCH { 0 } else { lens[0] },
-        if lens[1] <= MIN_MATCH { 0 } else { lens[1] },
-    ];
-    let other = repeats[1] > repeats[0];
-    let found = select(other, (last[1], repeats[1]), (last[0], repeats[0]));
-    // A new distance costs a byte or two.
-    let new = lens[2] > found.1 + 1;
-    let (distance, len) = select(new, (ip - candidate, lens[2]), found);
-    if len < 8 {
-        return (distance, len);
-    }
-    // SAFETY: the caller's promise; a word is equal.
-    (distance, unsafe { source.match_len(ip, distance, 8) })
-}
-
-/// Takes `block` apart. `None` if tokens, extras and literals are more than `limit` bytes, which is at most [`max_limit`].
+/// Takes `block` apart into `streams`.
 ///
 /// # Safety
 /// `block` has [`STEP`] bytes or more, at most as many as `PAGES` pages, and exactly as many if that is one.
@@ -181,11 +202,11 @@ pub(crate) unsafe fn parse<S: Search, const PAGES: usize, const HASHES: usize>(
     table: &mut Table<HASHES>,
     streams: &mut Streams<PAGES>,
     block: &[u8],
-    limit: usize,
-) -> Option<()> {
+) {
     table.fill(0);
     let source = Source::<PAGES>(block);
-    let mut out = Writer::new(streams, source);
+    let starts = streams.starts();
+    let mut out = Writer::new(starts, source);
     // Where the search is, and where the last match ended.
     let (mut ip, mut anchor) = (FIRST_DISTANCE, 0);
     let mut last = [FIRST_DISTANCE; 2];
@@ -195,46 +216,64 @@ pub(crate) unsafe fn parse<S: Search, const PAGES: usize, const HASHES: usize>(
     unsafe {
         'block: loop {
             let mut step = 64;
-            let (mut differ, mut candidate);
+            let mut found;
             loop {
                 if ip > source.last_word() {
                     break 'block;
                 }
-                (differ, candidate) = look::<S, PAGES, HASHES>(source, table, ip, last);
-                // Three bytes at the last distance, or four.
-                if (differ[0] << 40 == 0) | (differ[1] << 32 == 0) | (differ[2] << 32 == 0) {
+                let (differ, candidate) = look::<S, PAGES, HASHES>(source, table, ip, last);
+                let matches = [
+                    differ[0] << (64 - 8 * S::REPEAT) == 0,
+                    differ[1] << 32 == 0,
+                    differ[2] << 32 == 0,
+                ];
+                if matches[0] {
+                    found = if S::THOROUGH {
+                        Match::best(differ, last, ip - candidate)
+                    } else {
+                        Match::of(kind::LAST, differ[0], last)
+                    };
+                    break;
+                }
+                if matches[1] {
+                    found = Match::of(kind::OTHER, differ[1], [last[1], last[0]]);
+                    break;
+                }
+                if matches[2] {
+                    found = Match::of(kind::NEAR, differ[2], [ip - candidate, last[0]]);
                     break;
                 }
                 ip += step / 64;
                 step += S::SKIP;
             }
-            let (mut distance, mut len) = best(source, ip, last, differ, candidate);
-            if S::LAZY && len < LONG_ENOUGH && ip < source.last_word() {
-                let (differ, candidate) = look::<S, PAGES, HASHES>(source, table, ip + 1, last);
-                let later = best(source, ip + 1, last, differ, candidate);
-                if later.1 > len + 1 {
-                    (distance, len) = later;
-                    ip += 1;
+            found.extend(source, ip);
+            if S::THOROUGH {
+                if found.len < LONG_ENOUGH && ip < source.last_word() {
+                    let at = ip + 1;
+                    let (differ, candidate) = look::<S, PAGES, HASHES>(source, table, at, last);
+                    let mut later = Match::best(differ, last, at - candidate);
+                    later.extend(source, at);
+                    if later.len > found.len + 1 {
+                        (ip, found) = (at, later);
+                    }
                 }
-            }
-            if S::BACK {
+                let distance = found.last[0];
                 while ip > anchor
                     && ip > distance
                     && block.get_unchecked(ip - 1) == block.get_unchecked(ip - 1 - distance)
                 {
                     ip -= 1;
-                    len += 1;
+                    found.len += 1;
                 }
             }
-            if out.sequence(&mut last, anchor, ip - anchor, distance, len) > limit {
-                return None;
-            }
-            ip += len;
+            last = found.last;
+            out.sequence(anchor, ip - anchor, found);
+            ip += found.len;
             anchor = ip;
         }
         out.literals(anchor, source.len() - anchor);
     }
-    out.finish(limit)
+    streams.counts = out.written(starts);
 }
 
 #[inline(always)]
@@ -245,22 +284,28 @@ fn position(at: usize) -> u16 {
 
 /// Appends to the three streams.
 struct Writer<'a, const PAGES: usize> {
-    streams: &'a mut Streams<PAGES>,
     source: Source<'a, PAGES>,
-    nr_tokens: usize,
-    nr_extras: usize,
-    nr_literals: usize,
+    /// Where each stream goes on.
+    tokens: *mut u8,
+    extras: *mut u8,
+    literals: *mut u8,
 }
 
 impl<'a, const PAGES: usize> Writer<'a, PAGES> {
-    fn new(streams: &'a mut Streams<PAGES>, source: Source<'a, PAGES>) -> Self {
+    /// With the starts of [`Streams`].
+    fn new([tokens, extras, literals]: [*mut u8; NR_STREAMS], source: Source<'a, PAGES>) -> Self {
         Writer {
-            streams,
             source,
-            nr_tokens: 0,
-            nr_extras: 0,
-            nr_literals: 0,
+            tokens,
+            extras,
+            literals,
         }
+    }
+
+    /// Bytes of each stream.
+    fn written(&self, starts: [*mut u8; NR_STREAMS]) -> [usize; NR_STREAMS] {
+        let ends = [self.tokens, self.extras, self.literals];
+        core::array::from_fn(|stream| ends[stream].addr() - starts[stream].addr())
     }
 
     /// Writes `nr` literals from `from`.
@@ -269,15 +314,10 @@ impl<'a, const PAGES: usize> Writer<'a, PAGES> {
     /// `from + nr` is at most the block's length, and the literals of all calls are different bytes of it.
     #[inline(always)]
     unsafe fn literals(&mut self, from: usize, nr: usize) {
-        // SAFETY: `nr_literals + nr` is at most the block's length by the promise; whole steps are read only where the block has them, and
+        // SAFETY: there are never more than the block's length by the promise; whole steps are read only where the block has them, and
         // overshoot by less than the step that the buffer has beyond a block.
         unsafe {
-            let to = self
-                .streams
-                .buffer(LITERALS)
-                .as_mut_ptr()
-                .add(self.nr_literals);
-            let src = self.source.0.as_ptr().add(from);
+            let (to, src) = (self.literals, self.source.0.as_ptr().add(from));
             if from + nr <= self.source.len() - STEP {
                 to.copy_from_nonoverlapping(src, STEP);
                 let mut done = STEP;
@@ -288,62 +328,40 @@ impl<'a, const PAGES: usize> Writer<'a, PAGES> {
             } else {
                 to.copy_from_nonoverlapping(src, nr);
             }
+            self.literals = to.add(nr);
         }
-        self.nr_literals += nr;
     }
 
-    /// Writes one sequence: `nr` literals from `anchor`, then a match. Returns the bytes written so far.
+    /// Writes one sequence: `nr` literals from `anchor`, then a match.
     ///
     /// # Safety
     /// The promise of [`Writer::literals`]; the sequences so far cover `anchor` bytes of the block and this one is inside
-    /// it; `len` is at least [`MIN_MATCH`], and one more unless `distance` is `last[0]`; no call after one that returned
-    /// more than [`max_limit`].
+    /// it; the match is of at least [`MIN_MATCH`] bytes, and one more unless it is [`kind::LAST`].
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "16 bits, 8 bits")]
-    unsafe fn sequence(
-        &mut self,
-        last: &mut [usize; 2],
-        anchor: usize,
-        nr: usize,
-        distance: usize,
-        len: usize,
-    ) -> usize {
+    unsafe fn sequence(&mut self, anchor: usize, nr: usize, found: Match) {
         // SAFETY: the caller's promise.
         unsafe { self.literals(anchor, nr) };
 
-        let near = distance.is_multiple_of(8) & (distance <= format::FARTHEST_NEAR);
-        let mut kind = if near { kind::NEAR } else { kind::FAR };
-        kind = if distance == last[1] {
-            kind::OTHER
-        } else {
-            kind
-        };
-        kind = if distance == last[0] {
-            kind::LAST
-        } else {
-            kind
-        };
-        last[1] = if kind == kind::LAST { last[1] } else { last[0] };
-        last[0] = distance;
-
+        let Match { kind, len, last } = found;
+        // What is no multiple of eight gets far beyond by it.
+        let eighth = last[0].rotate_right(3) - 1;
+        let near = eighth < FARTHEST_NEAR / 8;
+        let extra = select_unpredictable(near, eighth, last[0]);
+        let kind = kind + usize::from((kind == kind::NEAR) & !near);
         let beyond = len - MIN_MATCH - usize::from(kind != kind::LAST);
         let (short_nr, short_len) = (nr.min(LONG_LITERALS), beyond.min(LONG_MATCH));
         let (rest_nr, rest_len) = (nr - short_nr, beyond - short_len);
-        let token = kind << 6 | short_nr << 4 | short_len;
-        let extra = if near { distance / 8 - 1 } else { distance };
-        // SAFETY: each token stands for three bytes of the block or more, so there are never more than fit.
-        // Extras are at most `max_limit` before this call, which is 8 less than fit, and grow by at most 2 + 3 + 3.
+        // SAFETY: each token stands for three bytes of the block or more, so there are never more than fit. Extras are at most half of the
+        // bytes covered: two of a distance for four bytes of match or more; one for three literals, or fifteen more bytes of
+        // match, and three for many. So there is twice the room, and what is written and not counted is in it.
         unsafe {
-            *self
-                .streams
-                .buffer(TOKENS)
-                .get_unchecked_mut(self.nr_tokens) = token as u8;
-            self.nr_tokens += 1;
-            let extras = self.streams.buffer(EXTRAS).as_mut_ptr();
-            let mut ep = extras.add(self.nr_extras);
+            *self.tokens = (kind << 6 | short_nr << 4 | short_len) as u8;
+            self.tokens = self.tokens.add(1);
+            let mut ep = self.extras;
             ep.cast::<u16>().write_unaligned((extra as u16).to_le());
             ep = ep.add(kind.saturating_sub(1));
-            if (rest_nr >= LONG_REST) | (rest_len >= LONG_REST) {
+            if (rest_nr | rest_len) >= LONG_REST {
                 if short_nr == LONG_LITERALS {
                     ep = put_rest(ep, rest_nr);
                 }
@@ -356,20 +374,9 @@ impl<'a, const PAGES: usize> Writer<'a, PAGES> {
                 *ep = rest_len as u8;
                 ep = ep.add(usize::from(short_len == LONG_MATCH));
             }
-            self.nr_extras = ep.addr() - extras.addr();
+            self.extras = ep;
         }
-        self.nr_tokens + self.nr_extras + self.nr_literals
     }
-
-    fn finish(self, limit: usize) -> Option<()> {
-        self.streams.counts = [self.nr_tokens, self.nr_extras, self.nr_literals];
-        (self.nr_tokens + self.nr_extras + self.nr_literals <= limit).then_some(())
-    }
-}
-
-/// The highest limit that [`parse`] may be given.
-pub(crate) const fn max_limit(pages: usize) -> usize {
-    capacities(pages)[EXTRAS] - 8
 }
 
 /// Writes what a token leaves of a length.

@@ -52,6 +52,16 @@ impl<const PAGES: usize> Streams<PAGES> {
         filled
     }
 
+    /// Where the buffers begin.
+    #[inline(always)]
+    pub(crate) fn starts(&mut self) -> [*mut u8; NR_STREAMS] {
+        [
+            self.tokens.as_flattened_mut().as_mut_ptr(),
+            self.extras.as_flattened_mut().as_mut_ptr(),
+            self.literals.as_flattened_mut().as_mut_ptr(),
+        ]
+    }
+
     /// The whole buffer of one stream.
     #[inline(always)]
     pub(crate) fn buffer(&mut self, stream: usize) -> &mut [u8] {

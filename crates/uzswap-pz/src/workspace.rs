@@ -6,7 +6,7 @@
 use crate::code::{Lanes, Reader, choose};
 use crate::expand::expand;
 use crate::format::{EXTRAS, Header, LITERALS, NR_STREAMS, TOKENS, header_len};
-use crate::parse::{Search, Table, max_limit, parse};
+use crate::parse::{Search, Table, parse};
 use crate::streams::{STEP, Streams, capacities};
 use crate::{Level, PAGE};
 
@@ -47,35 +47,35 @@ impl<const PAGES: usize, const HASHES: usize> core::fmt::Debug for Memory<PAGES,
 
 struct FastSearch;
 impl Search for FastSearch {
-    const HASHED: u32 = 7;
+    const HASHED: u32 = 6;
+    const REPEAT: u32 = 4;
     const SKIP: usize = 16;
-    const BACK: bool = false;
-    const LAZY: bool = false;
+    const THOROUGH: bool = false;
 }
 
 struct DenseSearch;
 impl Search for DenseSearch {
     const HASHED: u32 = 6;
-    const SKIP: usize = 28;
-    const BACK: bool = false;
-    const LAZY: bool = false;
+    const REPEAT: u32 = 3;
+    const SKIP: usize = 16;
+    const THOROUGH: bool = false;
 }
 
 /// Dense, in blocks: where more may be found, fewer positions are left out.
 struct BlockSearch;
 impl Search for BlockSearch {
     const HASHED: u32 = 6;
-    const SKIP: usize = 8;
-    const BACK: bool = false;
-    const LAZY: bool = false;
+    const REPEAT: u32 = 3;
+    const SKIP: usize = 4;
+    const THOROUGH: bool = false;
 }
 
 struct BalancedSearch;
 impl Search for BalancedSearch {
     const HASHED: u32 = 5;
+    const REPEAT: u32 = 3;
     const SKIP: usize = 1;
-    const BACK: bool = true;
-    const LAZY: bool = true;
+    const THOROUGH: bool = true;
 }
 
 impl<const PAGES: usize, const HASHES: usize> Memory<PAGES, HASHES> {
@@ -108,8 +108,7 @@ impl<const PAGES: usize, const HASHES: usize> Memory<PAGES, HASHES> {
         block: &[u8],
         object: &mut [u8],
     ) -> Option<usize> {
-        let room = object.len().checked_sub(header_len(PAGES))?;
-        self.parse(level, block, room)?;
+        self.parse(level, block)?;
         let streams = self.streams.filled();
         let mut header = Header {
             split: 0,
@@ -151,27 +150,23 @@ impl<const PAGES: usize, const HASHES: usize> Memory<PAGES, HASHES> {
         Some(at)
     }
 
-    fn parse(&mut self, level: Level, block: &[u8], room: usize) -> Option<()> {
+    fn parse(&mut self, level: Level, block: &[u8]) -> Option<()> {
         if !Self::takes(block.len()) {
             return None;
         }
         let (table, streams) = (&mut self.table, &mut self.streams);
-        let most = max_limit(PAGES);
         // SAFETY: the length, as just checked.
         unsafe {
             match level {
-                Level::Fast => {
-                    parse::<FastSearch, PAGES, HASHES>(table, streams, block, room.min(most))
-                }
+                Level::Fast => parse::<FastSearch, PAGES, HASHES>(table, streams, block),
                 Level::Dense if PAGES == 1 => {
-                    parse::<DenseSearch, PAGES, HASHES>(table, streams, block, most)
+                    parse::<DenseSearch, PAGES, HASHES>(table, streams, block);
                 }
-                Level::Dense => parse::<BlockSearch, PAGES, HASHES>(table, streams, block, most),
-                Level::Balanced => {
-                    parse::<BalancedSearch, PAGES, HASHES>(table, streams, block, most)
-                }
+                Level::Dense => parse::<BlockSearch, PAGES, HASHES>(table, streams, block),
+                Level::Balanced => parse::<BalancedSearch, PAGES, HASHES>(table, streams, block),
             }
         }
+        Some(())
     }
 
     pub(crate) fn decompress(&mut self, object: &[u8], block: &mut [u8]) -> Option<()> {
@@ -220,7 +215,7 @@ impl<const PAGES: usize, const HASHES: usize> Memory<PAGES, HASHES> {
     /// The tokens, extras and literals of a block, to make code tables from.
     #[doc(hidden)]
     pub fn take_apart(&mut self, level: Level, block: &[u8]) -> [&[u8]; NR_STREAMS] {
-        match self.parse(level, block, max_limit(PAGES)) {
+        match self.parse(level, block) {
             Some(()) => self.streams.filled(),
             None => [&[]; NR_STREAMS],
         }
@@ -239,13 +234,10 @@ impl BlockWorkspace {
             return sample.len();
         };
         // SAFETY: the length, as just checked.
-        let parsed = unsafe {
-            parse::<BlockSearch, 16, SAMPLE_HASHES>(table, &mut self.streams, sample, max_limit(16))
-        };
-        let [tokens, extras, literals] = self.streams.counts;
-        match parsed {
-            Some(()) => tokens + extras + literals * 4 / 5,
-            None => sample.len(),
+        unsafe {
+            parse::<BlockSearch, 16, SAMPLE_HASHES>(table, &mut self.streams, sample);
         }
+        let [tokens, extras, literals] = self.streams.counts;
+        tokens + extras + literals * 4 / 5
     }
 }

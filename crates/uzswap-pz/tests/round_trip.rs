@@ -165,7 +165,7 @@ fn literals_and_matches_of_all_lengths_come_back() {
         let lens = check(&mut workspace, &page, &format!("copies, seed {seed}"));
         poor += u64::from(lens.contains(&None));
     }
-    assert!(poor < nr / 2, "{poor} of {nr} pages were poor");
+    assert!(poor <= nr / 2, "{poor} of {nr} pages were poor");
     let mut workspace = Box::new(BlockWorkspace::new());
     for (seed, len) in (1..=rounds(150)).zip(BLOCKS.into_iter().cycle()) {
         let block = copies(&mut Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1), len);
