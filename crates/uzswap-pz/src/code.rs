@@ -34,7 +34,8 @@ type Decoder = [u16; 1 << MAX_BITS];
 /// By symbol: the code in the uppermost bits, its length in the lowest, so that it takes few instructions to append one.
 type Encoder = [u64; 256];
 
-/// The codes of a version, of which each stream has `NR`.
+/// The codes of a version, of which each stream has `NR`. Aligned, or rows of tables lie in two cache lines each: 1 % of the time.
+#[repr(align(64))]
 struct Codes<const NR: usize> {
     decoders: [[Decoder; NR]; NR_STREAMS],
     encoders: [[Encoder; NR]; NR_STREAMS],
