@@ -6,6 +6,7 @@ mod engine_support;
 use std::sync::atomic::Ordering::Relaxed;
 
 use engine_support::{ENGINE, RAM, check, fill, map, page};
+use uzswap_core::knobs::ON;
 use uzswap_core::{FaultMode, Masked, PAGE_SIZE};
 
 const LEN: usize = 48 << 20;
@@ -24,7 +25,8 @@ fn the_engine_tells_its_stories() {
     assert!(counters.densified_pages.load(Relaxed) > 1000);
     println!("{counters:?}");
 
-    // And now with nobody else about.
+    // And now with nobody else about, and each block decoded again before it is kept.
+    group.knobs.verify_compress.store(ON, Relaxed);
     let base = map(LEN);
     for n in 0..LEN / PAGE_SIZE {
         fill(page(base, n), n as u64, 3);
@@ -36,6 +38,7 @@ fn the_engine_tells_its_stories() {
     let (after, saved) = (pool(), counters.densified_bytes.load(Relaxed) - saved);
     println!("pool {before} bytes, {after} afterwards, {saved} saved");
     assert!(saved > before / 4, "{saved} of {before} saved");
+    assert_eq!(counters.verify_compress_fail.load(Relaxed), 0);
     assert!(
         after < before - saved / 2,
         "{before} bytes, {after} afterwards"

@@ -368,7 +368,15 @@ impl Parts {
         }
         let old = self.bytes_of(block);
         let most = (old - old / LEAST_GAIN).min(most_of_block(block.len()));
-        let SlotInner { load, store, .. } = &mut **slot;
+        let SlotInner {
+            decompressor,
+            load,
+            store,
+            ..
+        } = &mut **slot;
+        let Some(load) = load.get_mut(..block.bytes()) else {
+            return Became::Same;
+        };
         let Work {
             compressor: Some(compressor),
             reserve,
@@ -383,6 +391,7 @@ impl Parts {
             .get_mut(..most)
             .and_then(|out| object::pack(compressor, source, checked, out).ok())
             .and_then(|size| store.get(..size));
+        let object = object.filter(|object| self.is_right_in(decompressor, object, load));
         let Some(object) = object else {
             return Became::Same;
         };

@@ -141,12 +141,16 @@ impl Parts {
         }
         let SlotInner {
             denser: Some(denser),
+            decompressor,
             load,
             store,
             reserve,
             ..
         } = &mut **slot
         else {
+            return false;
+        };
+        let Some(load) = load.get_mut(..PAGE_SIZE) else {
             return false;
         };
         let takes = Pool::takes(size.into());
@@ -157,7 +161,8 @@ impl Parts {
         let made = store
             .get_mut(..most)
             .and_then(|out| object::pack(denser, source, checked, out).ok());
-        let Some(new) = made.and_then(|size| store.get(..size)) else {
+        let new = made.and_then(|size| store.get(..size));
+        let Some(new) = new.filter(|new| self.is_right_in(decompressor, new, load)) else {
             return false;
         };
         // SAFETY: the object is in the slot's buffer.

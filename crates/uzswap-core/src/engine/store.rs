@@ -25,7 +25,8 @@ use crate::knobs::is_on;
 use crate::pool::Loc;
 use crate::slot::{BatchFolio, SlotGuard, SlotInner};
 use crate::table::{Age, Entry, Holds};
-use uzswap_compress::{CompressError, Compressor, same_filled};
+use uzswap_compress::{CompressError, Compressor, Decompressor, same_filled};
+use uzswap_io::crc::Crc32c;
 use uzswap_sys::arch;
 
 /// An object larger than this is kept raw: it would save less than decoding it costs.
@@ -207,6 +208,26 @@ impl Parts {
                 });
         // What is cancelled may differ, and will be dropped.
         if !right && !self.folios.of(place.page).has(CANCELLED) {
+            add(&self.counters().verify_compress_fail, 1);
+        }
+        right
+    }
+
+    /// Whether `object` makes what it was made of, which `buffer` holds, if that is to be looked at: told by a checksum, since it is decoded
+    /// there.
+    pub(super) fn is_right_in(
+        &self,
+        decompressor: &mut Decompressor,
+        object: &[u8],
+        buffer: &mut [u8],
+    ) -> bool {
+        if !is_on(&self.group.knobs.verify_compress) {
+            return true;
+        }
+        let sum = |bytes: &[u8]| Crc32c::new().with(bytes).value();
+        let before = sum(buffer);
+        let right = object::unpack(decompressor, object, buffer).is_ok() && sum(buffer) == before;
+        if !right {
             add(&self.counters().verify_compress_fail, 1);
         }
         right
