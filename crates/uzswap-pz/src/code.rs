@@ -182,7 +182,7 @@ pub(crate) fn choose<const PAGES: usize>(stream: usize, symbols: &[u8]) -> usize
 struct Lane<const PAGES: usize> {
     bytes: [[u8; LANE_BYTES]; PAGES],
     len: usize,
-    /// Bits not written yet are the uppermost of it, so many as the lower six bits of the number say: 7 between refills, at most.
+    /// Bits not written yet are its uppermost, so many as the number says: at most 7 between refills, and 57 before a flush.
     pending: u64,
     nr_pending: u32,
 }
@@ -195,17 +195,17 @@ impl<const PAGES: usize> Lane<PAGES> {
     #[inline(always)]
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "of both words the lowest bits count"
+        reason = "the length is in the lowest bits"
     )]
     fn put(&mut self, code: u64) {
         self.pending = self.pending.wrapping_shr(code as u32) | code;
-        self.nr_pending = self.nr_pending.wrapping_add(code as u32);
+        self.nr_pending += code as u32;
     }
 
     /// Writes whole bytes out. `None` if there is no room.
     #[inline(always)]
     fn flush(&mut self, number: usize) -> Option<()> {
-        let nr = self.nr_pending % 64;
+        let nr = self.nr_pending;
         let word = self.pending.wrapping_shr(64 - nr);
         let bytes = self.bytes.as_flattened_mut();
         if number.is_multiple_of(2) {
