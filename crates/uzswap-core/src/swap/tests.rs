@@ -87,7 +87,7 @@ fn at_every_step(
         slots.release(survivor, BYSTANDER);
         let counts: Vec<_> = kept.slots().map(|slot| slots.count(slot)).collect();
         assert_eq!(counts, [3, 1, 2, 1], "after {steps} steps");
-        for slot in 0..nr_slots {
+        for slot in (0..nr_slots).step_by(if cfg!(miri) { 97 } else { 1 }) {
             let owned = slots.count_of(SURVIVOR, slot);
             assert_eq!(
                 slots.count(slot),
@@ -98,12 +98,15 @@ fn at_every_step(
         let meanwhile = meanwhile.unwrap_or(Run { first: 0, nr: 0 });
         let held = 4 + u64::from(meanwhile.nr);
         assert_eq!(slots.used(), held, "after {steps} steps");
-        let rest = std::iter::from_fn(|| slots.alloc(survivor, 5, 0, &[1]));
-        assert_eq!(
-            rest.count() as u64,
-            u64::from(nr_slots) - held,
-            "lost at {steps} steps"
-        );
+        // All the rest can be had; too many for an interpreter.
+        if !cfg!(miri) {
+            let rest = std::iter::from_fn(|| slots.alloc(survivor, 5, 0, &[1]));
+            assert_eq!(
+                rest.count() as u64,
+                u64::from(nr_slots) - held,
+                "lost at {steps} steps"
+            );
+        }
         if !died {
             return;
         }
