@@ -1,8 +1,8 @@
-//! The suite `disk`: a working set three times the memory, that does not fit it even compressed.
+//! The suite `disk`: a working set three times the memory, or more, that does not fit it even compressed.
 //!
 //! *What*: fills memory with data that compresses about twofold, then reads, checks and writes pages at random and in order; so
 //! compressed it takes one and a half times the memory, and the rest goes to the disk. Pages of real programs, which may be had instead, take 1.2 times
-//! the memory by lz4 or lzo; by a codec that makes them a quarter as large they fit, just. uzswap and plain swap
+//! the memory by lz4 or lzo; by a codec that makes them a quarter as large they fit, just, and of five times the memory by none. uzswap and plain swap
 //! get all of the memory as their limit; the kernel's zswap a pool of about half of it, and a limit of the other half.
 //! *Invariants*: sides take turns within each round; all swap to a file on the same disk.
 //! *Locking*: none.
@@ -24,8 +24,8 @@ const ORDER: [Side; 4] = [
     Side::KernelSwap,
     Side::Native,
 ];
-/// Data, in multiples of the memory.
-const TIMES: u64 = 3;
+/// Data, in multiples of the memory, unless something else is asked for.
+pub const TIMES: u64 = 3;
 /// What the project promises: the figure, the peer, and the share of its.
 const GOALS: [(&str, Side, f64); 6] = [
     ("random_us", Side::KernelZswap, 0.7),
@@ -41,6 +41,8 @@ const GOALS: [(&str, Side, f64); 6] = [
 pub struct Options<'a> {
     /// Data, MiB; by default enough that the kernel's pool, which is set in hundredths of the machine's memory, can be half of a third.
     pub mib: Option<u64>,
+    /// How many times the memory that is.
+    pub times: u64,
     /// Where pages of real programs are, to be used instead of data that compresses about twofold.
     pub corpus: Option<&'a Path>,
     /// Rounds.
@@ -57,9 +59,11 @@ pub fn measure(sides: &mut Sides, options: Options<'_>) -> Result<Measured> {
     let data = Data::of(options.corpus, 2)?;
     let step = sides::pool_step_mib();
     let least = if options.quick { 256 } else { 512 };
-    let ram_mib = options.mib.map_or((2 * step).max(least), |mib| mib / TIMES);
+    let ram_mib = options
+        .mib
+        .map_or((2 * step).max(least), |mib| mib / options.times);
     let pool_mib = (ram_mib / 2 / step).max(1) * step;
-    let mib = ram_mib * TIMES;
+    let mib = ram_mib * options.times;
     work::check_memory(mib)?;
     if pool_mib + 32 > ram_mib && sides.takes_part(Side::KernelZswap) {
         sides.skip(

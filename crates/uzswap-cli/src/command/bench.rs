@@ -53,10 +53,13 @@ enum What {
         #[command(flatten)]
         common: Common,
     },
-    /// Three times as much data as memory, too much even compressed, beside the kernel's zswap and swap (need root)
+    /// Several times as much data as memory, too much even compressed, beside the kernel's zswap and swap (need root)
     Disk {
         #[command(flatten)]
         data: DataOptions,
+        /// How many times the memory the data are
+        #[arg(long, value_name = "N", default_value_t = disk::TIMES, value_parser = clap::value_parser!(u64).range(2..=100))]
+        times: u64,
         #[command(flatten)]
         sides: SidesOptions,
         #[command(flatten)]
@@ -278,9 +281,13 @@ pub fn bench(options: &Bench) -> Result<u8> {
         } => suites(common, &[Run::Beside(Name::Usemem(data.dir()), sides)]),
         What::Disk {
             data,
+            times,
             sides,
             common,
-        } => suites(common, &[Run::Beside(Name::Disk(data.dir()), sides)]),
+        } => suites(
+            common,
+            &[Run::Beside(Name::Disk(data.dir(), *times), sides)],
+        ),
         What::Store { sides, common } => suites(common, &[Run::Beside(Name::Store, sides)]),
         What::Batch { sides, common } => suites(common, &[Run::Beside(Name::Batch, sides)]),
         What::Shrink { sides, common } => suites(common, &[Run::Beside(Name::Shrink, sides)]),
@@ -316,8 +323,8 @@ enum Run<'a> {
 enum Name<'a> {
     /// With the pages of real programs of a directory.
     Usemem(Option<&'a Path>),
-    /// Likewise.
-    Disk(Option<&'a Path>),
+    /// Likewise, so many times the memory.
+    Disk(Option<&'a Path>, u64),
     Store,
     Batch,
     Shrink,
@@ -330,7 +337,7 @@ enum Name<'a> {
 /// Those of 'all'.
 const ALL: [Name<'_>; 8] = [
     Name::Usemem(None),
-    Name::Disk(None),
+    Name::Disk(None, disk::TIMES),
     Name::Store,
     Name::Batch,
     Name::Shrink,
@@ -412,7 +419,7 @@ fn run_beside(
 ) -> Result<()> {
     let usual: &[Side] = match name {
         Name::Usemem(_) => &usemem::USUAL,
-        Name::Disk(_) => &disk::USUAL,
+        Name::Disk(..) => &disk::USUAL,
         Name::Apps | Name::Build | Name::Saving => &apps::USUAL,
         Name::Store | Name::Batch | Name::Shrink | Name::SameFilled => &[],
     };
@@ -447,9 +454,10 @@ fn measure(
     };
     Ok(match name {
         Name::Usemem(corpus) => Suite::Usemem(usemem::measure(sides, mib(2048), corpus, rounds)?),
-        Name::Disk(corpus) => {
+        Name::Disk(corpus, times) => {
             let options = disk::Options {
                 mib: options.mib,
+                times,
                 corpus,
                 rounds,
                 quick: common.quick,

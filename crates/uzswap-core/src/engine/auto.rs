@@ -28,8 +28,10 @@ use uzswap_sys::arch;
 
 /// Windows in the time in which as many pages are evicted as the limit has.
 const WINDOWS: u64 = 16;
-/// Pages stored for each that is a sample.
+/// Pages stored for each that is a sample: while it is in question, and once it is known what comes of it, when samples would take a
+/// twenty-fifth of the time.
 const EVERY: usize = 32;
+const EVERY_DENSER: usize = 128;
 /// The denser codec must save this part of what the fast one takes.
 const LEAST_GAIN: u64 = 32;
 /// It must save this part of it for what the fast codec made before to be [made anew](super::recompress).
@@ -274,7 +276,8 @@ impl Parts {
             else {
                 return;
             };
-            watch.left = EVERY * pages.len();
+            let denser = self.auto.is(Phase::Denser);
+            watch.left = if denser { EVERY_DENSER } else { EVERY } * pages.len();
             self.try_both(slot, pages, alone, &mut watch.samples);
             return;
         };
@@ -361,6 +364,8 @@ impl Parts {
         watch.began = self.clock.reading();
         watch.device = device;
         watch.data = data;
+        // Each window has a sample, however short it is.
+        watch.left = 0;
         self.auto.phase.store(watch.rule.phase as u32, Relaxed);
         let anew = watch.rule.phase == Phase::Denser && seen.is_worth_twice();
         self.auto.recompresses.store(anew, Relaxed);
