@@ -47,8 +47,6 @@ pub const RUNS_OF_16: u32 = 1 << 9;
 pub const SHUT: u32 = 1 << 10;
 /// What is stored of it was tried to be made denser; until something of it is stored anew.
 pub const TRIED: u32 = 1 << 11;
-/// What last came back of it came back sooner than the resident set turns over; until something of it is stored anew.
-pub const SOON: u32 = 1 << 12;
 
 const SPINS: u32 = if cfg!(any(loom, miri)) { 1 } else { 100 };
 

@@ -5,8 +5,7 @@
 //! codec made is too large for as long as it is not used, and whatever leaves the pool for that is read again at many times the cost. From then on one in [`EVERY`] pages
 //! is compressed and decoded by both codecs and both times are taken. At the end of each [window](WINDOWS) the
 //! [rule](Rule::next) compares: the denser codec costs each page the difference of the codecs' times, and saves so much of the time that was spent on
-//! the device as it makes fewer pages be there. A folio of which a page came back
-//! soon after it was stored, and none late since (`SOON`), is stored fast all the same: it will come back again.
+//! the device as it makes fewer pages be there.
 //!
 //! *Invariants*: while nothing is looked at, a folio that is stored pays for one relaxed load. What a sample made is thrown away. A slot has
 //! the denser compressor only when the memory to decode what it makes is charged (see `compressor`).
@@ -18,7 +17,6 @@ use super::object::{self, Source};
 use super::recompress::Sweep;
 use super::store::MOST_COMPRESSED;
 use crate::arena::{PAGE_SIZE, PageRange, wide};
-use crate::folio::SOON;
 use crate::knobs::{CODEC_AUTO, percent};
 use crate::lock::Lock;
 use crate::primitive::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -244,10 +242,10 @@ impl Parts {
         asked.then(|| knobs.denser_codec())
     }
 
-    /// Whether the folio is to be stored with the slot's denser compressor.
+    /// Whether a folio is to be stored with the slot's denser compressor, now.
     #[inline]
-    pub(super) fn is_for_denser(&self, slot: &SlotInner, folio: u32) -> bool {
-        slot.denser.is_some() && self.auto.is(Phase::Denser) && !self.folios.at(folio).has(SOON)
+    pub(super) fn is_for_denser(&self, slot: &SlotInner) -> bool {
+        slot.denser.is_some() && self.auto.is(Phase::Denser)
     }
 
     /// Tries both codecs on a part of the folio, of which blocks of so many pages are made, if a sample is due.

@@ -10,7 +10,7 @@ use super::load::{Brought, LoadError};
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::counters::add;
-use crate::folio::{ACTIVE, FolioGuard, INACTIVE, RECLAIM, REFERENCED, SHUT, SOON};
+use crate::folio::{ACTIVE, FolioGuard, INACTIVE, RECLAIM, REFERENCED, SHUT};
 use crate::group::FAILURE_INTERNAL;
 use crate::masked::Masked;
 use crate::pool::CHAIN_MAX;
@@ -277,14 +277,10 @@ impl Parts {
             // Its reclaimer puts it back.
             return;
         }
-        if guard.has(SOON) && !self.is_workingset(entry) {
-            guard.clear(SOON);
-        }
         if guard.has(ACTIVE) {
             guard.set(REFERENCED);
         } else if !entry.is_ahead() && self.is_workingset(entry) {
             add(&self.counters().activations, 1);
-            guard.set(SOON);
             self.lru.activate(&self.folios, guard, index);
         } else if !guard.has(INACTIVE) {
             self.lru.add(&self.folios, guard, index);

@@ -16,7 +16,7 @@ use super::store::Stored;
 use super::{FaultMode, Parts};
 use crate::arena::{PAGE_SHIFT, PAGE_SIZE, Page, PageRange, narrow, wide};
 use crate::counters::add;
-use crate::folio::{CANCELLED, FolioGuard, RECLAIM, SHUT, SOON, TRIED};
+use crate::folio::{CANCELLED, FolioGuard, RECLAIM, SHUT, TRIED};
 use crate::group::FAILURE_INTERNAL;
 use crate::lru::Lru;
 use crate::pool::{Loc, Relocate};
@@ -266,7 +266,7 @@ impl Parts {
             let Some(mut folio) = slot.batch.folios.get(at).copied() else {
                 break;
             };
-            folio.denser = self.is_for_denser(slot, folio.index);
+            folio.denser = self.is_for_denser(slot);
             if let Some(place) = slot.batch.folios.get_mut(at) {
                 *place = folio;
             }
@@ -355,8 +355,8 @@ impl Parts {
             reason = "a folio has 512 pages at most"
         )]
         guard.sub_resident(stored.pages as u16);
-        if guard.has(TRIED | SOON) {
-            guard.clear(TRIED | SOON);
+        if guard.has(TRIED) {
+            guard.clear(TRIED);
         }
         self.count_stored(&stored);
         if folio.denser {

@@ -4,8 +4,8 @@
 //! When [`auto`](super::auto) goes over to the denser codec the pool is full of what the fast one made. Each page of that
 //! which is written has to be read again, at many times what it costs to make it denser, and where everything just fits densely nothing
 //! need be written at all. So while samples say that much is gained by it, each run that is to be written is preceded by a
-//! step of a sweep over the page table. It takes what has been out for longer than the resident set turns over: what is no
-//! folio that comes back soon, and therefore stored fast. A sweep that has ended is followed by the next one
+//! step of a sweep over the page table. It takes what has been out for longer than the resident set turns over: what is younger
+//! may come back before it is worth it. A sweep that has ended is followed by the next one
 //! when as many pages were evicted as the limit has.
 //!
 //! *Invariants*: an entry changes under its folio's lock, which is only tried for, from the decoding of its object to the publishing of
