@@ -40,13 +40,9 @@ fn what_fits_is_stored_fast() {
     assert!(told.contains(" by lz4 (auto)"), "{told}");
 }
 
-/// Densely it would all fit: what lz4 made before is made anew rather than written to the device and read again.
+/// Densely it would all but fit: what lz4 made before is made anew, before any of it is written to the device.
 #[test]
 fn what_was_stored_fast_is_made_denser_before_it_is_written() {
-    let outcome = grows("7000", "/var/tmp");
-    assert!(
-        outcome.stat("recompressed_pages") > 200,
-        "{}",
-        outcome.stats
-    );
+    let outcome = grows("9000", "/var/tmp");
+    assert!(outcome.stat("recompressed_pages") > 0, "{}", outcome.stats);
 }

@@ -108,7 +108,7 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
         (
             "what fits denser only",
             Job::new(find("python3").expect("python3 is installed"))
-                .args(["-c", GROWS, "7000"])
+                .args(["-c", GROWS, "9000"])
                 .ram_mib(24)
                 .option("--swap", "/var/tmp")
                 .managed()
