@@ -1,9 +1,5 @@
 //! The life of a page by hand: missing, SIGBUS, copied in, protected, written again, dropped, back.
 #![cfg(not(miri))]
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "tests own every mapping they touch"
-)]
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::SeqCst};
@@ -107,12 +103,14 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         let _ = self.uffd.close();
+        // SAFETY: the arena's own mapping; nobody has a page of it any more.
         let _ = unsafe { mem::munmap(self.base, PAGES * PAGE_SIZE) };
     }
 }
 
 fn set_handler() {
     let action = SigAction::new(on_sigbus, 0, SigSet::FULL);
+    // SAFETY: the handler takes what the kernel gives it, and calls nothing but the library.
     unsafe { signal::sigaction(signal::SIGBUS, Some(&action)) }.expect("sigaction");
 }
 
@@ -139,6 +137,7 @@ fn a_page_goes_out_and_comes_back_by_sigbus() {
     assert_eq!((a.read(5), PROTECTED.load(SeqCst)), (2005, 1));
 
     // Dropped: comes back from the store, and protection does not stick to the new page.
+    // SAFETY: pages of the arena, which the handler brings back as they were.
     unsafe { mem::madvise(a.page(8), 4 * PAGE_SIZE, mem::MADV_DONTNEED) }.expect("drop");
     assert_eq!(a.read(9), 9);
     a.write(9, 3009);
@@ -161,6 +160,7 @@ fn threads_that_fault_on_the_same_page_all_see_it() {
                 scope.spawn(|| (0..PAGES).for_each(|i| assert_eq!(a.read(i), i)));
             }
         });
+        // SAFETY: as above; the threads that read them have ended.
         unsafe { mem::madvise(a.base, PAGES * PAGE_SIZE, mem::MADV_DONTNEED) }.expect("drop");
         assert_eq!(MISSING.load(SeqCst), (round + 1) * PAGES);
     }
@@ -175,6 +175,7 @@ fn a_copy_stops_at_what_is_there_and_says_how_far_it_came() {
     set_handler();
     let src = vec![7usize; PAGES * PAGE_SIZE / 8];
     let src = src.as_ptr().cast::<u8>();
+    // SAFETY: callers name pages of the arena; the source is as long as it, and lives to the end of the test.
     let copy = |i: usize, n: usize| unsafe { a.uffd.copy(a.page(i), src, n * PAGE_SIZE, 1) };
 
     assert_eq!(a.read(10), 10);
@@ -198,10 +199,12 @@ fn a_copy_stops_at_what_is_there_and_says_how_far_it_came() {
 
     // Installed protected: the first write faults.
     let mode = uffd::MODE_DONTWAKE | uffd::COPY_MODE_WP;
+    // SAFETY: as in `copy`.
     unsafe { a.uffd.copy(a.page(20), src, PAGE_SIZE, mode) }.expect("copy");
     a.write(20, 1);
     assert_eq!((PROTECTED.load(SeqCst), a.read(20)), (1, 1));
 
+    // SAFETY: a page of the arena; what cannot be read the kernel refuses.
     let unreadable = unsafe { a.uffd.copy(a.page(30), 8 as *const u8, PAGE_SIZE, 1) };
     assert_eq!(
         unreadable,
@@ -211,10 +214,12 @@ fn a_copy_stops_at_what_is_there_and_says_how_far_it_came() {
         })
     );
     assert_eq!(
+        // SAFETY: pages of the arena that are not there.
         unsafe { a.uffd.zeropage(a.page(40), 2 * PAGE_SIZE, 1) },
         Ok(2 * PAGE_SIZE)
     );
     assert_eq!(a.read(41), 0);
+    // SAFETY: a page of the arena.
     unsafe { a.uffd.unregister(a.page(50), PAGE_SIZE) }.expect("unregister");
     assert_eq!(
         copy(50, 1),
@@ -234,6 +239,7 @@ fn system_calls_get_efault_on_missing_pages() {
     };
     let fd = file::memfd_create(c"source", 0).expect("memfd");
     file::write_all(fd, &[1; 100]).expect("write");
+    // SAFETY: what the call would write to is a page of the arena, which is not there.
     let into = unsafe {
         uzswap_sys::syscall::call4(
             uzswap_sys::nr::PREAD64,
@@ -277,6 +283,7 @@ fn without_sigbus_the_fault_is_a_message() {
             (a.page(12), 0)
         );
         let page = [77usize; PAGE_SIZE / 8];
+        // SAFETY: a page of the arena that is not there; the source lives during the call.
         unsafe {
             a.uffd.copy(
                 a.page(12),
@@ -311,9 +318,11 @@ fn features_are_told_and_unknown_ones_refused() {
             return;
         };
         assert_eq!(
+            // SAFETY: a page of the arena, which nobody reads.
             unsafe { a.uffd.poison(a.page(1), PAGE_SIZE, 0) },
             Ok(PAGE_SIZE)
         );
+        // SAFETY: as above.
         let again = unsafe { a.uffd.poison(a.page(1), PAGE_SIZE, 0) };
         assert_eq!(
             again,

@@ -2,7 +2,8 @@
 //!
 //! A denser codec saves nothing as long as what it frees would only be room to spare. It is looked at when pages wait for a
 //! swap device, when the pool cannot be kept below what it may take, and when the program's data grow so that it soon will not: what the fast
-//! codec made is too large for as long as it is not used, and whatever leaves the pool for that is read again at many times the cost. From then on one in [`EVERY`] pages
+//! codec made is too large for as long as it is not used, and whatever leaves the pool for that is read again at many times the cost. From then on one in [`EVERY`] pages,
+//! or in [`EVERY_DENSER`] where that codec is in use,
 //! is compressed and decoded by both codecs and both times are taken. At the end of each [window](WINDOWS) the
 //! [rule](Rule::next) compares: the denser codec costs each page the difference of the codecs' times, and saves so much of the time that was spent on
 //! the device as it makes fewer pages be there.
