@@ -21,7 +21,7 @@ use crate::counters::add;
 use crate::knobs::is_on;
 use crate::pool::Pool;
 use crate::slot::{RESERVE_PAGES, SlotGuard, SlotInner};
-use crate::table::{CHUNK_PAGES, Entry};
+use crate::table::Entry;
 
 /// Pages of a step, which takes about as long as a run is written in.
 const STEP: usize = 32;
@@ -77,9 +77,9 @@ impl Parts {
     /// A step of the sweep. Returns how many pages became denser: none at its end, or if there is no room.
     fn step(&self, slot: &mut SlotGuard<'_>, sweep: &mut Sweep) -> usize {
         let (mut nr, mut looks) = (0, 0);
-        while let Some(first) = self.table.next_ready(sweep.hand) {
-            let end = (first / CHUNK_PAGES + 1) * CHUNK_PAGES;
-            for index in first..end {
+        for chunk in self.table.ready_chunks(sweep.hand) {
+            let end = chunk.end;
+            for index in chunk {
                 sweep.hand = index;
                 if nr == STEP || looks == MOST_LOOKS || slot.reserve.pages() <= RESERVE_PAGES {
                     return nr;

@@ -17,7 +17,7 @@ use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::charge::Reserve;
 use crate::masked::Masked;
 use crate::slot::{LOAD_LEN, RESERVE_PAGES, SLACK_PAGES, SlotGuard};
-use crate::table::{CHUNK_PAGES, Entry};
+use crate::table::Entry;
 use uzswap_io::Location;
 
 /// Pages whose objects are read, and put into the pool, at once.
@@ -68,10 +68,8 @@ impl Parts {
         let slot = self.slot(masked);
         self.forget_copies_on(swap, device);
         drop(slot);
-        let mut at = 0;
-        while let Some(first) = self.table.next_ready(at) {
-            at = (first / CHUNK_PAGES + 1) * CHUNK_PAGES;
-            for start in (first / WINDOW * WINDOW..at).step_by(WINDOW) {
+        for chunk in self.table.ready_chunks(0) {
+            for start in (chunk.start / WINDOW * WINDOW..chunk.end).step_by(WINDOW) {
                 let window = PageRange {
                     start,
                     end: start + WINDOW,

@@ -27,7 +27,7 @@ use crate::masked::Masked;
 use crate::pool::Pool;
 use crate::primitive::{AtomicBool, Ordering};
 use crate::slot::{SlotGuard, SlotInner};
-use crate::table::{CHUNK_PAGES, DictNr, Entry};
+use crate::table::{DictNr, Entry};
 use uzswap_compress::{Codec, Compressor, Digest, Trainer, trainer};
 
 /// Pages that one is trained on, and as many that it is tried on.
@@ -251,13 +251,8 @@ impl Parts {
 
     /// The pages that are stored in the pool, compressed, each by itself. Without their folios, hints.
     fn alone(&self) -> impl Iterator<Item = Page> {
-        let mut at = 0;
-        let chunks = core::iter::from_fn(move || {
-            let first = self.table.next_ready(at)?;
-            at = (first / CHUNK_PAGES + 1) * CHUNK_PAGES;
-            Some(first..at)
-        });
-        chunks
+        self.table
+            .ready_chunks(0)
             .flatten()
             .map(Page::from_index)
             .filter(|page| is_alone(self.table.get(*page)))

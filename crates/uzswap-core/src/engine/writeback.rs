@@ -24,7 +24,7 @@ use super::swap_out::{Asked, Taken};
 use crate::arena::{Page, wide};
 use crate::counters::add;
 use crate::table::entry::AGE_BITS;
-use crate::table::{Age, CHUNK_PAGES, Entry};
+use crate::table::{Age, Entry};
 use uzswap_io::{Layout, MAX_RUN, PackError, Place, Run, SLOT};
 
 /// Most objects in a run.
@@ -214,9 +214,9 @@ impl Parts {
             let cold = writeback.begun.distance(now).saturating_add(writeback.cold);
             let mut layout = Layout::new();
             let mut nr = 0;
-            'sweep: while let Some(first) = self.table.next_ready(writeback.hand) {
-                let end = (first / CHUNK_PAGES + 1) * CHUNK_PAGES;
-                for index in first..end {
+            'sweep: for chunk in self.table.ready_chunks(writeback.hand) {
+                let end = chunk.end;
+                for index in chunk {
                     let page = Page::from_index(index);
                     let Entry::Stored { size, age, .. } = self.table.get(page) else {
                         continue;
@@ -260,10 +260,8 @@ impl Parts {
         let now = self.clock.now();
         writeback.ages.fill(0);
         let mut total = 0_u64;
-        let mut at = 0;
-        while let Some(first) = self.table.next_ready(at) {
-            at = (first / CHUNK_PAGES + 1) * CHUNK_PAGES;
-            for index in first..at {
+        for chunk in self.table.ready_chunks(0) {
+            for index in chunk {
                 if let Entry::Stored { age, .. } = self.table.get(Page::from_index(index)) {
                     let age = usize::from(age.distance(now));
                     if let Some(nr) = writeback.ages.get_mut(age) {

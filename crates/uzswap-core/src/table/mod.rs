@@ -13,6 +13,7 @@ pub mod holds;
 use crate::arena::{NR_PAGES, PAGE_SIZE, Page};
 use crate::primitive::{AtomicU64, Ordering};
 use bitmap::Bitmap;
+use core::ops::Range;
 pub use entry::{Age, Entry};
 pub use holds::{DictNr, Holds};
 use uzswap_sys::arch;
@@ -69,6 +70,16 @@ impl PageTable {
         let chunk = page / CHUNK_PAGES;
         let found = self.ready.next_set(chunk, NR_PAGES / CHUNK_PAGES)?;
         Some(page.max(found * CHUNK_PAGES))
+    }
+
+    /// The pages at or after `page` whose entries may be touched, chunk by chunk, each looked for when it is asked for.
+    pub fn ready_chunks(&self, page: usize) -> impl Iterator<Item = Range<usize>> {
+        let mut at = page;
+        core::iter::from_fn(move || {
+            let first = self.next_ready(at)?;
+            at = (first / CHUNK_PAGES + 1) * CHUNK_PAGES;
+            Some(first..at)
+        })
     }
 
     /// The entry of `page`.
