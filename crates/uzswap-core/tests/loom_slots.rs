@@ -197,6 +197,39 @@ fn a_cluster_that_is_being_discarded_is_nobodys() {
     });
 }
 
+/// A thread that saw a cluster in its seat finds it on its way back to the device.
+#[test]
+fn nothing_is_taken_of_a_cluster_that_has_left_its_seat() {
+    explore(2, || {
+        let model = Arc::new(Model::new(1));
+        let slots = model.slots(&all_alive);
+        slots.set_kind(false, true);
+        let owner = slots.join(0);
+        let alloc = |slots: &Slots<'_>| slots.alloc(owner, 0, 0, &[1]);
+        for first in 1..CLUSTER_SLOTS {
+            assert!(alloc(&slots).is_some_and(|run| run.first == first - 1));
+        }
+        let other = {
+            let model = model.clone();
+            thread::spawn(move || model.slots(&all_alive).alloc(owner, 0, 0, &[1]))
+        };
+        let last = alloc(&slots);
+        assert!(last.is_none() || alloc(&slots).is_none());
+        let nr = if last.is_some() { 4 } else { 3 };
+        slots.put(owner, Run { first: 0, nr });
+        let discards = slots.take_discard(owner);
+        let taken = other.join().unwrap();
+        assert!(discards.is_none() || taken.is_none(), "{taken:?}");
+        if let Some(run) = discards {
+            slots.discarded(owner, run);
+        }
+        if let Some(run) = taken {
+            slots.put(owner, run);
+        }
+        nothing_is_left(&slots, owner, 1);
+    });
+}
+
 /// Both survivors find out at once, while the first of them allocates.
 #[test]
 fn two_release_the_dead_at_once() {

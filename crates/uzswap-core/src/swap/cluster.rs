@@ -33,6 +33,9 @@
 //! changes under `lock`, and to or from a state that has a list under the device lock too; `next` and `prev`
 //! belong to the device lock. `cursor` and `nr_free` are hints.
 //!
+//! What is read by each alloc and put, the [`Standing`], lies apart: eight bytes a cluster, of which a cache
+//! holds all, while the descriptors of a large device would be as far away as its counts.
+//!
 //! # Context
 //! Signal, worker, init; in every process of the group.
 
@@ -51,7 +54,7 @@ pub(super) const FEW: u32 = if cfg!(loom) { 1 } else { 64 };
 const USER_WORDS: usize = NR_ROWS.div_ceil(64);
 
 /// In [`Cluster::home`], beside 1 + the home's index.
-const SHARED: u32 = 1 << 16;
+const SHARED: u16 = 1 << 15;
 
 /// Where a cluster is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,56 +120,78 @@ fn user_bit(index: usize) -> u64 {
     1 << (index % 64)
 }
 
-/// A cluster's descriptor: an eighth of a byte a slot, in one line of the cache.
-/// Zero is [`State::Free`], and nobody's home.
+/// What every alloc and put looks at. Zero is [`State::Free`], and nobody's home.
 #[derive(Debug)]
-#[repr(C, align(64))]
-pub(super) struct Cluster {
-    pub(super) lock: SharedLock,
+#[repr(C)]
+pub(super) struct Standing {
     state: AtomicU32,
-    home: AtomicU32,
-    /// Where the next search for free slots begins.
-    cursor: AtomicU16,
+    home: AtomicU16,
     /// Free slots of a full cluster, about; 0 only if there are none.
     nr_free: AtomicU16,
+}
+
+/// What is looked at when a cluster changes its state, or by the holder of its lock.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Descriptor {
+    pub(super) lock: SharedLock,
     /// Neighbours on the list of its state, as 1 + index.
     pub(super) next: AtomicU32,
     pub(super) prev: AtomicU32,
+    /// Where the next search for free slots begins.
+    cursor: AtomicU16,
     users: [AtomicU64; USER_WORDS],
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Cluster>() == 64);
+const _: () = assert!(size_of::<Standing>() == 8 && size_of::<Descriptor>() == 64);
 
-impl Cluster {
+impl Standing {
+    #[cfg(loom)]
+    pub(super) fn new() -> Self {
+        Self {
+            state: AtomicU32::new(0),
+            home: AtomicU16::new(0),
+            nr_free: AtomicU16::new(0),
+        }
+    }
+}
+
+impl Descriptor {
     #[cfg(loom)]
     pub(super) fn new() -> Self {
         Self {
             lock: SharedLock::new(),
-            state: AtomicU32::new(0),
-            home: AtomicU32::new(0),
-            cursor: AtomicU16::new(0),
-            nr_free: AtomicU16::new(0),
             next: AtomicU32::new(0),
             prev: AtomicU32::new(0),
+            cursor: AtomicU16::new(0),
             users: core::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
+}
 
+/// A cluster, an eighth of a byte and a little more a slot beside its counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cluster<'m> {
+    pub(super) standing: &'m Standing,
+    pub(super) descriptor: &'m Descriptor,
+}
+
+impl<'m> Cluster<'m> {
     #[inline]
-    pub(super) fn state(&self) -> State {
-        State::decode(self.state.load(Ordering::Relaxed))
+    pub(super) fn state(self) -> State {
+        State::decode(self.standing.state.load(Ordering::Relaxed))
     }
 
     /// Whether some CPU allocates runs of `order` from it.
     #[inline]
-    pub(super) fn is_current(&self, order: u8) -> bool {
-        self.state.load(Ordering::Relaxed) == State::Current(order).encode()
+    pub(super) fn is_current(self, order: u8) -> bool {
+        self.standing.state.load(Ordering::Relaxed) == State::Current(order).encode()
     }
 
     /// The same after a change of the map; see [`Cluster::state_after_change`].
     #[inline]
-    pub(super) fn is_current_after_change(&self, order: u8) -> bool {
+    pub(super) fn is_current_after_change(self, order: u8) -> bool {
         self.word_after_change() == State::Current(order).encode()
     }
 
@@ -175,110 +200,110 @@ impl Cluster {
     /// If whoever changed the state at that time did not see the map's change in [`Cluster::set_state`]'s
     /// aftermath, the new state is seen here.
     #[inline]
-    pub(super) fn state_after_change(&self) -> State {
+    pub(super) fn state_after_change(self) -> State {
         State::decode(self.word_after_change())
     }
 
     #[inline]
-    fn word_after_change(&self) -> u32 {
+    fn word_after_change(self) -> u32 {
         // Loom takes SeqCst accesses for less than they are.
         #[cfg(loom)]
         fence(Ordering::SeqCst);
-        self.state.load(Ordering::SeqCst)
+        self.standing.state.load(Ordering::SeqCst)
     }
 
     /// For [`super::lists::Lists`] alone, which moves the cluster between lists with it. Whatever of the
     /// map is read afterwards is read after it.
-    pub(super) fn set_state(&self, state: State) {
-        self.state.store(state.encode(), Ordering::Release);
+    pub(super) fn set_state(self, state: State) {
+        self.standing.state.store(state.encode(), Ordering::Release);
         // Pairs with the SeqCst accesses around `state_after_change`.
         fence(Ordering::SeqCst);
     }
 
     /// Whose row is the map.
     #[inline]
-    pub(super) fn home(&self) -> Option<usize> {
-        let home = self.home.load(Ordering::Relaxed) & (SHARED - 1);
-        (home as usize).checked_sub(1)
+    pub(super) fn home(self) -> Option<usize> {
+        let home = self.standing.home.load(Ordering::Relaxed) & (SHARED - 1);
+        usize::from(home).checked_sub(1)
     }
 
     /// Whether process `index` is the home.
     #[inline]
-    pub(super) fn is_home_of(&self, index: usize) -> bool {
+    pub(super) fn is_home_of(self, index: usize) -> bool {
         self.home() == Some(index)
     }
 
     /// Whether process `index` is the home, and slots that it counts are counted by nobody else.
     #[inline]
-    pub(super) fn is_private_to(&self, index: usize) -> bool {
-        self.home.load(Ordering::Relaxed) as usize == index + 1
+    pub(super) fn is_private_to(self, index: usize) -> bool {
+        usize::from(self.standing.home.load(Ordering::Relaxed)) == index + 1
     }
 
     /// Makes process `index` the home: the cluster is empty, and no other home is alive.
-    pub(super) fn set_home(&self, index: usize) {
-        let home = u32::try_from(index + 1).unwrap_or(0);
-        self.home.store(home, Ordering::Relaxed);
+    pub(super) fn set_home(self, index: usize) {
+        let home = u16::try_from(index + 1).unwrap_or(0);
+        self.standing.home.store(home, Ordering::Relaxed);
     }
 
     /// From now on, others may count what the home counts.
-    pub(super) fn set_shared(&self) {
-        let home = self.home.load(Ordering::Relaxed);
-        self.home.store(home | SHARED, Ordering::Relaxed);
+    pub(super) fn set_shared(self) {
+        let home = self.standing.home.load(Ordering::Relaxed);
+        self.standing.home.store(home | SHARED, Ordering::Relaxed);
     }
 
     /// About how many slots of this full cluster are free.
     #[inline]
-    pub(super) fn nr_free(&self) -> u32 {
-        self.nr_free.load(Ordering::Relaxed).into()
+    pub(super) fn nr_free(self) -> u32 {
+        self.standing.nr_free.load(Ordering::Relaxed).into()
     }
 
     /// Not by a read-modify-write: what a thread counts that does so at the same time may be forgotten, but not that
     /// there is something.
     #[inline]
-    pub(super) fn set_nr_free(&self, nr: u32) {
+    pub(super) fn set_nr_free(self, nr: u32) {
         let nr = u16::try_from(nr).unwrap_or(u16::MAX);
-        self.nr_free.store(nr, Ordering::Relaxed);
+        self.standing.nr_free.store(nr, Ordering::Relaxed);
     }
 
     #[inline]
-    pub(super) fn cursor(&self) -> u32 {
-        self.cursor.load(Ordering::Relaxed).into()
+    pub(super) fn cursor(self) -> u32 {
+        self.descriptor.cursor.load(Ordering::Relaxed).into()
     }
 
     #[inline]
-    pub(super) fn set_cursor(&self, slot: u32) {
+    pub(super) fn set_cursor(self, slot: u32) {
         let slot = u16::try_from(slot).unwrap_or(0);
-        self.cursor.store(slot, Ordering::Relaxed);
+        self.descriptor.cursor.store(slot, Ordering::Relaxed);
     }
 
     /// Whether process `index` may count slots here. Never wrongly `false` for a process that does not run.
     #[inline]
-    pub(super) fn has_user(&self, index: usize) -> bool {
-        let word = self.users.get(index / 64);
+    pub(super) fn has_user(self, index: usize) -> bool {
+        let word = self.descriptor.users.get(index / 64);
         word.is_some_and(|word| word.load(Ordering::Relaxed) & user_bit(index) != 0)
     }
 
     /// To be called before its first count here.
-    pub(super) fn add_user(&self, index: usize) {
-        if let Some(word) = self.users.get(index / 64) {
+    pub(super) fn add_user(self, index: usize) {
+        if let Some(word) = self.descriptor.users.get(index / 64) {
             let users = word.load(Ordering::Relaxed) | user_bit(index);
             word.store(users, Ordering::Relaxed);
         }
     }
 
     /// It counts nothing here any more.
-    pub(super) fn remove_user(&self, index: usize) {
-        if let Some(word) = self.users.get(index / 64) {
+    pub(super) fn remove_user(self, index: usize) {
+        if let Some(word) = self.descriptor.users.get(index / 64) {
             let users = word.load(Ordering::Relaxed) & !user_bit(index);
             // Release: not before its counts are gone.
             word.store(users, Ordering::Release);
         }
     }
 
-    pub(super) fn users(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn users(self) -> impl Iterator<Item = usize> + 'm {
         (0..)
             .step_by(64)
-            .zip(&self.users)
+            .zip(&self.descriptor.users)
             .flat_map(|(first, word)| {
                 let mut bits = word.load(Ordering::Relaxed);
                 core::iter::from_fn(move || {

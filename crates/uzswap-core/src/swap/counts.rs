@@ -17,6 +17,7 @@
 
 use super::cluster::{CLUSTER_SLOTS, FEW, State};
 use super::device::{Held, Slots};
+use super::home::Freed;
 use super::memory::{NR_PROCESSES, SUPERVISOR};
 use super::row::{
     CLUSTER_WORDS, Row, bytes, foreign, homely, nr_ones, ones_of, words_of, words_up,
@@ -60,6 +61,20 @@ impl<'m> Slots<'m> {
     /// this was is free.
     #[inline]
     pub fn put(&self, owner: Owner, run: Run) {
+        match run.nr {
+            // Compiled apart, as in `alloc`.
+            1 => self.put_inline(owner, Run { nr: 1, ..run }),
+            _ => self.put_run(owner, run),
+        }
+    }
+
+    #[inline(never)]
+    fn put_run(&self, owner: Owner, run: Run) {
+        self.put_inline(owner, run);
+    }
+
+    #[inline(always)]
+    fn put_inline(&self, owner: Owner, run: Run) {
         let Some(offsets) = offsets_of(run).filter(|_| owner.owns()) else {
             return;
         };
@@ -68,10 +83,20 @@ impl<'m> Slots<'m> {
             return;
         };
         if cluster.is_private_to(owner.index()) {
-            self.put_at_home(owner, index, offsets);
-        } else if let Some(held) = self.hold(owner, index) {
-            let nr_freed = held.put(offsets.clone());
-            if self.should_move(index, nr_freed, offsets) {
+            self.put_at_home(owner, cluster, index, offsets);
+        } else {
+            self.put_locked(owner, index, offsets);
+        }
+    }
+
+    #[cold]
+    fn put_locked(&self, owner: Owner, index: u32, offsets: Range<u32>) {
+        if let Some(held) = self.hold(owner, index) {
+            let freed = Freed {
+                nr: held.put(offsets.clone()),
+                may_be_last: true,
+            };
+            if held.cluster.should_move(held.map(), freed, offsets) {
                 held.settle();
             }
         }
@@ -122,17 +147,17 @@ impl<'m> Slots<'m> {
     /// The clusters that process `index` may count slots of.
     pub(super) fn used_by(&self, index: usize) -> impl Iterator<Item = u32> {
         let fresh = self.head.lists.fresh.load(Ordering::Relaxed);
-        let clusters = (0..fresh).zip(self.clusters);
-        clusters
-            .filter(move |(_, cluster)| index < NR_PROCESSES && cluster.has_user(index))
-            .map(|(number, _)| number)
+        (0..fresh).filter(move |&number| {
+            let cluster = self.cluster(number);
+            index < NR_PROCESSES && cluster.is_some_and(|cluster| cluster.has_user(index))
+        })
     }
 
     /// What row `index` says of a cluster's slots.
     #[inline]
     pub(super) fn row(&self, index: usize, cluster: u32) -> Row<'m> {
-        let at = (index * self.clusters.len() + cluster as usize) * CLUSTER_WORDS;
-        Row::new(self.counts.get(at..at + CLUSTER_WORDS).unwrap_or_default())
+        let at = index * self.nr_clusters() + cluster as usize;
+        Row::new(self.counts.get(at))
     }
 
     /// The row that says which slots of a cluster are free. Of a cluster that was never used, a row that is empty.
@@ -239,15 +264,15 @@ impl<'m> Held<'_, 'm> {
                     let kept = ones_of(before) & !ones_of(after) & others;
                     after | bytes(foreign(word) | kept)
                 };
-                let before = map.update(number, after);
-                nr_freed += nr_ones(ones_of(before) & !ones_of(after(before)));
+                let (before, after) = map.update(number, after);
+                nr_freed += nr_ones(ones_of(before) & !ones_of(after));
                 step();
                 continue;
             }
             let after = |before| before - down(before, ones);
-            let before = self.row(index).update(number, after);
+            let (before, after) = self.row(index).update(number, after);
             step();
-            let freed = ones_of(before) & !ones_of(after(before)) & !others;
+            let freed = ones_of(before) & !ones_of(after) & !others;
             if freed != 0 {
                 map.update(number, |word| word & !bytes(freed));
                 nr_freed += nr_ones(freed);

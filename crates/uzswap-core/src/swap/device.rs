@@ -14,20 +14,23 @@
 //! # Context
 //! Signal, worker; in every process of the group.
 
-use super::cluster::{CLUSTER_SLOTS, Cluster, NR_ORDERS, State};
+use super::cluster::{CLUSTER_SLOTS, Cluster, Descriptor, NR_ORDERS, Standing, State};
 use super::lists::Lists;
 use super::lock::Got;
 use super::memory::{CLOSED, DISCARD, Head, IsAlive, NR_CPUS, ROTATIONAL};
-use super::row::MOST;
+use super::row::{MOST, Words};
 use super::{LockWaits, Owner, Run, step};
-use crate::primitive::{AtomicU32, AtomicU64, Ordering};
+use crate::primitive::{AtomicU32, Ordering};
 
 /// Clusters of one list that are looked at in one attempt to take a run from another order's cluster.
 const SLICE: usize = 16;
 /// Seats that are tried before the first one's cluster is waited for.
 const SEATS_TRIED: usize = if cfg!(loom) { 1 } else { 8 };
-/// Full clusters that are looked at in one attempt before runs of other orders lose room to this one.
-const LOOKS: u32 = 64;
+/// Full clusters whose standing is looked at in one attempt before runs of other orders lose room to this one, 64 KiB of memory:
+/// what is free may lie all together.
+const LOOKS: u32 = 1 << 13;
+/// Those of them whose slots are searched: that so many are free does not say that they are a run.
+const SEARCHES: usize = 64;
 /// Seats between those of one process and of the next: they share a CPU's seat only where there are more
 /// CPUs, or more processes than fit.
 const SEATS_APART: usize = 8;
@@ -38,8 +41,9 @@ const ATTEMPTS: usize = 1000;
 /// One swap device's slots, in shared memory.
 pub struct Slots<'m> {
     pub(super) head: &'m Head,
-    pub(super) clusters: &'m [Cluster],
-    pub(super) counts: &'m [AtomicU64],
+    standings: &'m [Standing],
+    descriptors: &'m [Descriptor],
+    pub(super) counts: &'m [Words],
     is_alive: IsAlive<'m>,
 }
 
@@ -57,7 +61,7 @@ impl core::fmt::Debug for Slots<'_> {
 pub(super) struct Held<'a, 'm> {
     pub(super) slots: &'a Slots<'m>,
     pub(super) index: u32,
-    pub(super) cluster: &'a Cluster,
+    pub(super) cluster: Cluster<'m>,
     pub(super) owner: Owner,
 }
 
@@ -66,7 +70,7 @@ impl Drop for Held<'_, '_> {
         if super::died() {
             return;
         }
-        self.cluster.lock.unlock();
+        self.cluster.descriptor.lock.unlock();
     }
 }
 
@@ -126,13 +130,15 @@ impl<'a, 'm> Held<'a, 'm> {
 impl<'m> Slots<'m> {
     pub(super) fn new(
         head: &'m Head,
-        clusters: &'m [Cluster],
-        counts: &'m [AtomicU64],
+        standings: &'m [Standing],
+        descriptors: &'m [Descriptor],
+        counts: &'m [Words],
         is_alive: IsAlive<'m>,
     ) -> Self {
         Self {
             head,
-            clusters,
+            standings,
+            descriptors,
             counts,
             is_alive,
         }
@@ -148,6 +154,17 @@ impl<'m> Slots<'m> {
     #[must_use]
     #[inline]
     pub fn alloc(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
+        if let (0, &[count @ 1..=MOST]) = (order, counts)
+            && !self.is_closed()
+            && let Some(first) = self.take_slot(owner, self.seat(owner, cpu, 0)?, count)
+        {
+            return Some(Run { first, nr: 1 });
+        }
+        self.alloc_run(owner, cpu, order, counts)
+    }
+
+    #[inline(never)]
+    fn alloc_run(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
         if usize::from(order) >= NR_ORDERS || counts.len() > 1 << order || !owner.owns() {
             return None;
         }
@@ -251,44 +268,46 @@ impl<'m> Slots<'m> {
         if is_listed && let Some(held) = self.choose_listed(owner, order, locked) {
             return Some(held);
         }
-        // Each looks at others.
-        let hand = || self.head.hand.0.fetch_add(1, Ordering::Relaxed) % fresh.max(1);
-        let next = (0..LOOKS.min(fresh)).map(|_| hand());
-        self.first_full(
-            owner,
-            order,
-            next,
-            |state| state == State::Full(order),
-            locked,
-        )
-        .or_else(|| self.choose_anothers(owner, order, locked))
-        .or_else(|| {
-            // Single slots must be found as long as there are any.
-            let all = 0..if order == 0 { fresh } else { 0 };
-            let is_full = |state| matches!(state, State::Full(_));
-            self.first_full(owner, order, all, is_full, locked)
-        })
+        // Where two begin alike, one finds the other's cluster locked and goes on.
+        let mut hand = self.head.hand.0.load(Ordering::Relaxed);
+        let next = (0..LOOKS.min(fresh)).map(|_| {
+            hand = (hand + 1) % fresh;
+            hand
+        });
+        let is_of_order = |state| state == State::Full(order);
+        let found = self.first_full(owner, order, next, is_of_order, SEARCHES, locked);
+        self.head.hand.0.store(hand, Ordering::Relaxed);
+        found
+            .or_else(|| self.choose_anothers(owner, order, locked))
+            .or_else(|| {
+                // Single slots must be found as long as there are any.
+                let all = 0..if order == 0 { fresh } else { 0 };
+                let is_full = |state| matches!(state, State::Full(_));
+                self.first_full(owner, order, all, is_full, usize::MAX, locked)
+            })
     }
 
-    /// The first of these clusters that is full, as `wanted`, and has room nevertheless.
+    /// The first of these clusters that is full, as `wanted`, and has room nevertheless; at most so many are searched.
     fn first_full(
         &self,
         owner: Owner,
         order: u8,
-        mut clusters: impl Iterator<Item = u32>,
+        clusters: impl Iterator<Item = u32>,
         wanted: impl Fn(State) -> bool,
+        searches: usize,
         locked: &mut Option<u32>,
     ) -> Option<Held<'_, 'm>> {
-        clusters.find_map(|index| {
-            let cluster = self.cluster(index)?;
-            if cluster.nr_free() < 1 << order || !wanted(cluster.state()) {
-                return None;
-            }
+        let may_have_room = |index: &u32| {
+            self.cluster(*index)
+                .is_some_and(|cluster| cluster.nr_free() >= 1 << order && wanted(cluster.state()))
+        };
+        let mut searched = clusters.filter(may_have_room).take(searches);
+        searched.find_map(|index| {
             let Some(held) = self.try_hold(owner, index) else {
                 *locked = Some(index);
                 return None;
             };
-            let has_room = wanted(cluster.state()) && held.map().find_run(order, 0).is_some();
+            let has_room = wanted(held.cluster.state()) && held.map().find_run(order, 0).is_some();
             has_room.then_some(held)
         })
     }
@@ -382,23 +401,25 @@ impl<'m> Slots<'m> {
         let cluster = self.cluster(index)?;
         let is_dead = |stamp| self.is_dead(stamp);
         let waits = &self.head.cluster_waits;
-        Some(match cluster.lock.lock(owner.stamp(), waits, is_dead) {
-            Got::Clean => self.held(owner, index, cluster),
-            Got::FromTheDead => self.taken_over(owner, index, cluster),
-        })
+        Some(
+            match cluster.descriptor.lock.lock(owner.stamp(), waits, is_dead) {
+                Got::Clean => self.held(owner, index, cluster),
+                Got::FromTheDead => self.taken_over(owner, index, cluster),
+            },
+        )
     }
 
     #[inline]
     pub(super) fn try_hold(&self, owner: Owner, index: u32) -> Option<Held<'_, 'm>> {
         let cluster = self.cluster(index)?;
         let held = || self.held(owner, index, cluster);
-        cluster.lock.try_lock(owner.stamp()).then(held)
+        cluster.descriptor.lock.try_lock(owner.stamp()).then(held)
     }
 
     /// The cluster whose lock this thread has just taken.
     #[inline]
-    fn held<'a>(&'a self, owner: Owner, index: u32, cluster: &'a Cluster) -> Held<'a, 'm> {
-        cluster.lock.assert_held();
+    fn held<'a>(&'a self, owner: Owner, index: u32, cluster: Cluster<'m>) -> Held<'a, 'm> {
+        cluster.descriptor.lock.assert_held();
         Held {
             slots: self,
             index,
@@ -408,7 +429,7 @@ impl<'m> Slots<'m> {
     }
 
     #[cold]
-    fn taken_over<'a>(&'a self, owner: Owner, index: u32, cluster: &'a Cluster) -> Held<'a, 'm> {
+    fn taken_over<'a>(&'a self, owner: Owner, index: u32, cluster: Cluster<'m>) -> Held<'a, 'm> {
         let held = self.held(owner, index, cluster);
         held.repair();
         held
@@ -438,8 +459,12 @@ impl<'m> Slots<'m> {
     }
 
     #[inline]
-    pub(super) fn cluster(&self, index: u32) -> Option<&'m Cluster> {
-        self.clusters.get(index as usize)
+    pub(super) fn cluster(&self, index: u32) -> Option<Cluster<'m>> {
+        let index = index as usize;
+        Some(Cluster {
+            standing: self.standings.get(index)?,
+            descriptor: self.descriptors.get(index)?,
+        })
     }
 
     /// Where clusters go that have nothing in them any more.
@@ -476,10 +501,15 @@ impl<'m> Slots<'m> {
         self.head.has(CLOSED)
     }
 
+    #[inline]
+    pub(super) fn nr_clusters(&self) -> usize {
+        self.standings.len()
+    }
+
     /// Slots of the device.
     #[must_use]
     pub fn nr_slots(&self) -> u32 {
-        u32::try_from(self.clusters.len()).map_or(u32::MAX, |nr| nr * CLUSTER_SLOTS)
+        u32::try_from(self.nr_clusters()).map_or(u32::MAX, |nr| nr * CLUSTER_SLOTS)
     }
 
     /// Slots that are taken; exact while nothing changes. Looks at every cluster that was ever used.

@@ -112,7 +112,7 @@ impl<'a, 'm> Lists<'a, 'm> {
         self.slots.head.lists.ends.get(number)
     }
 
-    fn linked(&self, link: &AtomicU32) -> Option<(u32, &Cluster)> {
+    fn linked(&self, link: &AtomicU32) -> Option<(u32, Cluster<'m>)> {
         let index = link.load(Ordering::Relaxed).checked_sub(1)?;
         Some((index, self.slots.cluster(index)?))
     }
@@ -122,7 +122,7 @@ impl<'a, 'm> Lists<'a, 'm> {
         let mut at = self.ends(state).and_then(|ends| self.linked(&ends.first));
         core::iter::from_fn(move || {
             let (index, cluster) = at?;
-            at = self.linked(&cluster.next);
+            at = self.linked(&cluster.descriptor.next);
             Some(index)
         })
     }
@@ -162,15 +162,15 @@ impl<'a, 'm> Lists<'a, 'm> {
         lists.peak_nonempty.fetch_max(nr, Ordering::Relaxed);
     }
 
-    fn push(&self, index: u32, cluster: &Cluster, state: State) {
+    fn push(&self, index: u32, cluster: Cluster<'m>, state: State) {
         let Some(ends) = self.ends(state) else { return };
         // Of the empty ones that which was used last goes first: it is in the cache.
         if state == State::Free {
             let first = self.linked(&ends.first);
             let next = first.map_or(0, |(i, _)| i + 1);
-            cluster.next.store(next, Ordering::Relaxed);
-            cluster.prev.store(0, Ordering::Relaxed);
-            let back = first.map_or(&ends.last, |(_, first)| &first.prev);
+            cluster.descriptor.next.store(next, Ordering::Relaxed);
+            cluster.descriptor.prev.store(0, Ordering::Relaxed);
+            let back = first.map_or(&ends.last, |(_, first)| &first.descriptor.prev);
             back.store(index + 1, Ordering::Relaxed);
             step();
             ends.first.store(index + 1, Ordering::Relaxed);
@@ -178,21 +178,24 @@ impl<'a, 'm> Lists<'a, 'm> {
         }
         let last = self.linked(&ends.last);
         let prev = last.map_or(0, |(i, _)| i + 1);
-        cluster.prev.store(prev, Ordering::Relaxed);
-        cluster.next.store(0, Ordering::Relaxed);
-        let link = last.map_or(&ends.first, |(_, last)| &last.next);
+        cluster.descriptor.prev.store(prev, Ordering::Relaxed);
+        cluster.descriptor.next.store(0, Ordering::Relaxed);
+        let link = last.map_or(&ends.first, |(_, last)| &last.descriptor.next);
         link.store(index + 1, Ordering::Relaxed);
         step();
         ends.last.store(index + 1, Ordering::Relaxed);
     }
 
-    fn unlink(&self, cluster: &Cluster, state: State) {
+    fn unlink(&self, cluster: Cluster<'m>, state: State) {
         let Some(ends) = self.ends(state) else { return };
-        let (next, prev) = (self.linked(&cluster.next), self.linked(&cluster.prev));
-        let forward = prev.map_or(&ends.first, |(_, prev)| &prev.next);
+        let (next, prev) = (
+            self.linked(&cluster.descriptor.next),
+            self.linked(&cluster.descriptor.prev),
+        );
+        let forward = prev.map_or(&ends.first, |(_, prev)| &prev.descriptor.next);
         forward.store(next.map_or(0, |(i, _)| i + 1), Ordering::Relaxed);
         step();
-        let back = next.map_or(&ends.last, |(_, next)| &next.prev);
+        let back = next.map_or(&ends.last, |(_, next)| &next.descriptor.prev);
         back.store(prev.map_or(0, |(i, _)| i + 1), Ordering::Relaxed);
     }
 

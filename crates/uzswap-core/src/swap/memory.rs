@@ -2,7 +2,7 @@
 //! The layout of a device's shared memory, and how a process finds it.
 //!
 //! # Invariants
-//! In this order, each part starting on a page: [`Head`], the cluster descriptors, then a row of counts
+//! In this order, each part starting on a page: [`Head`], the clusters' standings, their descriptors, then a row of counts
 //! (1 byte a slot) for each process, and one more for the bad slots. The rows are sparse: a process's
 //! row is memory only where it has slots.
 //!
@@ -12,11 +12,11 @@
 //! # Context
 //! Init.
 
-use super::cluster::{CLUSTER_SLOTS, Cluster, NR_ORDERS};
+use super::cluster::{CLUSTER_SLOTS, Descriptor, NR_ORDERS, Standing};
 use super::device::Slots;
 use super::lists::ListHeads;
 use super::lock::Waits;
-use super::row::CLUSTER_WORDS;
+use super::row::Words;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
 /// Processes that can own slots.
@@ -85,7 +85,8 @@ const PAGE: usize = 4096;
 
 /// Where each part begins, for a number of clusters.
 struct Layout {
-    clusters: usize,
+    standings: usize,
+    descriptors: usize,
     counts: usize,
     end: usize,
 }
@@ -93,20 +94,17 @@ struct Layout {
 impl Layout {
     fn of(nr_clusters: usize) -> Self {
         let after = |start: usize, len: usize| (start + len).next_multiple_of(PAGE);
-        let clusters = after(0, size_of::<Head>());
-        let counts = after(clusters, nr_clusters * size_of::<Cluster>());
-        let end = after(counts, nr_words(nr_clusters) * 8);
+        let standings = after(0, size_of::<Head>());
+        let descriptors = after(standings, nr_clusters * size_of::<Standing>());
+        let counts = after(descriptors, nr_clusters * size_of::<Descriptor>());
+        let end = after(counts, NR_ROWS * nr_clusters * size_of::<Words>());
         Self {
-            clusters,
+            standings,
+            descriptors,
             counts,
             end,
         }
     }
-}
-
-/// Words of counts, in all rows.
-fn nr_words(nr_clusters: usize) -> usize {
-    NR_ROWS * nr_clusters * CLUSTER_WORDS
 }
 
 fn clusters_of(nr_slots: u32) -> usize {
@@ -117,7 +115,7 @@ fn clusters_of(nr_slots: u32) -> usize {
 pub type IsAlive<'m> = &'m (dyn Fn(usize) -> bool + Sync);
 
 impl<'m> Slots<'m> {
-    /// Bytes of shared memory that a device of `nr_slots` needs. Mostly address space: about 1.13 bytes
+    /// Bytes of shared memory that a device of `nr_slots` needs. Mostly address space: about 1.14 bytes
     /// a slot in use become memory.
     #[must_use]
     pub fn memory_len(nr_slots: u32) -> usize {
@@ -138,8 +136,9 @@ impl<'m> Slots<'m> {
         unsafe {
             Self::new(
                 &*memory.cast::<Head>(),
-                part(memory, layout.clusters, nr_clusters),
-                part(memory, layout.counts, nr_words(nr_clusters)),
+                part(memory, layout.standings, nr_clusters),
+                part(memory, layout.descriptors, nr_clusters),
+                part(memory, layout.counts, NR_ROWS * nr_clusters),
                 is_alive,
             )
         }
@@ -167,15 +166,15 @@ mod model {
     #[derive(Debug)]
     pub struct Model {
         head: Box<Head>,
-        clusters: Vec<Cluster>,
-        counts: Vec<AtomicU64>,
+        standings: Vec<Standing>,
+        descriptors: Vec<Descriptor>,
+        counts: Vec<Words>,
     }
 
     impl Model {
         /// An empty device.
         #[must_use]
         pub fn new(nr_clusters: usize) -> Self {
-            let words = nr_words(nr_clusters);
             Self {
                 head: Box::new(Head {
                     lists: ListHeads::new(),
@@ -188,15 +187,24 @@ mod model {
                     epochs: core::array::from_fn(|_| AtomicU32::new(0)),
                     fallbacks: core::array::from_fn(|_| AtomicU64::new(0)),
                 }),
-                clusters: (0..nr_clusters).map(|_| Cluster::new()).collect(),
-                counts: (0..words).map(|_| AtomicU64::new(0)).collect(),
+                standings: (0..nr_clusters).map(|_| Standing::new()).collect(),
+                descriptors: (0..nr_clusters).map(|_| Descriptor::new()).collect(),
+                counts: (0..NR_ROWS * nr_clusters)
+                    .map(|_| core::array::from_fn(|_| AtomicU64::new(0)))
+                    .collect(),
             }
         }
 
         /// The device.
         #[must_use]
         pub fn slots<'m>(&'m self, is_alive: IsAlive<'m>) -> Slots<'m> {
-            Slots::new(&self.head, &self.clusters, &self.counts, is_alive)
+            Slots::new(
+                &self.head,
+                &self.standings,
+                &self.descriptors,
+                &self.counts,
+                is_alive,
+            )
         }
     }
 }

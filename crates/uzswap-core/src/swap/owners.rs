@@ -85,7 +85,7 @@ impl Slots<'_> {
             let Some(cluster) = self.cluster(number) else {
                 break;
             };
-            let holds = self.life_of(cluster.lock.holder()).0 == index;
+            let holds = self.life_of(cluster.descriptor.lock.holder()).0 == index;
             let discards =
                 matches!(cluster.state(), State::Discarding(by) if usize::from(by) == index);
             if (cluster.has_user(index) || holds || discards)

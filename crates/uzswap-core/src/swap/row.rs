@@ -90,6 +90,19 @@ pub(super) fn word_of(offset: u32) -> usize {
     (offset / WORD_SLOTS) as usize
 }
 
+/// 1 in the byte of its word that is a slot's count.
+#[inline]
+pub(super) fn one_of(offset: u32) -> u64 {
+    1 << (8 * (offset % WORD_SLOTS))
+}
+
+/// A slot's count, of the word that it is in.
+#[inline]
+pub(super) fn byte_of(word: u64, offset: u32) -> u8 {
+    let [byte, ..] = (word >> (8 * (offset % WORD_SLOTS))).to_le_bytes();
+    byte
+}
+
 /// Where `offsets` lie in one word: its number, with 1 in the bytes that are meant.
 #[inline]
 pub(super) fn only_word_of(offsets: &Range<u32>) -> Option<(usize, u64)> {
@@ -135,20 +148,28 @@ pub(super) fn words_up(first: u32, counts: &[u8]) -> impl Iterator<Item = (usize
     (word_of(first)..).zip(ups.map(move |counts| packed(counts) << shift))
 }
 
+/// A row as it lies in memory.
+pub(super) type Words = [AtomicU64; CLUSTER_WORDS];
+
 /// The counts of one process in one cluster.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row<'m>(&'m [AtomicU64]);
+pub(super) struct Row<'m>(Option<&'m Words>);
 
 impl<'m> Row<'m> {
-    /// `words` are [`CLUSTER_WORDS`], or none for a row that there is not.
+    /// `None` is a row that there is not: nothing is counted there, nor free.
     #[inline]
-    pub(super) fn new(words: &'m [AtomicU64]) -> Self {
+    pub(super) fn new(words: Option<&'m Words>) -> Self {
         Self(words)
     }
 
     #[inline]
+    fn words(self) -> &'m [AtomicU64] {
+        self.0.map_or(&[], |words| words)
+    }
+
+    #[inline]
     pub(super) fn word(self, number: usize) -> Option<&'m AtomicU64> {
-        self.0.get(number)
+        self.0?.get(number)
     }
 
     #[inline]
@@ -158,25 +179,24 @@ impl<'m> Row<'m> {
     }
 
     pub(super) fn byte(self, offset: u32) -> u8 {
-        let word = self.load(word_of(offset)) >> (8 * (offset % WORD_SLOTS));
-        let [byte, ..] = word.to_le_bytes();
-        byte
+        byte_of(self.load(word_of(offset)), offset)
     }
 
-    /// Changes a word to what `change` makes of it; what it was.
+    /// Changes a word to what `change` makes of it: what it was, and what it is.
     #[inline]
-    pub(super) fn update(self, number: usize, change: impl Fn(u64) -> u64) -> u64 {
+    pub(super) fn update(self, number: usize, change: impl Fn(u64) -> u64) -> (u64, u64) {
         let Some(word) = self.word(number) else {
-            return 0;
+            return (0, 0);
         };
         let mut before = word.load(Ordering::Relaxed);
-        // SeqCst: see `Slots::look_after`. Release: a user first, then its counts.
-        while let Err(now) =
-            word.compare_exchange_weak(before, change(before), Ordering::SeqCst, Ordering::Relaxed)
-        {
-            before = now;
+        loop {
+            let after = change(before);
+            // SeqCst: see `Slots::should_move`. Release: a user first, then its counts.
+            match word.compare_exchange_weak(before, after, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return (before, after),
+                Err(now) => before = now,
+            }
         }
-        before
     }
 
     /// Takes the free slots that `ups` are for, at once in each word; `false` if one is not free: then the
@@ -211,11 +231,11 @@ impl<'m> Row<'m> {
     }
 
     /// Finds a free run of an order below [`WORD_ORDER`] from slot `from` on, and takes it; its first slot.
-    #[inline]
+    #[inline(always)]
     pub(super) fn claim_small(self, order: u8, from: u32, counts: &[u8]) -> Option<u32> {
         let starts = STARTS.get(usize::from(order)).copied()?;
         let (first, up) = (word_of(from), packed(counts));
-        for (number, word) in (first..).zip(self.0.get(first..)?) {
+        for (number, word) in (first..).zip(self.words().get(first..)?) {
             let mut before = word.load(Ordering::Relaxed);
             while let free @ 1.. = free_runs(before, order, starts) {
                 let shift = free.trailing_zeros();
@@ -228,6 +248,21 @@ impl<'m> Row<'m> {
             }
         }
         None
+    }
+
+    /// Finds a free run of an order from [`WORD_ORDER`] on, from slot `from` on, and takes it: its first slot, how many
+    /// of its words were taken, and whether that is all of them.
+    #[inline]
+    pub(super) fn claim_large(
+        self,
+        order: u8,
+        from: u32,
+        counts: &[u8],
+    ) -> Option<(u32, usize, bool)> {
+        let (first, mut claimed) = (self.find_run(order, from)?, 0);
+        step();
+        let is_whole = self.claim(words_up(first, counts), &mut claimed);
+        Some((first, claimed, is_whole))
     }
 
     /// Takes `ups` off again.
@@ -255,7 +290,7 @@ impl<'m> Row<'m> {
                     word
                 }
             };
-            if !countable(self.update(number, up), ones) {
+            if !countable(self.update(number, up).0, ones) {
                 self.unclaim(words.take(done));
                 return false;
             }
@@ -267,7 +302,10 @@ impl<'m> Row<'m> {
     /// The first slot of the first free aligned run of `order` from slot `from` on.
     #[inline]
     pub(super) fn find_run(self, order: u8, from: u32) -> Option<u32> {
-        self.find_in(order, word_of(from).min(self.0.len())..self.0.len())
+        self.find_in(
+            order,
+            word_of(from).min(self.words().len())..self.words().len(),
+        )
     }
 
     /// Whether there is a free aligned run of `order` where `offsets` have been freed.
@@ -282,7 +320,7 @@ impl<'m> Row<'m> {
         let Some(starts) = STARTS.get(usize::from(order)).copied() else {
             return self.find_words(1 << (order - WORD_ORDER), words);
         };
-        let found = words.clone().zip(self.0.get(words)?);
+        let found = words.clone().zip(self.words().get(words)?);
         let (number, free) = found
             .map(|(number, word)| {
                 let word = word.load(Ordering::Relaxed);
@@ -294,16 +332,17 @@ impl<'m> Row<'m> {
 
     fn find_words(self, nr: usize, words: Range<usize>) -> Option<u32> {
         let first = words.start / nr;
-        let runs = (first..).zip(self.0.chunks(nr).skip(first));
+        let runs = (first..).zip(self.words().chunks(nr).skip(first));
         runs.take_while(|&(run, _)| run * nr < words.end)
             .find(|(_, words)| words.iter().all(|word| word.load(Ordering::Relaxed) == 0))
             .and_then(|(run, _)| first_slot(run * nr))
     }
 
     /// Whether no slot is taken. Looks first where the answer is likely to be, when slots near `near` were freed.
+    #[inline(never)]
     pub(super) fn is_empty(self, near: u32) -> bool {
         let at = word_of(near);
-        let (before, after) = self.0.split_at(at.min(self.0.len()));
+        let (before, after) = self.words().split_at(at.min(self.words().len()));
         let nearest = before.last().into_iter();
         nearest
             .chain(after)
@@ -313,7 +352,7 @@ impl<'m> Row<'m> {
 
     /// Slots that are taken.
     pub(super) fn nr_taken(self) -> u32 {
-        let words = self.0.iter().map(|word| word.load(Ordering::Relaxed));
+        let words = self.words().iter().map(|word| word.load(Ordering::Relaxed));
         // Each byte counts up to the number of words; then two of them are one number, and these are added up.
         let bytes = words.fold(0, |sum, word| sum + ones_of(word));
         const EVEN: u64 = u64::MAX / 0xffff * 0xff;

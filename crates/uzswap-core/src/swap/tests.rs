@@ -240,6 +240,31 @@ fn a_process_dies_while_it_releases_another() {
     );
 }
 
+/// Else its room on the device would stay occupied, and it would go to no other order before the device is full.
+#[test]
+fn whoever_puts_the_last_run_of_a_cluster_frees_it() {
+    for order in [0, 1, 3, 4, 8] {
+        let mut memory = memory(NR_CLUSTERS);
+        let nr_slots = NR_CLUSTERS * CLUSTER_SLOTS;
+        // SAFETY: zeroed, aligned, long enough, and used for nothing else.
+        let slots = unsafe { Slots::attach(memory.as_mut_ptr().cast(), nr_slots, &|_| true) };
+        slots.set_kind(false, true);
+        let owner = slots.join(0);
+        let counts = [1; 256];
+        let runs: Vec<_> =
+            std::iter::from_fn(|| slots.alloc(owner, 0, order, &counts[..1 << order])).collect();
+        // Each second one first: there are runs free in each cluster for long before it is empty.
+        for first in [0, 1] {
+            for &run in runs.iter().skip(first).step_by(2) {
+                slots.put(owner, run);
+            }
+        }
+        assert_eq!(slots.in_use(), 0, "order {order}");
+        let discards = std::iter::from_fn(|| slots.take_discard(owner));
+        assert_eq!(discards.count(), NR_CLUSTERS as usize, "order {order}");
+    }
+}
+
 #[test]
 fn a_lock_of_an_earlier_life_is_taken_over_though_the_index_lives() {
     let mut memory = memory(1);
