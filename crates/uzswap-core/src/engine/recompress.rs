@@ -52,13 +52,15 @@ impl Sweep {
 }
 
 impl Parts {
-    /// Recompresses some pages of the pool, if that is worth it. `false`: it is not, or there are none.
+    /// Recompresses some pages of the pool, if that is worth it, or leaves it to another thread that is at it. `false`: it is not,
+    /// or there are none.
     pub(super) fn recompress(&self, slot: &mut SlotGuard<'_>) -> bool {
         if !self.auto.recompresses() || slot.denser.is_none() {
             return false;
         }
+        // What it makes room for need not be written.
         let Some(mut sweep) = self.auto.sweep.try_lock() else {
-            return false;
+            return true;
         };
         let limit = self.charge.limit();
         let rests = |ended| self.clock.pages_since(ended, limit) < limit;
