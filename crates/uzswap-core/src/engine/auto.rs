@@ -45,6 +45,11 @@ const ABOVE: u64 = 32;
 const READ: u64 = 1 << 16;
 /// Windows that it looks ahead, while the program's data grow.
 const AHEAD: u64 = 16;
+/// Where it is no more than this part of what is stored that is on the device, it does not tell what will be: two threads that wait for
+/// each other's room write a run now and then, with the pool nearly empty.
+const HARDLY_ANY: u64 = 64;
+/// Part of the samples that is forgotten with each window. A window has some fifty pages, whose mean is an eighth off now and then.
+const FADES: u64 = 8;
 /// A sample that took more ticks than that for a page was interrupted.
 const LONGEST: u64 = 1 << 17;
 
@@ -60,7 +65,7 @@ enum Phase {
     Denser,
 }
 
-/// What both codecs made of some pages.
+/// What both codecs made of some pages, those of the last windows counting most.
 #[derive(Clone, Copy, Debug, Default)]
 struct Samples {
     pages: u64,
@@ -111,12 +116,13 @@ impl Seen {
         self.full || self.device > 0 || self.is_coming()
     }
 
-    /// Whether what the program has more and more of will soon fill the pool, though nothing had to leave it yet.
+    /// Whether what the program has more and more of will soon fill the pool, though hardly anything had to leave it yet.
     fn is_coming(&self) -> bool {
         let [grown, pool, stored] = [self.grown, self.pool, self.stored].map(u128::from);
         // What the pool takes is taken from what is resident, which therefore goes there as well.
         let more = grown * u128::from(AHEAD) * pool / stored.saturating_sub(pool).max(1);
-        self.out == 0 && more > 0 && pool + more > self.max_pool.into()
+        let hardly_any = self.out <= self.stored / HARDLY_ANY;
+        hardly_any && more > 0 && pool + more > self.max_pool.into()
     }
 
     /// Whether the denser codec is worth what it takes; `in_use`: and this is what was seen with it.
@@ -357,9 +363,10 @@ impl Parts {
             out,
             grown: data.saturating_sub(watch.data),
             full: pool > max_pool + limit / ABOVE,
-            samples: core::mem::take(&mut watch.samples),
+            samples: watch.samples,
         };
         watch.rule = watch.rule.next(&seen);
+        watch.samples.fade();
         watch.began = self.clock.reading();
         watch.device = device;
         watch.data = data;
@@ -385,6 +392,21 @@ pub(super) fn either<'a>(
 }
 
 impl Samples {
+    /// A window has ended.
+    fn fade(&mut self) {
+        let Samples { pages, fast, dense } = self;
+        let sums = [
+            pages,
+            &mut fast.bytes,
+            &mut fast.ticks,
+            &mut dense.bytes,
+            &mut dense.ticks,
+        ];
+        for sum in sums {
+            *sum -= sum.div_ceil(FADES);
+        }
+    }
+
     fn add(&mut self, pages: u64, fast: Made, dense: Made) {
         self.pages += pages;
         for (sum, made) in [(&mut self.fast, fast), (&mut self.dense, dense)] {
