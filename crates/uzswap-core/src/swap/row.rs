@@ -191,7 +191,7 @@ impl<'m> Row<'m> {
         let mut before = word.load(Ordering::Relaxed);
         loop {
             let after = change(before);
-            // SeqCst: see `Slots::should_move`. Release: a user first, then its counts.
+            // SeqCst: see `Cluster::should_move`. Release: a user first, then its counts.
             match word.compare_exchange_weak(before, after, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return (before, after),
                 Err(now) => before = now,
