@@ -243,7 +243,9 @@ fn a_process_dies_while_it_releases_another() {
 /// Else its room on the device would stay occupied, and it would go to no other order before the device is full.
 #[test]
 fn whoever_puts_the_last_run_of_a_cluster_frees_it() {
-    for order in [0, 1, 3, 4, 8] {
+    // Single slots are too many for an interpreter.
+    let orders: &[u8] = if cfg!(miri) { &[8] } else { &[0, 1, 3, 4, 8] };
+    for &order in orders {
         let mut memory = memory(NR_CLUSTERS);
         let nr_slots = NR_CLUSTERS * CLUSTER_SLOTS;
         // SAFETY: zeroed, aligned, long enough, and used for nothing else.
