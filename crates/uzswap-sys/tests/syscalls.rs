@@ -1,9 +1,5 @@
 //! Each typed wrapper does on the real kernel what its documentation says.
 #![cfg(not(miri))]
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "tests own every mapping they touch"
-)]
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,6 +10,7 @@ const RW: i32 = mem::PROT_READ | mem::PROT_WRITE;
 const ANON: i32 = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS;
 
 fn map(pages: usize) -> usize {
+    // SAFETY: a new mapping, where the kernel likes.
     unsafe { mem::mmap(0, pages * PAGE_SIZE, RW, ANON, -1, 0) }.expect("mmap")
 }
 
@@ -35,6 +32,7 @@ fn errors_come_back_as_numbers_and_leave_errno_alone() {
         Errno::ENOSYS.to_string(),
         "not implemented by this kernel (ENOSYS)"
     );
+    // SAFETY: no such descriptor: nothing is closed.
     let raw = unsafe { syscall::call_raw(nr::CLOSE, [usize::MAX, 0, 0, 0, 0, 0]) };
     assert_eq!(raw, -9);
     // A large address is a value, not an error.
@@ -44,6 +42,7 @@ fn errors_come_back_as_numbers_and_leave_errno_alone() {
 #[test]
 fn memory_is_mapped_protected_moved_and_given_back() {
     let addr = map(4);
+    // SAFETY: the first page of the test's own mapping, aligned, and readable all the while.
     unsafe {
         word(addr).write(7);
         assert_eq!(mem::mprotect(addr, PAGE_SIZE, mem::PROT_READ), Ok(()));
@@ -53,9 +52,11 @@ fn memory_is_mapped_protected_moved_and_given_back() {
     let mut residency = [0u8; 4];
     mem::mincore(addr, 4 * PAGE_SIZE, &mut residency).expect("mincore");
     assert_eq!(residency.map(|r| r & 1), [1, 0, 0, 0]);
+    // SAFETY: the test's own mapping, into which it holds no reference.
     let moved = unsafe {
         mem::mremap(addr, 4 * PAGE_SIZE, 64 * PAGE_SIZE, mem::MREMAP_MAYMOVE, 0).expect("mremap")
     };
+    // SAFETY: the first page of the test's own mapping, aligned and readable; no reference into it is held.
     unsafe {
         assert_eq!(word(moved).read(), 7);
         assert_eq!(mem::madvise(moved, PAGE_SIZE, mem::MADV_DONTNEED), Ok(()));
@@ -66,10 +67,12 @@ fn memory_is_mapped_protected_moved_and_given_back() {
     } else {
         assert_eq!(mem::munlock(moved, PAGE_SIZE), Ok(()));
     }
+    // SAFETY: the test's own mapping, which it does not touch again.
     unsafe { mem::munmap(moved, 64 * PAGE_SIZE) }.expect("munmap");
     let gone = mem::mincore(moved, PAGE_SIZE, &mut residency);
     assert_eq!(gone, Err(Errno::ENOMEM));
     assert_eq!(
+        // SAFETY: refused: that is not the start of a page.
         unsafe { mem::mmap(1, PAGE_SIZE, RW, ANON | mem::MAP_FIXED, -1, 0) },
         Err(Errno::EINVAL)
     );
@@ -89,12 +92,15 @@ fn vectored_advice_gives_the_same_result_both_ways() {
             })
             .collect();
         for i in 0..64 {
+            // SAFETY: a page of the test's own mapping, aligned and writable.
             unsafe { word(addr + i * PAGE_SIZE).write(i as u64 + 1) };
         }
+        // SAFETY: the ranges lie in the test's own mapping, into which it holds no reference.
         unsafe { mem::madvise_vectored_self(how, &ranges, mem::MADV_DONTNEED) }.expect("advise");
         for i in 0..64 {
             let expected = if i % 2 == 0 { 0 } else { i as u64 + 1 };
             assert_eq!(
+                // SAFETY: a page of the test's own mapping, aligned and readable.
                 unsafe { word(addr + i * PAGE_SIZE).read() },
                 expected,
                 "{how:?}"
@@ -102,12 +108,17 @@ fn vectored_advice_gives_the_same_result_both_ways() {
         }
         // A hole at range 5: the error is reported, ranges before it are done.
         for i in 0..64 {
+            // SAFETY: a page of the test's own mapping, aligned and writable.
             unsafe { word(addr + i * PAGE_SIZE).write(9) };
         }
+        // SAFETY: a page of the test's own mapping, which it does not touch again.
         unsafe { mem::munmap(addr + 10 * PAGE_SIZE, PAGE_SIZE) }.expect("munmap");
+        // SAFETY: the ranges lie in the test's own mapping, or where nothing is.
         let result = unsafe { mem::madvise_vectored_self(how, &ranges, mem::MADV_DONTNEED) };
         assert_eq!(result, Err(Errno::ENOMEM), "{how:?}");
+        // SAFETY: a page of the test's own mapping, before the hole.
         assert_eq!(unsafe { word(addr + 8 * PAGE_SIZE).read() }, 0);
+        // SAFETY: the test's own mapping, which it does not touch again.
         unsafe { mem::munmap(addr, 64 * PAGE_SIZE) }.expect("munmap");
     }
 }
@@ -123,12 +134,15 @@ fn process_madvise_works_through_a_pidfd_too() {
         base: addr,
         len: 2 * PAGE_SIZE,
     }];
+    // SAFETY: the test's own mapping, aligned and writable.
     unsafe { word(addr).write(1) };
+    // SAFETY: this process's own mapping, and advice that keeps what is in it.
     match unsafe { mem::process_madvise(pidfd, &ranges, mem::MADV_COLD) } {
         Ok(done) => assert_eq!(done, 2 * PAGE_SIZE),
         Err(errno) => println!("process_madvise refused: {errno}"),
     }
     file::close(pidfd).expect("close");
+    // SAFETY: the test's own mapping, which it does not touch again.
     unsafe { mem::munmap(addr, 2 * PAGE_SIZE) }.expect("munmap");
 }
 
@@ -196,6 +210,7 @@ fn a_waiter_sleeps_until_it_is_woken() {
 }
 
 extern "C" fn add_to(arg: *mut std::ffi::c_void) {
+    // SAFETY: `arg` is the static that the test gave to `spawn_raw`.
     let word = unsafe { &*arg.cast::<AtomicU32>() };
     word.fetch_add(41, Ordering::Relaxed);
     // A little stack and a system call, to see that both work there.
@@ -212,6 +227,7 @@ fn a_raw_thread_runs_on_its_own_stack_and_is_waited_for() {
     let old = signal::sigprocmask(signal::SIG_SETMASK, Some(signal::SigSet::FULL)).expect("mask");
     for _ in 0..20 {
         let arg = std::ptr::from_ref(&SUM).cast_mut().cast();
+        // SAFETY: a plain mapping that nobody else uses until `ALIVE` is 0; `add_to` needs neither thread-local storage nor the C library, and takes what `arg` is.
         let tid = unsafe { thread::spawn_raw(stack + 16 * PAGE_SIZE, add_to, arg, &ALIVE) }
             .expect("clone");
         assert!(tid > 0 && tid != thread::gettid());
@@ -220,6 +236,7 @@ fn a_raw_thread_runs_on_its_own_stack_and_is_waited_for() {
     }
     signal::sigprocmask(signal::SIG_SETMASK, Some(old)).expect("mask");
     assert_eq!(SUM.load(Ordering::Relaxed), 20 * 42);
+    // SAFETY: the last thread on it was waited for.
     unsafe { mem::munmap(stack, 16 * PAGE_SIZE) }.expect("munmap");
 }
 
@@ -239,6 +256,7 @@ fn cpu_number_and_clocks_agree_with_the_kernel() {
     let mut kernel = 0u32;
     let agree = (0..1000).any(|_| {
         let ours = thread::sched_getcpu();
+        // SAFETY: the kernel writes to `kernel` alone.
         unsafe { syscall::call3(nr::GETCPU, (&raw mut kernel).addr(), 0, 0) }.expect("getcpu");
         ours == kernel
     });
