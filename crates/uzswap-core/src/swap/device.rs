@@ -15,7 +15,7 @@
 //! Signal, worker; in every process of the group.
 
 use super::cluster::{CLUSTER_SLOTS, Cluster, Descriptor, NR_ORDERS, Standing, State};
-use super::lists::Lists;
+use super::lists::{Lists, round};
 use super::lock::Got;
 use super::memory::{CLOSED, DISCARD, Head, IsAlive, NR_CPUS, ROTATIONAL};
 use super::row::{MOST, Words};
@@ -28,7 +28,7 @@ const SLICE: usize = 16;
 const SEATS_TRIED: usize = if cfg!(loom) { 1 } else { 8 };
 /// Full clusters whose standing is looked at in one attempt before runs of other orders lose room to this one, 64 KiB of memory:
 /// what is free may lie all together.
-const LOOKS: u32 = 1 << 13;
+const LOOKS: usize = 1 << 13;
 /// Those of them whose slots are searched: that so many are free does not say that they are a run.
 const SEARCHES: usize = 64;
 /// Seats between those of one process and of the next: they share a CPU's seat only where there are more
@@ -154,17 +154,20 @@ impl<'m> Slots<'m> {
     #[must_use]
     #[inline]
     pub fn alloc(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
-        if let (0, &[count @ 1..=MOST]) = (order, counts)
-            && !self.is_closed()
-            && let Some(first) = self.take_slot(owner, self.seat(owner, cpu, 0)?, count)
-        {
-            return Some(Run { first, nr: 1 });
+        match (order, counts) {
+            // Compiled apart, so that nothing is left of what is about runs and words.
+            (0, &[count]) => self.alloc_inline(owner, cpu, 0, &[count]),
+            _ => self.alloc_run(owner, cpu, order, counts),
         }
-        self.alloc_run(owner, cpu, order, counts)
     }
 
     #[inline(never)]
     fn alloc_run(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
+        self.alloc_inline(owner, cpu, order, counts)
+    }
+
+    #[inline(always)]
+    fn alloc_inline(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
         if usize::from(order) >= NR_ORDERS || counts.len() > 1 << order || !owner.owns() {
             return None;
         }
@@ -178,6 +181,11 @@ impl<'m> Slots<'m> {
         {
             return Some(run);
         }
+        self.alloc_or_count(owner, cpu, order, counts)
+    }
+
+    #[cold]
+    fn alloc_or_count(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
         let run = self.alloc_locked(owner, cpu, order, counts);
         if run.is_none()
             && let Some(fallbacks) = self.head.fallbacks.get(usize::from(order))
@@ -187,7 +195,6 @@ impl<'m> Slots<'m> {
         run
     }
 
-    #[cold]
     fn alloc_locked(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
         let mut again = order == 0;
         for _ in 0..ATTEMPTS {
@@ -270,10 +277,8 @@ impl<'m> Slots<'m> {
         }
         // Where two begin alike, one finds the other's cluster locked and goes on.
         let mut hand = self.head.hand.0.load(Ordering::Relaxed);
-        let next = (0..LOOKS.min(fresh)).map(|_| {
-            hand = (hand + 1) % fresh;
-            hand
-        });
+        let next = round(hand, fresh).take(LOOKS);
+        let next = next.inspect(|index| hand = index + 1);
         let is_of_order = |state| state == State::Full(order);
         let found = self.first_full(owner, order, next, is_of_order, SEARCHES, locked);
         self.head.hand.0.store(hand, Ordering::Relaxed);

@@ -20,38 +20,12 @@ use super::row::{
     words_of, words_up,
 };
 use super::{Owner, Run, step};
-use crate::primitive::{AtomicU32, Ordering, fence};
+use crate::primitive::{Ordering, fence};
 use core::ops::Range;
 
 impl Slots<'_> {
-    /// Allocates one slot from the current cluster of a seat of order 0 that `owner` is the home of, by the shortest way. `None` is no
-    /// proof that there is none.
-    #[inline]
-    pub(super) fn take_slot(&self, owner: Owner, seat: &AtomicU32, count: u8) -> Option<u32> {
-        let index = seat.load(Ordering::Relaxed).checked_sub(1)?;
-        let cluster = self.cluster(index)?;
-        if !cluster.is_home_of(owner.index()) || !cluster.is_current(0) {
-            return None;
-        }
-        let map = self.row(owner.index(), index);
-        let slot = map.claim_small(0, cluster.cursor(), &[count])?;
-        step();
-        if !cluster.is_current_after_change(0) {
-            self.give_back(
-                owner,
-                cluster,
-                index,
-                slot..slot + 1,
-                words_up(slot, &[count]),
-            );
-            return None;
-        }
-        cluster.set_cursor(slot + 1);
-        Some(index * CLUSTER_SLOTS + slot)
-    }
-
     /// Allocates from cluster `index` if `owner` is its home and it is current for `order`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_at_home(
         &self,
         owner: Owner,

@@ -60,6 +60,11 @@ fn number_of(state: State) -> Option<usize> {
     })
 }
 
+/// Once round `nr` clusters, from a hand on.
+pub(super) fn round(hand: u32, nr: u32) -> impl Iterator<Item = u32> {
+    (hand..nr).chain(0..hand.min(nr))
+}
+
 impl ListHeads {
     /// Whether there is a cluster on the list of `state`: a hint.
     pub(super) fn have(&self, state: State) -> bool {
@@ -134,7 +139,7 @@ impl<'a, 'm> Lists<'a, 'm> {
             lists.fresh.load(Ordering::Relaxed),
             lists.hand.load(Ordering::Relaxed),
         );
-        let held = (hand..fresh).chain(0..hand.min(fresh)).find_map(|index| {
+        let held = round(hand, fresh).find_map(|index| {
             let held = self.slots.try_hold(owner, index)?;
             matches!(held.cluster.state(), State::Full(_)).then_some(held)
         })?;
