@@ -1,7 +1,7 @@
 //! Asking managed processes to free memory: what `uzswap reclaim` and `uzswap set ram` have in common.
 //!
 //! *Invariants*: SIGSYS is sent only to a process whose door this one has turned: see
-//! [`uzswap_core::request`]. *Context*: one thread; if it is killed, a process that was asked goes on alone.
+//! [`uzswap_group::request`]. *Context*: one thread; if it is killed, a process that was asked goes on alone.
 
 use std::io::{Error, IsTerminal, stderr};
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use uzswap_core::group::{Group, Process};
-use uzswap_core::request::{SHUT, VALUE, WORKING, ringing};
+use uzswap_group::group::{Group, Process};
+use uzswap_group::request::{SHUT, VALUE, WORKING, ringing};
 
 use crate::command::stat::live_processes;
 

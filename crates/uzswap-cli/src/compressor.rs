@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use uzswap_compress::{Codec, ParseCodecError};
-use uzswap_core::knobs::CODEC_AUTO;
+use uzswap_group::knobs::CODEC_AUTO;
 
 /// `--compressor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Compressor {
 }
 
 impl Compressor {
-    /// As [`Values::Codec`](uzswap_core::knobs::Values::Codec) has it.
+    /// As [`Values::Codec`](uzswap_group::knobs::Values::Codec) has it.
     pub fn to_knob(self) -> u64 {
         match self {
             Compressor::Auto => CODEC_AUTO,

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use uzswap_core::StartStep;
-use uzswap_core::group::{FAILURE_MAPPINGS, FAILURE_OVER_LIMIT, FAILURE_START, Group};
-use uzswap_core::knobs::is_on;
+use uzswap_group::group::{FAILURE_MAPPINGS, FAILURE_OVER_LIMIT, FAILURE_START, Group};
+use uzswap_group::knobs::is_on;
 
 use crate::report::Totals;
 use crate::size::Size;

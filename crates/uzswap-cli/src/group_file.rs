@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, anyhow, bail};
-use uzswap_core::group::{GROUP_ENV, GROUP_LEN, Group, MAGIC};
+use uzswap_group::group::{GROUP_ENV, GROUP_LEN, Group, MAGIC};
 
 use crate::private_dir::{self, Purpose, euid};
 

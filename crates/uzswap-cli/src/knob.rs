@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value, json};
 use uzswap_compress::Codec;
-use uzswap_core::knobs::{
+use uzswap_group::knobs::{
     BLOCK_AUTO, CODEC_AUTO, Knob, Knobs, MAPPED, MOST_ENGINES, OFF, ON, UNDECIDED, Values, codec_of,
 };
 

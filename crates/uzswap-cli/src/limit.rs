@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use uzswap_compress::Codec;
-use uzswap_core::group::{Group, Process};
 use uzswap_core::min_ram;
-use uzswap_core::request::COME_DOWN;
+use uzswap_group::group::{Group, Process};
+use uzswap_group::request::COME_DOWN;
 
 use crate::ask::{LOOK, ask, is_there, must_be_near, spinner};
 use crate::command::stat::live_processes;

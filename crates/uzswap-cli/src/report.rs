@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
-use uzswap_core::counters::{Counter, Counters, Histogram, Kind, NR_BUCKETS, OrderCounters, Unit};
-use uzswap_core::group::{
+use uzswap_group::counters::{Counter, Counters, Histogram, Kind, NR_BUCKETS, OrderCounters, Unit};
+use uzswap_group::group::{
     FAILURE_INTERNAL, FAILURE_MAPPINGS, FAILURE_OVER_LIMIT, FAILURE_START, FAULT_MODE_AUTO,
     FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, FREE, Group, Process,
 };
-use uzswap_core::knobs::CODEC_AUTO;
+use uzswap_group::knobs::CODEC_AUTO;
 
 use crate::knob::show_codec;
 use crate::swap_devices::{self, swap_devices};
@@ -362,7 +362,7 @@ pub fn rounded(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uzswap_core::group::LIVE;
+    use uzswap_group::group::LIVE;
 
     /// A zeroed group on the heap: too large for a test's stack.
     fn group() -> Box<Group> {

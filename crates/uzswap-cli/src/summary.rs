@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use uzswap_core::group::Group;
+use uzswap_group::group::Group;
 
 use crate::report::{Totals, nanoseconds, seconds, stored_by};
 use crate::size::Size;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
-use uzswap_core::group::{DEVICE_FAILED, DEVICE_OFF, DEVICE_ON, DeviceConfig, Group, Text};
+use uzswap_group::group::{DEVICE_FAILED, DEVICE_OFF, DEVICE_ON, DeviceConfig, Group, Text};
 
 use crate::size::Size;
 

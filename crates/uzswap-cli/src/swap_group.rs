@@ -14,12 +14,12 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
-use uzswap_core::group::{
+use uzswap_group::group::{
     DeviceConfig, FREE, Group, LIVE, Process, SLOTS_KEPT, SwapConfig, is_alive,
 };
-use uzswap_core::swap::{CLUSTER_SLOTS, Slots};
 use uzswap_io::device::Fd;
 use uzswap_io::{Device, MAX_DEVICE_SLOTS};
+use uzswap_slots::{CLUSTER_SLOTS, Slots};
 
 use crate::swap::SwapArea;
 

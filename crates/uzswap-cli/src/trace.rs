@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use uzswap_bench::trace::{self, End, Head, Sample, Writer};
-use uzswap_core::group::{Group, is_alive};
+use uzswap_group::group::{Group, is_alive};
 
 use crate::clock::Moment;
 use crate::command_line;

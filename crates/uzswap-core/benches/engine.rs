@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use uzswap_compress::Codec;
 use uzswap_core::arena::{narrow, wide};
-use uzswap_core::group::{GROUP_LEN, Group};
 use uzswap_core::{Engine, Fault, Masked, PAGE_SIZE};
+use uzswap_group::group::{GROUP_LEN, Group};
 use uzswap_sys::signal::{self, SA_SIGINFO, SIGBUS, SigAction, SigInfo, SigSet, UContext};
 
 static ENGINE: Engine = Engine::new();

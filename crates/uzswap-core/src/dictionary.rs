@@ -16,8 +16,8 @@
 //! *Locking*: none of its own: the slots that its users hold, as above. *Context*: signal, worker.
 //! `tests/loom_dictionary.rs` tries every order of its users.
 
-use crate::primitive::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::table::DictNr;
+use uzswap_sync::primitive::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 
 /// [`Dictionaries::live`]: there is none.
 const NONE: u32 = u32::MAX;

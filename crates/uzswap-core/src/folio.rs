@@ -19,8 +19,8 @@
 //! *Context*: signal, worker, init.
 
 use crate::arena::{NR_PAGES, PAGE_SIZE, Page, PageRange};
-use crate::primitive::{AtomicU16, AtomicU32, Ordering, spin_loop};
 use crate::table::bitmap::Bitmap;
+use uzswap_sync::primitive::{AtomicU16, AtomicU32, Ordering, spin_loop};
 use uzswap_sys::arch;
 
 const LOCKED: u32 = 1;

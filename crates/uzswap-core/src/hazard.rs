@@ -11,7 +11,7 @@
 //! *Locking*: none. *Context*: the program's, signal; reclaim looks from any.
 
 use crate::arena::{PageRange, wide};
-use crate::primitive::{AtomicU64, AtomicUsize, Ordering, fence};
+use uzswap_sync::primitive::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Threads that have a word; a model's have few.
 pub const NR_HAZARDS: usize = if cfg!(loom) { 2 } else { 1024 };

@@ -12,31 +12,27 @@
 
 pub mod accel;
 pub mod arena;
-pub mod charge;
-pub mod counters;
+
 pub mod dictionary;
 #[cfg(not(loom))]
 pub mod engine;
 pub mod folio;
-pub mod group;
+
 pub mod hazard;
-pub mod knobs;
-pub mod lock;
+
 #[cfg(not(loom))]
 pub mod lru;
 pub mod masked;
-pub mod pool;
-pub mod primitive;
+
 pub mod readahead;
 pub mod region;
-pub mod request;
+
 #[cfg(not(loom))]
 pub mod slot;
-pub mod swap;
+
 pub mod swap_cache;
 pub mod swap_readahead;
 pub mod table;
-pub mod word;
 
 pub use arena::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, in_arena};
 #[cfg(not(loom))]

@@ -12,8 +12,8 @@
 //! *Context*: signal, worker.
 
 use crate::folio::{ACTIVE, FolioGuard, FolioTable, INACTIVE, REFERENCED};
-use crate::lock::Lock;
-use crate::primitive::Ordering::Relaxed;
+use uzswap_sync::lock::Lock;
+use uzswap_sync::primitive::Ordering::Relaxed;
 
 const NIL: u32 = u32::MAX;
 

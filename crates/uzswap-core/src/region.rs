@@ -20,7 +20,7 @@
 //! # Context
 //! Signal, worker, init; every signal blocked.
 
-use crate::lock::{Lock, LockGuard};
+use uzswap_sync::lock::{Lock, LockGuard};
 
 const PAGE_SHIFT: u32 = 12;
 const PAGE_SIZE: usize = 1 << PAGE_SHIFT;

@@ -10,14 +10,14 @@
 
 use crate::accel::Job;
 use crate::arena::{PAGE_SIZE, Page, PageRange};
-use crate::charge::Reserve;
-use crate::lock::{RawLock, RawLockGuard};
 use crate::readahead::Streams;
 use crate::table::Entry;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use uzswap_compress::{Codec, Compressor, Decompressor};
 use uzswap_io::{Extent, Fingerprint, MOST_READS, SLOT};
+use uzswap_sync::charge::Reserve;
+use uzswap_sync::lock::{RawLock, RawLockGuard};
 use uzswap_sys::mem::IoVec;
 
 /// Pages that each slot keeps charged, so that reclaim can make a zspage of any length, and a few,

@@ -16,13 +16,13 @@
 //! *Context*: signal, worker.
 
 use crate::arena::{PAGE_SIZE, Page};
-use crate::lock::Lock;
-use crate::primitive::{
+use crate::table::Entry;
+use uzswap_io::Fingerprint;
+use uzswap_sync::lock::Lock;
+use uzswap_sync::primitive::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::table::Entry;
-use uzswap_io::Fingerprint;
 
 /// Places in a leaf: as many as fill a page.
 const PLACES: usize = if cfg!(loom) { 2 } else { 127 };

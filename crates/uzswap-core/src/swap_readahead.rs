@@ -12,7 +12,7 @@
 //! *Locking*: none. *Context*: signal, worker.
 
 use crate::arena::{Page, PageRange};
-use crate::primitive::{AtomicU32, Ordering::Relaxed};
+use uzswap_sync::primitive::{AtomicU32, Ordering::Relaxed};
 
 /// Pages of the widest window, and what is near: as by default in the kernel (`page-cluster`).
 pub const WIDEST: usize = 8;

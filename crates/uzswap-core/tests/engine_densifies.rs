@@ -6,8 +6,8 @@ mod engine_support;
 use std::sync::atomic::Ordering::Relaxed;
 
 use engine_support::{ENGINE, RAM, check, fill, map, page};
-use uzswap_core::knobs::ON;
 use uzswap_core::{FaultMode, Masked, PAGE_SIZE};
+use uzswap_group::knobs::ON;
 
 const LEN: usize = 48 << 20;
 

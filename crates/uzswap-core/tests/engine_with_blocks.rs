@@ -6,8 +6,8 @@ mod engine_support;
 use std::sync::atomic::Ordering::Relaxed;
 
 use engine_support::{ENGINE, check, fill, map, page};
-use uzswap_core::group::Group;
 use uzswap_core::{FaultMode, Masked, PAGE_SIZE};
+use uzswap_group::group::Group;
 
 #[test]
 fn the_engine_tells_its_stories() {

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use engine_support::{ENGINE, write_and_check};
 use uzswap_compress::{Codec, CodecId, Compressor};
 use uzswap_core::accel::{Job, Op, Outcome, WorkQueue};
-use uzswap_core::group::Group;
-use uzswap_core::knobs::{MAPPED, ON};
 use uzswap_core::{FaultMode, PAGE_SIZE};
+use uzswap_group::group::Group;
+use uzswap_group::knobs::{MAPPED, ON};
 
 #[test]
 fn the_engine_tells_its_stories() {

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use engine_support::{CONTENT, ENGINE, RAM, beside, fork, map, page, wait_for};
 use uzswap_compress::Codec;
-use uzswap_core::counters::Counters;
-use uzswap_core::knobs::{OFF, ON};
 use uzswap_core::{FaultMode, Masked, PAGE_SIZE, RemapTo};
+use uzswap_group::counters::Counters;
+use uzswap_group::knobs::{OFF, ON};
 
 const LEN: usize = 12 << 20;
 const NR: usize = LEN / PAGE_SIZE;

@@ -14,8 +14,8 @@ use core::ffi::CStr;
 use core::fmt::Arguments;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use uzswap_core::group::{FAILURE_START, GROUP_ENV, GROUP_LEN, Group, MAGIC, Process, is_alive};
 use uzswap_core::{Engine, Masked, StartError};
+use uzswap_group::group::{FAILURE_START, GROUP_ENV, GROUP_LEN, Group, MAGIC, Process, is_alive};
 use uzswap_sys::fmt::write_line;
 use uzswap_sys::syscall::call5;
 use uzswap_sys::{Errno, arch, file, mem, nr, thread};

@@ -30,7 +30,7 @@ pub mod resume;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use uzswap_core::FaultMode;
-use uzswap_core::lock::{Lock, LockGuard};
+use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sys::signal::{
     self, NSIG, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_ONSTACK, SA_RESTART, SIG_BLOCK, SIG_DFL, SIG_IGN,
     SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SS_AUTODISARM, SS_DISABLE,

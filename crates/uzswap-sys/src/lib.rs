@@ -35,4 +35,6 @@ pub mod uffd;
 pub use errno::Errno;
 
 /// Bytes in the smallest page of x86-64, and the unit of every range given to the kernel here.
-pub const PAGE_SIZE: usize = 4096;
+pub const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
+/// log2 of [`PAGE_SIZE`].
+pub const PAGE_SHIFT: u32 = 12;

@@ -1,6 +1,6 @@
 //! uzswap's own allocator, as one process uses it.
 
-use uzswap_core::swap::{Owner, Run, Slots};
+use uzswap_slots::{Owner, Run, Slots};
 
 use super::Allocator;
 use super::memory::Shared;

@@ -1,6 +1,6 @@
 //! How often a run of 16 slots is not found.
 
-use uzswap_core::swap::Run;
+use uzswap_slots::Run;
 
 use super::Allocator;
 use super::random::Random;

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use uzswap_core::swap::{Run as Slots, Slots as Device};
+use uzswap_slots::{Run as Slots, Slots as Device};
 
 use crate::compare::{Figure, Goal, Measured, Run};
 use crate::progress::Progress;

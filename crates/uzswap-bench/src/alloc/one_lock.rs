@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::Result;
-use uzswap_core::lock::{Lock, LockGuard};
-use uzswap_core::swap::Run;
+use uzswap_slots::Run;
+use uzswap_sync::lock::{Lock, LockGuard};
 
 use super::Allocator;
 use super::memory::Shared;

@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::Result;
-use uzswap_core::lock::LockGuard;
-use uzswap_core::swap::Run;
+use uzswap_slots::Run;
+use uzswap_sync::lock::LockGuard;
 
 use super::Allocator;
 use super::memory::Shared;

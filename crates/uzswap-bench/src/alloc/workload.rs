@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use uzswap_core::swap::Run;
+use uzswap_slots::Run;
 use uzswap_sys::arch::prefetch;
 use uzswap_sys::thread::sched_getcpu;
 

@@ -1,6 +1,6 @@
 //! `uzswap stat --prometheus`: the text exposition format, version 0.0.4.
 //!
-//! *What*: a metric for every entry of the lists in [`uzswap_core::counters`], named and explained as there; beside
+//! *What*: a metric for every entry of the lists in [`uzswap_group::counters`], named and explained as there; beside
 //! them what `--json` makes of several, and what each process and the swap device has.
 //! *Invariants*: names begin with `uzswap_`; what only rises ends in `_total`; sizes are in bytes and times in seconds
 //! and say so; pages and events are counted. All samples of a run carry its supervisor's pid.
@@ -8,8 +8,8 @@
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use uzswap_core::counters::{Counter, Counters, Kind, OrderCounters, Unit};
-use uzswap_core::group::Group;
+use uzswap_group::counters::{Counter, Counters, Kind, OrderCounters, Unit};
+use uzswap_group::group::Group;
 
 use crate::command::stat::{live_processes, sizes};
 use crate::failure::comm;

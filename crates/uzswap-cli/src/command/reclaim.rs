@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Result, bail};
 use serde_json::json;
-use uzswap_core::knobs::is_on;
-use uzswap_core::request::{EVICT, WRITE_BACK};
+use uzswap_group::knobs::is_on;
+use uzswap_group::request::{EVICT, WRITE_BACK};
 
 use crate::args::Reclaim;
 use crate::ask::{Done, ask, processes, spinner};

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result, anyhow, bail};
 use uzswap_compress::Codec;
 use uzswap_core::MIN_DENSE_ORDER;
-use uzswap_core::group::{
+use uzswap_group::group::{
     Config, FAULT_MODE_AUTO, FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, GROUP_ENV,
     Group,
 };
-use uzswap_core::knobs::{Knobs, is_on};
+use uzswap_group::knobs::{Knobs, is_on};
 
 use crate::args::{FaultMode, OverLimit, Run, Switch};
 use crate::clock::Moment;
@@ -217,7 +217,7 @@ fn open_swap(options: &Run, config: &Config) -> Result<SwapGroup> {
 /// The devices fail as the environment says: by one plan, or by one each, in the order in which they are filled, with `;`
 /// between them.
 #[cfg(feature = "fault-injection")]
-fn inject_faults(config: &uzswap_core::group::SwapConfig) -> Result<()> {
+fn inject_faults(config: &uzswap_group::group::SwapConfig) -> Result<()> {
     use uzswap_io::fault::{FAULTS_ENV, Plan};
     let Ok(plans) = std::env::var(FAULTS_ENV) else {
         return Ok(());
@@ -225,7 +225,7 @@ fn inject_faults(config: &uzswap_core::group::SwapConfig) -> Result<()> {
     let all: Vec<_> = plans.split(';').collect();
     for (at, device) in config.devices.iter().enumerate() {
         let plan = all[at.min(all.len() - 1)];
-        if Plan::parse(plan).is_none() || plan.len() > uzswap_core::group::Text::LEN {
+        if Plan::parse(plan).is_none() || plan.len() > uzswap_group::group::Text::LEN {
             bail!("{FAULTS_ENV}={plan}: no plan, see uzswap_io::fault");
         }
         device.faults.set(plan);

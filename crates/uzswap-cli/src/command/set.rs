@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
-use uzswap_core::group::Group;
-use uzswap_core::knobs::{Knobs, Values, codec_of};
+use uzswap_group::group::Group;
+use uzswap_group::knobs::{Knobs, Values, codec_of};
 
 use crate::args::Set;
 use crate::command::print;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use uzswap_core::group::{self, Group, Process};
+use uzswap_group::group::{self, Group, Process};
 
 use crate::args::Stat;
 use crate::clock::Moment;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use serde_json::json;
-use uzswap_core::group::{DEVICE_OFF, DEVICE_ON, Group, LIVE, Process, SLOTS_KEPT, is_alive};
-use uzswap_core::request::SWAP_OFF;
+use uzswap_group::group::{DEVICE_OFF, DEVICE_ON, Group, LIVE, Process, SLOTS_KEPT, is_alive};
+use uzswap_group::request::SWAP_OFF;
 
 use crate::args::SwapOff;
 use crate::ask::{ask, must_be_near, spinner};

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
-use uzswap_core::group::is_alive;
+use uzswap_group::group::is_alive;
 
 use super::area::{self, Limits, SwapArea};
 use super::{disk, plain};

@@ -24,7 +24,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
-use uzswap_core::group::NR_DEVICES;
+use uzswap_group::group::NR_DEVICES;
 
 pub use area::SwapArea;
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use uzswap_core::group::{Group, Process};
+use uzswap_group::group::{Group, Process};
 
 use crate::command::stat::{live_processes, sizes};
 use crate::failure::comm;

@@ -12,9 +12,9 @@
 //! An asker whose job no device took calls it settled itself. Memory that is all zeroes is a settled job.
 //! *Locking*: none: `status`. *Context*: signal, worker, init.
 
-use crate::primitive::{Ordering, UnsafeCell};
-use crate::word::Word;
 use uzswap_compress::{Codec, CodecId};
+use uzswap_sync::primitive::{Ordering, UnsafeCell};
+use uzswap_sync::word::Word;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,8 +20,8 @@ pub mod thread;
 
 pub use job::{Job, Op, Outcome, Work};
 
-use crate::lock::Lock;
-use crate::primitive::{AtomicUsize, Ordering, UnsafeCell, spin_loop};
+use uzswap_sync::lock::Lock;
+use uzswap_sync::primitive::{AtomicUsize, Ordering, UnsafeCell, spin_loop};
 
 /// Most jobs in a batch: pages of the default folio, and bits of a [`Dealt`].
 pub const BATCH: usize = 16;

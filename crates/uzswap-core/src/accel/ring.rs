@@ -16,8 +16,8 @@
 //! *Locking*: none. Nobody waits here but the device for work. *Context*: signal, worker.
 
 use super::job::{Job, Outcome, Work};
-use crate::primitive::{AtomicPtr, AtomicU32, Ordering, fence, spin_loop};
-use crate::word::Word;
+use uzswap_sync::primitive::{AtomicPtr, AtomicU32, Ordering, fence, spin_loop};
+use uzswap_sync::word::Word;
 
 /// Descriptors of a device.
 pub const DEPTH: usize = if cfg!(loom) { 2 } else { 8 };

@@ -14,8 +14,8 @@ use core::ffi::c_void;
 use super::WorkQueue;
 use super::job::{Job, Op, Outcome, Work};
 use super::ring::Ring;
-use crate::primitive::{AtomicU32, Ordering};
 use uzswap_compress::{Codec, CodecId, CompressError, Compressor, Decompressor};
+use uzswap_sync::primitive::{AtomicU32, Ordering};
 use uzswap_sys::thread;
 
 /// Bytes of an engine's stack; codecs use a small part of it.

@@ -19,16 +19,16 @@ use super::{Engine, Parts};
 use crate::accel::thread::{Contexts, EngineThread, STACK};
 use crate::accel::{BATCH, Dealt, Job, Op, Outcome, Spread, Work, WorkQueue};
 use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
-use crate::counters::add;
-use crate::group::Group;
-use crate::knobs::{MAPPED, MOST_ENGINES, is_on};
-use crate::lock::Lock;
-use crate::primitive::{
-    AtomicPtr, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
 use crate::slot::{LOAD_LEN, SlotGuard, SlotInner};
 use crate::table::{Age, Entry, Holds};
 use uzswap_compress::{Codec, CodecId, Decompressor};
+use uzswap_group::counters::add;
+use uzswap_group::group::Group;
+use uzswap_group::knobs::{MAPPED, MOST_ENGINES, is_on};
+use uzswap_sync::lock::Lock;
+use uzswap_sync::primitive::{
+    AtomicPtr, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use uzswap_sys::thread;
 
 /// What [`Engines::asked`] never is: everything is to be looked at.

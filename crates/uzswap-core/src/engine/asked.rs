@@ -1,4 +1,4 @@
-//! *What*: what `uzswap reclaim`, `uzswap set` and `uzswap swapoff` ask of a process: see [`crate::request`].
+//! *What*: what `uzswap reclaim`, `uzswap set` and `uzswap swapoff` ask of a process: see [`uzswap_group::request`].
 //!
 //! *Invariants*: a request ends: by what was asked, or by [`MAX_RECLAIM_RETRIES`] attempts in a row that
 //! moved nothing. *Locking*: as any operation. *Context*: a thread of its own, or the signal.
@@ -9,9 +9,9 @@ use super::writeback::Stuck;
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, narrow, wide};
 use crate::masked::Masked;
-use crate::primitive::Ordering::Relaxed;
-use crate::request::{COME_DOWN, SWAP_OFF, WRITE_BACK};
 use crate::slot::{BATCH_PAGES, RESERVE_PAGES, SLACK_PAGES};
+use uzswap_group::request::{COME_DOWN, SWAP_OFF, WRITE_BACK};
+use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::{futex, thread};
 
 impl Engine {

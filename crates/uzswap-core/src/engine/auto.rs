@@ -18,11 +18,11 @@ use super::object::{self, Source};
 use super::recompress::Sweep;
 use super::store::MOST_COMPRESSED;
 use crate::arena::{PAGE_SIZE, PageRange, wide};
-use crate::knobs::{CODEC_AUTO, percent};
-use crate::lock::Lock;
-use crate::primitive::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use crate::slot::{BatchFolio, SlotInner};
 use uzswap_compress::{Codec, Compressor};
+use uzswap_group::knobs::{CODEC_AUTO, percent};
+use uzswap_sync::lock::Lock;
+use uzswap_sync::primitive::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use uzswap_sys::arch;
 
 /// Windows in the time in which as many pages are evicted as the limit has.

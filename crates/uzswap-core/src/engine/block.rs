@@ -32,14 +32,14 @@ use super::load::LoadError;
 use super::object::{Undecodable, unpack_first};
 use super::store::same_filled_word;
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
-use crate::charge::Reserve;
-use crate::counters::{add, sub};
 use crate::folio::{FolioGuard, RUNS_OF_4, RUNS_OF_16};
-use crate::knobs::{BLOCK_AUTO, is_on};
-use crate::primitive::Ordering;
 use crate::slot::SlotInner;
 use crate::table::{Age, Entry, Holds};
 use uzswap_compress::Compressor;
+use uzswap_group::counters::{add, sub};
+use uzswap_group::knobs::{BLOCK_AUTO, is_on};
+use uzswap_sync::charge::Reserve;
+use uzswap_sync::primitive::Ordering;
 
 /// log2 of the pages of the largest block.
 pub(crate) const MOST_BLOCK_ORDER: u64 = 4;

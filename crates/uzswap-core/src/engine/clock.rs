@@ -4,9 +4,9 @@
 //! may change at any time: only pages evicted from then on count by the new one.
 //! *Locking*: none; one relaxed atomic. *Context*: signal, worker.
 
-use crate::primitive::{AtomicU64, Ordering::Relaxed};
 use crate::table::Age;
 use crate::table::entry::AGE_BITS;
+use uzswap_sync::primitive::{AtomicU64, Ordering::Relaxed};
 
 /// A tick is 1 shifted left by this.
 const TICK: u32 = 32;

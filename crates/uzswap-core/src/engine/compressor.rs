@@ -16,10 +16,10 @@ use super::Parts;
 use super::block::MOST_BLOCK_ORDER;
 use super::start::{StartError, StartStep, failed, reserve};
 use crate::arena::{PAGE_SIZE, wide};
-use crate::primitive::Ordering;
 use crate::slot::{STORE_LEN, SlotGuard};
 use core::ptr::NonNull;
 use uzswap_compress::{Codec, CodecId, Compressor, Decompressor};
+use uzswap_sync::primitive::Ordering;
 use uzswap_sys::{Errno, mem};
 
 /// The part of the limit that compressors for blocks may take, in all slots together: they are made for smaller

@@ -12,12 +12,12 @@ use super::Parts;
 use super::device::SwapDevice;
 use super::swap::Swap;
 use crate::arena::Page;
-use crate::counters::{add, sub};
-use crate::primitive::Ordering::Relaxed;
 use crate::slot::{RESERVE_PAGES, SlotGuard};
 use crate::swap_cache::Copy;
 use crate::table::Entry;
+use uzswap_group::counters::{add, sub};
 use uzswap_io::{Fingerprint, Location};
+use uzswap_sync::primitive::Ordering::Relaxed;
 
 impl Parts {
     /// Keeps the copy of a page that was read back by `old`, with the count that `old` had, if it has a

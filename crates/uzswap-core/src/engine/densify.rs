@@ -25,17 +25,17 @@ use super::object::{self, Source};
 use super::store::Stored;
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
-use crate::charge::{Charge, Reserve};
-use crate::counters::add;
 use crate::folio::{RECLAIM, TRIED};
-use crate::knobs::is_on;
-use crate::lock::Lock;
 use crate::masked::Masked;
-use crate::pool::Pool;
-use crate::primitive::{AtomicBool, AtomicU32, Ordering};
 use crate::slot::{RESERVE_PAGES, SlotGuard, SlotInner};
 use crate::table::{Age, Entry};
 use uzswap_compress::{Codec, Compressor};
+use uzswap_group::counters::add;
+use uzswap_group::knobs::is_on;
+use uzswap_pool::Pool;
+use uzswap_sync::charge::{Charge, Reserve};
+use uzswap_sync::lock::Lock;
+use uzswap_sync::primitive::{AtomicBool, AtomicU32, Ordering};
 use uzswap_sys::{arch, futex, thread};
 
 /// For how long nothing of a block came back before it is cold, nanoseconds.

@@ -17,13 +17,13 @@ use core::ops::Range;
 use super::reclaim::MAX_RECLAIM_RETRIES;
 use super::start;
 use crate::arena::wide;
-use crate::group::{DEVICE_FAILED, DEVICE_OFF, DEVICE_ON, DeviceConfig, Group};
-use crate::primitive::{
+use uzswap_group::group::{DEVICE_FAILED, DEVICE_OFF, DEVICE_ON, DeviceConfig, Group};
+use uzswap_io::{Device, DeviceError, Extent, MAX_RUN, Queue};
+use uzswap_slots::{IsAlive, Owner, Run, Slots};
+use uzswap_sync::primitive::{
     AtomicU32,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use crate::swap::{IsAlive, Owner, Run, Slots};
-use uzswap_io::{Device, DeviceError, Extent, MAX_RUN, Queue};
 use uzswap_sys::fmt::StackBuf;
 use uzswap_sys::{file, mem, thread};
 
@@ -346,7 +346,7 @@ fn open_device(_: &DeviceConfig, fd: i32, nr_slots: u64) -> Option<Device> {
 /// A device that fails as the configuration tells it.
 #[cfg(feature = "fault-injection")]
 fn open_device(config: &DeviceConfig, fd: i32, nr_slots: u64) -> Option<Device> {
-    use crate::group::Text;
+    use uzswap_group::group::Text;
     let mut device = Device::<uzswap_io::device::SwapMedium>::new(fd, nr_slots).ok()?;
     let plan = uzswap_io::fault::Plan::parse(config.faults.get(&mut [0; Text::LEN]))?;
     device.medium_mut().inject(plan);

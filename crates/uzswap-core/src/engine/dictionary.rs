@@ -11,11 +11,11 @@ use core::ptr::NonNull;
 
 use super::Parts;
 use crate::arena::{PAGE_SIZE, wide};
-use crate::counters::{add, sub};
-use crate::knobs::is_on;
 use crate::slot::SlotGuard;
 use crate::table::{DictNr, Entry};
 use uzswap_compress::{Codec, DICTIONARY_LEN, Digest};
+use uzswap_group::counters::{add, sub};
+use uzswap_group::knobs::is_on;
 
 /// What a dictionary is made of.
 #[derive(Debug)]

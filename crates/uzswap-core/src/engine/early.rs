@@ -21,13 +21,13 @@ use super::Parts;
 use super::device::SwapDevice;
 use super::swap::Swap;
 use crate::arena::{Page, PageRange, wide};
-use crate::counters::add;
 use crate::folio::FolioGuard;
-use crate::lock::{Lock, LockGuard};
 use crate::slot::{RESERVE_PAGES, SLACK_PAGES, SlotGuard};
 use crate::swap_readahead::WIDEST;
 use crate::table::Entry;
+use uzswap_group::counters::add;
 use uzswap_io::{Extent, Queue};
+use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sys::arch;
 
 /// Pages to evict while one is read, which takes about as long: of the last folio all are.

@@ -9,14 +9,14 @@
 use super::load::{Brought, LoadError};
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
-use crate::counters::add;
 use crate::folio::{ACTIVE, FolioGuard, INACTIVE, RECLAIM, REFERENCED, SHUT};
-use crate::group::FAILURE_INTERNAL;
 use crate::masked::Masked;
-use crate::pool::CHAIN_MAX;
 use crate::region::Flags;
 use crate::slot::SlotGuard;
 use crate::table::Entry;
+use uzswap_group::counters::add;
+use uzswap_group::group::FAILURE_INTERNAL;
+use uzswap_pool::CHAIN_MAX;
 use uzswap_sys::arch;
 
 /// Faults on one resident page in a row that are put down to races; one more is a broken invariant.

@@ -12,11 +12,11 @@ use super::start::StartError;
 use super::swap::Owners;
 use super::{Engine, Parts};
 use crate::arena::{ARENA_BASE, ARENA_LEN, PageRange};
-use crate::counters::{Counters, Kind};
-use crate::group::Process;
 use crate::masked::Masked;
-use crate::primitive::Ordering::Relaxed;
 use crate::region::{Flags, Held};
+use uzswap_group::counters::{Counters, Kind};
+use uzswap_group::group::Process;
+use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::thread;
 
 /// All slots and the region map, taken.

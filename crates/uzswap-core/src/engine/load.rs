@@ -11,14 +11,14 @@ use super::clock::tick_shift;
 use super::fault::Fault;
 use super::object::{Undecodable, unpack_page};
 use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
-use crate::counters::add;
 use crate::folio::FolioGuard;
-use crate::group::FAILURE_INTERNAL;
-use crate::pool::Loc;
-use crate::primitive::Ordering::Relaxed;
 use crate::slot::{LOAD_LEN, SlotGuard, SlotInner};
 use crate::table::Entry;
 use uzswap_compress::same_filled;
+use uzswap_group::counters::add;
+use uzswap_group::group::FAILURE_INTERNAL;
+use uzswap_pool::Loc;
+use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::Errno;
 use uzswap_sys::fmt::write_line;
 

@@ -57,19 +57,19 @@ use core::mem::MaybeUninit;
 
 use self::clock::Clock;
 use crate::arena::{PAGE_SIZE, Page, wide};
-use crate::charge::Charge;
-use crate::counters::{Counters, add, sub};
 use crate::folio::FolioTable;
-use crate::group::{Group, NR_DEVICES, Process};
 use crate::hazard::Hazards;
-use crate::lock::Lock;
 use crate::lru::Lru;
 use crate::masked::Masked;
-use crate::pool::Pool;
-use crate::primitive::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::region::RegionMap;
 use crate::slot::{SlotGuard, SlotTable};
 use crate::table::PageTable;
+use uzswap_group::counters::{Counters, add, sub};
+use uzswap_group::group::{Group, NR_DEVICES, Process};
+use uzswap_pool::Pool;
+use uzswap_sync::charge::Charge;
+use uzswap_sync::lock::Lock;
+use uzswap_sync::primitive::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uzswap_sys::mem::SelfMadvise;
 
 pub use densify::MIN_DENSE_ORDER;
@@ -85,11 +85,11 @@ pub use start::{MIN_RAM, StartError, StartStep, min_ram};
 #[repr(u32)]
 pub enum FaultMode {
     /// SIGBUS in the faulting thread; faults inside the kernel fail, so system calls are guarded.
-    Signal = crate::group::FAULT_MODE_SIGNAL,
+    Signal = uzswap_group::group::FAULT_MODE_SIGNAL,
     /// A handler thread reads them; faults inside the kernel are served as well.
-    Thread = crate::group::FAULT_MODE_THREAD,
+    Thread = uzswap_group::group::FAULT_MODE_THREAD,
     /// SIGSEGV in the faulting thread, by protection instead of userfaultfd; else as [`FaultMode::Signal`].
-    Segv = crate::group::FAULT_MODE_SEGV,
+    Segv = uzswap_group::group::FAULT_MODE_SEGV,
 }
 
 /// What a started engine is made of.

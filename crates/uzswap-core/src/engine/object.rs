@@ -2,7 +2,7 @@
 //! was asked for when the object was made, a checksum of both.
 //!
 //! A page that does not compress is no such object but the page itself, 4096 bytes. Its checksum is the pool's
-//! note beside it ([`Pool::set_note`](crate::pool::Pool::set_note)). Whether there is a checksum the object itself tells, so the knob
+//! note beside it ([`Pool::set_note`](uzswap_pool::Pool::set_note)). Whether there is a checksum the object itself tells, so the knob
 //! may change at any time.
 //!
 //! *Invariants*: what has a checksum and was damaged, in up to three bits anywhere or 32 in a row, does not decode, whichever

@@ -9,12 +9,12 @@ use super::fault::Fault;
 use super::load::LoadError;
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, narrow, wide};
-use crate::counters::add;
 use crate::folio::{FolioGuard, HELD, RECLAIM, SHUT};
 use crate::hazard::Hazard;
 use crate::masked::Masked;
 use crate::slot::SlotGuard;
 use crate::table::Entry;
+use uzswap_group::counters::add;
 
 /// Pinned memory; give it back to [`Engine::unpin`].
 #[derive(Clone, Copy, Debug)]

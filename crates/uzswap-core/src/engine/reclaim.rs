@@ -15,17 +15,17 @@
 use super::store::Stored;
 use super::{FaultMode, Parts};
 use crate::arena::{PAGE_SHIFT, PAGE_SIZE, Page, PageRange, narrow, wide};
-use crate::counters::add;
 use crate::folio::{CANCELLED, FolioGuard, RECLAIM, SHUT, TRIED};
-use crate::group::FAILURE_INTERNAL;
 use crate::lru::Lru;
-use crate::pool::{Loc, Relocate};
-use crate::primitive::Ordering::{Relaxed, SeqCst};
 use crate::region::Flags;
 use crate::slot::{
     BATCH_FOLIOS, BATCH_PAGES, BatchFolio, BatchPage, RESERVE_PAGES, SLACK_PAGES, SlotGuard,
 };
 use crate::table::{Entry, PageTable};
+use uzswap_group::counters::add;
+use uzswap_group::group::FAILURE_INTERNAL;
+use uzswap_pool::{Loc, Relocate};
+use uzswap_sync::primitive::Ordering::{Relaxed, SeqCst};
 use uzswap_sys::mem::{IoVec, MADV_DONTNEED, madvise_vectored_self};
 use uzswap_sys::{arch, thread};
 

@@ -17,11 +17,11 @@ use super::Parts;
 use super::object::{self, Source};
 use super::store::{MOST_COMPRESSED, Stored};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
-use crate::counters::add;
-use crate::knobs::is_on;
-use crate::pool::Pool;
 use crate::slot::{RESERVE_PAGES, SlotGuard, SlotInner};
 use crate::table::Entry;
+use uzswap_group::counters::add;
+use uzswap_group::knobs::is_on;
+use uzswap_pool::Pool;
 
 /// Pages of a step, which takes about as long as a run is written in.
 const STEP: usize = 32;

@@ -16,10 +16,10 @@ use super::Parts;
 use super::clock::tick_shift;
 use super::reclaim::MAX_RECLAIM_RETRIES;
 use super::writeback::{Moved, Stuck, Writeback};
-use crate::counters::add;
-use crate::knobs::{is_on, percent};
-use crate::primitive::Ordering::Relaxed;
 use crate::slot::SlotGuard;
+use uzswap_group::counters::add;
+use uzswap_group::knobs::{is_on, percent};
+use uzswap_sync::primitive::Ordering::Relaxed;
 
 /// Runs that are written for one batch of evictions, at most: bounds the time of a single fault.
 const MOST_RUNS: u32 = 4;

@@ -14,12 +14,12 @@
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, in_arena, wide};
 use crate::folio::FolioGuard;
-use crate::group::FAILURE_INTERNAL;
 use crate::masked::Masked;
-use crate::primitive::Ordering::Relaxed;
 use crate::region::{ENTRY_LEN, Flags, Region, RegionError};
 use crate::slot::SlotGuard;
 use crate::table::Entry;
+use uzswap_group::group::FAILURE_INTERNAL;
+use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::Errno;
 use uzswap_sys::mem::{self, MADV_DONTNEED};
 

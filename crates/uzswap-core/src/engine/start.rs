@@ -18,15 +18,10 @@ use super::training::Training;
 use super::{Engine, FaultMode, Parts};
 use crate::accel::{Accel, BATCH, Job};
 use crate::arena::{ARENA_BASE, ARENA_LEN, PAGE_SHIFT, PAGE_SIZE, Page, narrow, wide};
-use crate::charge::{Charge, Reserve};
 use crate::dictionary::Dictionaries;
 use crate::folio::FolioTable;
-use crate::group::{FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, Group, Process};
-use crate::lock::Lock;
 use crate::lru::Lru;
 use crate::masked::Masked;
-use crate::pool::{Pool, PoolMemory};
-use crate::primitive::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::readahead::Streams;
 use crate::region::{ENTRY_LEN, RegionMap};
 use crate::slot::{
@@ -35,6 +30,11 @@ use crate::slot::{
 };
 use crate::table::{Entry, PageTable, TABLE_LEN};
 use uzswap_compress::{Codec, Decompressor};
+use uzswap_group::group::{FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, Group, Process};
+use uzswap_pool::{Pool, PoolMemory};
+use uzswap_sync::charge::{Charge, Reserve};
+use uzswap_sync::lock::Lock;
+use uzswap_sync::primitive::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uzswap_sys::mem::{self, IoVec};
 use uzswap_sys::{Errno, file, thread};
 
@@ -233,7 +233,7 @@ impl Engine {
 /// As the configuration tells it.
 #[cfg(feature = "fault-injection")]
 fn pool_faults(group: &Group) -> uzswap_io::fault::Course {
-    let mut text = [0; crate::group::Text::LEN];
+    let mut text = [0; uzswap_group::group::Text::LEN];
     // As the first swap device, if there is one or not.
     let [first, ..] = &group.config.swap.devices;
     let plan = uzswap_io::fault::Plan::parse(first.faults.get(&mut text));

@@ -18,15 +18,15 @@ use super::dictionary::Dictionary;
 use super::object::{self, Source};
 use crate::accel::Outcome;
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
-use crate::charge::Reserve;
-use crate::counters::add;
 use crate::folio::CANCELLED;
-use crate::knobs::is_on;
-use crate::pool::Loc;
 use crate::slot::{BatchFolio, SlotGuard, SlotInner};
 use crate::table::{Age, Entry, Holds};
 use uzswap_compress::{CompressError, Compressor, Decompressor, same_filled};
+use uzswap_group::counters::add;
+use uzswap_group::knobs::is_on;
 use uzswap_io::crc::Crc32c;
+use uzswap_pool::Loc;
+use uzswap_sync::charge::Reserve;
 use uzswap_sys::arch;
 
 /// An object larger than this is kept raw: it would save less than decoding it costs.

@@ -18,19 +18,19 @@ use super::device::SwapDevice;
 use super::start;
 use super::writeback::{RUN_LEN, Writeback};
 use crate::arena::{PAGE_SIZE, Page, narrow, wide};
-use crate::group::{
-    FREE, Group, LIVE, NO_SLOTS, NR_DEVICES, Process, SLOTS, SLOTS_KEPT, SwapConfig, is_alive,
-};
-use crate::lock::Lock;
-use crate::primitive::{
-    AtomicBool, AtomicU32,
-    Ordering::{Acquire, Relaxed},
-};
-use crate::swap::{IsAlive, Owner};
 use crate::swap_cache::{Leaf, SwapCache};
 use crate::swap_readahead::Readahead;
 use crate::table::Age;
+use uzswap_group::group::{
+    FREE, Group, LIVE, NO_SLOTS, NR_DEVICES, Process, SLOTS, SLOTS_KEPT, SwapConfig, is_alive,
+};
 use uzswap_io::{Extent, Fingerprint, Key, Label, Location, Queue, Seal, Sequence};
+use uzswap_slots::{IsAlive, Owner};
+use uzswap_sync::lock::Lock;
+use uzswap_sync::primitive::{
+    AtomicBool, AtomicU32,
+    Ordering::{Acquire, Relaxed},
+};
 use uzswap_sys::{file, mem, thread};
 
 /// Queues of a process.

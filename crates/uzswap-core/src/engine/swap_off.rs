@@ -14,11 +14,11 @@ use super::store::Stored;
 use super::swap::Swap;
 use super::swap_in::Fetched;
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
-use crate::charge::Reserve;
 use crate::masked::Masked;
 use crate::slot::{LOAD_LEN, RESERVE_PAGES, SLACK_PAGES, SlotGuard};
 use crate::table::Entry;
 use uzswap_io::Location;
+use uzswap_sync::charge::Reserve;
 
 /// Pages whose objects are read, and put into the pool, at once.
 const WINDOW: usize = LOAD_LEN / PAGE_SIZE;

@@ -14,10 +14,10 @@ use super::Parts;
 use super::device::SwapDevice;
 use super::swap::Swap;
 use super::writeback::Stuck;
-use crate::counters::add;
-use crate::group::{NR_DEVICES, Text};
-use crate::swap::Run;
+use uzswap_group::counters::add;
+use uzswap_group::group::{NR_DEVICES, Text};
 use uzswap_io::{DeviceError, SLOT};
+use uzswap_slots::Run;
 use uzswap_sys::arch;
 use uzswap_sys::fmt::write_line;
 

@@ -8,11 +8,11 @@
 use super::fault::Fault;
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, PageRange, wide};
-use crate::counters::add;
-use crate::group::{FAILURE_INTERNAL, FAILURE_OVER_LIMIT};
 use crate::masked::Masked;
-use crate::primitive::Ordering;
 use crate::slot::RESERVE_PAGES;
+use uzswap_group::counters::add;
+use uzswap_group::group::{FAILURE_INTERNAL, FAILURE_OVER_LIMIT};
+use uzswap_sync::primitive::Ordering;
 use uzswap_sys::file::{self, PollFd};
 use uzswap_sys::uffd::{Event, UffdMsg};
 use uzswap_sys::{Errno, futex, mem};

@@ -20,15 +20,15 @@ use super::densify::Share;
 use super::dictionary::Made;
 use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
-use crate::counters::{add, sub};
-use crate::knobs::is_on;
-use crate::lock::Lock;
 use crate::masked::Masked;
-use crate::pool::Pool;
-use crate::primitive::{AtomicBool, Ordering};
 use crate::slot::{SlotGuard, SlotInner};
 use crate::table::{DictNr, Entry};
 use uzswap_compress::{Codec, Compressor, Digest, Trainer, trainer};
+use uzswap_group::counters::{add, sub};
+use uzswap_group::knobs::is_on;
+use uzswap_pool::Pool;
+use uzswap_sync::lock::Lock;
+use uzswap_sync::primitive::{AtomicBool, Ordering};
 
 /// Pages that one is trained on, and as many that it is tried on.
 const SAMPLE: usize = 128;

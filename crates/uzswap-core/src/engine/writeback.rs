@@ -22,9 +22,9 @@ use super::shrinker::Shrinker;
 use super::swap::{Swap, label};
 use super::swap_out::{Asked, Taken};
 use crate::arena::{Page, wide};
-use crate::counters::add;
 use crate::table::entry::AGE_BITS;
 use crate::table::{Age, Entry};
+use uzswap_group::counters::add;
 use uzswap_io::{Layout, MAX_RUN, PackError, Place, Run, SLOT};
 
 /// Most objects in a run.

@@ -2,7 +2,7 @@
 //!
 //! *Invariants*: bits are only ever set. *Locking*: none, each word is atomic. *Context*: any.
 
-use crate::primitive::{AtomicU64, Ordering};
+use uzswap_sync::primitive::{AtomicU64, Ordering};
 
 /// A bitmap whose bits are only ever set.
 #[derive(Debug)]

@@ -9,7 +9,7 @@
 //! *Locking*: an entry changes only under its folio's lock. *Context*: signal, worker, init.
 
 use super::holds::{DictNr, Holds};
-use crate::pool::Loc;
+use uzswap_pool::Loc;
 
 const STATE_BITS: u32 = 4;
 /// Which of these it is say the bits above.

@@ -11,11 +11,11 @@ pub mod entry;
 pub mod holds;
 
 use crate::arena::{NR_PAGES, PAGE_SIZE, Page};
-use crate::primitive::{AtomicU64, Ordering};
 use bitmap::Bitmap;
 use core::ops::Range;
 pub use entry::{Age, Entry};
 pub use holds::{DictNr, Holds};
+use uzswap_sync::primitive::{AtomicU64, Ordering};
 use uzswap_sys::arch;
 
 /// Pages whose entries share a page of the table: 2 MiB of arena.
@@ -117,9 +117,9 @@ unsafe impl Sync for PageTable {}
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::pool::Loc;
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::collections::HashMap;
+    use uzswap_pool::Loc;
 
     /// Zeroed memory that is touched as it is used.
     struct Memory(*mut u8, Layout);

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use uzswap_compress::Codec;
-use uzswap_core::group::{GROUP_LEN, Group};
-use uzswap_core::knobs::BLOCK_AUTO;
 use uzswap_core::{Engine, Fault, FaultMode, ForkPolicy, Masked, PAGE_SIZE, RemapTo, in_arena};
+use uzswap_group::group::{GROUP_LEN, Group};
+use uzswap_group::knobs::BLOCK_AUTO;
 use uzswap_sys::signal::{self, SA_SIGINFO, SIGBUS, SIGSEGV, SigAction, SigInfo, SigSet, UContext};
 
 pub static ENGINE: Engine = Engine::new();

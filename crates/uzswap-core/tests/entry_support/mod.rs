@@ -17,9 +17,9 @@ use loom as checker;
 #[cfg(shuttle)]
 use shuttle as checker;
 use uzswap_core::folio::{CANCELLED, Folio, RECLAIM};
-use uzswap_core::lock::{Lock, RawLock};
-use uzswap_core::pool::Loc;
 use uzswap_core::table::{Age, Entry, Holds};
+use uzswap_pool::Loc;
+use uzswap_sync::lock::{Lock, RawLock};
 
 const PRESENT: u64 = 1;
 const PROTECTED: u64 = 2;

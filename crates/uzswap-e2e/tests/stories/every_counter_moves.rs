@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use uzswap_core::counters::Counters;
 use uzswap_e2e::{Job, Outcome, Scratch, find};
+use uzswap_group::counters::Counters;
 
 /// What only a defect of a compressor, of memory, of a device or of the kernel moves: other tests inject
 /// those.

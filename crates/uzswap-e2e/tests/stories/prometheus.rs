@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use serde_json::Value;
-use uzswap_core::counters::{Counters, Kind, OrderCounters, Unit};
 use uzswap_e2e::{Job, Live, Scratch, find, skip};
+use uzswap_group::counters::{Counters, Kind, OrderCounters, Unit};
 
 /// Name and labels of a sample, in order.
 type Key = (String, BTreeMap<String, String>);

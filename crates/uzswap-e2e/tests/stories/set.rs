@@ -1,8 +1,8 @@
 //! `uzswap set` changes what a run under way decides by, at once, and changes nothing on bad input.
 
 use serde_json::Value;
-use uzswap_core::knobs::Knobs;
 use uzswap_e2e::{Job, Live, MIB, Outcome, Scratch, User, find, is_root, seed, skip};
+use uzswap_group::knobs::Knobs;
 
 const SIGUSR1: i32 = 10;
 

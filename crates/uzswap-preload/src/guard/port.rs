@@ -4,12 +4,12 @@
 
 use core::sync::atomic::Ordering;
 
-use uzswap_core::counters::add;
-use uzswap_core::group::{NR_DEVICES, is_alive};
 use uzswap_core::hazard::Hazard;
-use uzswap_core::request::{Request, VALUE};
 pub use uzswap_core::{Fault, Masked, Pin};
 use uzswap_core::{ForkGuard, StartError};
+use uzswap_group::counters::add;
+use uzswap_group::group::{NR_DEVICES, is_alive};
+use uzswap_group::request::{Request, VALUE};
 
 use uzswap_sys::signal::{self, SI_QUEUE, SIGSYS, SigInfo, SigSet};
 use uzswap_sys::thread;

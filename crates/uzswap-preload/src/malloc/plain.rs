@@ -13,7 +13,7 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use uzswap_core::lock::{Lock, LockGuard};
+use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sys::{mem, thread};
 
 const SLAB: usize = 64 << 10;

@@ -8,8 +8,8 @@
 
 use core::sync::atomic::AtomicU64;
 
-use uzswap_core::counters::{Counters, add, sub};
-use uzswap_core::lock::{Lock, LockGuard};
+use uzswap_group::counters::{Counters, add, sub};
+use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sys::arch::pause;
 
 use super::span::Span;

@@ -1,0 +1,78 @@
+//! Slots of the group: who claims one while a fork fails beside it, and children that never began.
+#![cfg(not(loom))]
+#![allow(clippy::indexing_slicing, reason = "a failed index fails the test")]
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+use uzswap_group::group::{FREE, Group, LIVE, SLOTS};
+
+fn group() -> Box<Group> {
+    let layout = std::alloc::Layout::new::<Group>();
+    // SAFETY: a group file begins as zeroes, as it consists of atomics; the box frees it as it was allocated.
+    unsafe { Box::from_raw(std::alloc::alloc_zeroed(layout).cast()) }
+}
+
+const PARENT: u32 = 100;
+const CHILD: u32 = 101;
+const OTHER: u32 = 102;
+
+/// What `reap`, called by a process of no slot, releases when only the `living` live.
+fn reaped(group: &Group, living: &[u32]) -> Vec<usize> {
+    let released = RefCell::new(Vec::new());
+    group.reap(
+        &group.ended,
+        1,
+        |pid| living.contains(&pid),
+        |number| released.borrow_mut().push(number),
+    );
+    released.into_inner()
+}
+
+#[test]
+fn who_claims_a_slot_while_a_fork_fails_is_seen_ever_after() {
+    let group = group();
+    group.claim(PARENT, 1, 0, |_| true);
+    let reserved = group.reserve(PARENT).unwrap();
+    let other = group.claim(OTHER, 1, 0, |_| true);
+    other.swap_user.store(SLOTS, Ordering::Relaxed);
+    group.give_back(reserved);
+    assert!(group.used().iter().any(|p| std::ptr::eq(p, other)));
+    // So that what it counted is released when it dies.
+    assert_eq!(reaped(&group, &[PARENT]), [2]);
+    assert_eq!(other.state.load(Ordering::Relaxed), FREE);
+}
+
+#[test]
+fn a_child_that_was_killed_before_it_began_gives_its_slot_back() {
+    let group = group();
+    group.claim(PARENT, 1, 0, |_| true);
+    let reserved = group.reserve(PARENT).unwrap();
+    // Nobody knows its number yet, and it may be about to begin.
+    assert_eq!(reaped(&group, &[PARENT]), []);
+    assert_eq!(reaped(&group, &[]), []);
+    group.born(reserved, PARENT, CHILD);
+    assert_eq!(reaped(&group, &[PARENT, CHILD]), []);
+    assert_eq!(reaped(&group, &[PARENT]), [1]);
+    assert_eq!(reserved.state.load(Ordering::Relaxed), FREE);
+    assert!(std::ptr::eq(reserved, group.reserve(PARENT).unwrap()));
+}
+
+#[test]
+fn a_child_that_began_first_is_not_told_who_it_is() {
+    let group = group();
+    group.claim(PARENT, 1, 0, |_| true);
+    let reserved = group.reserve(PARENT).unwrap();
+    // In a pid namespace of its own, say.
+    reserved.begin(2, 1, 0);
+    group.born(reserved, PARENT, CHILD);
+    assert_eq!(reserved.state.load(Ordering::Relaxed), LIVE);
+    assert_eq!(reserved.pid.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_slot_that_another_parent_reserved_meanwhile_is_left_alone() {
+    let group = group();
+    let reserved = group.reserve(OTHER).unwrap();
+    group.born(reserved, PARENT, CHILD);
+    assert_eq!(reaped(&group, &[PARENT, OTHER]), []);
+}

@@ -1,0 +1,126 @@
+//! The door of a process under the model checker: SIGSYS comes only to a process that handles it, whoever asks, gives up
+//! or dies meanwhile, and however soon another program is executed.
+//!
+//!     RUSTFLAGS="--cfg loom --cfg shuttle" cargo test --release -p uzswap-group --test shuttle_door
+//!
+//! The door is real. Signals are a number of those pending, and a program that is executed while one is, or is sent one
+//! after that, is dead.
+#![cfg(all(loom, shuttle))]
+
+use shuttle::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Release},
+};
+use shuttle::sync::{Arc, Mutex};
+use shuttle::thread;
+use uzswap_group::request::{EVICT, Request, SHUT};
+
+struct Process {
+    request: Request,
+    /// Signals sent and not taken, and whether it has executed another program.
+    signals: Mutex<(u32, bool)>,
+    /// By number, who asks and is gone.
+    gone: [AtomicBool; 3],
+}
+
+impl Process {
+    fn new() -> Arc<Process> {
+        let request = Request {
+            door: AtomicU32::new(SHUT),
+            what: AtomicU32::new(EVICT),
+            wanted: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
+            over: AtomicU64::new(0),
+        };
+        request.open();
+        Arc::new(Process {
+            request,
+            signals: Mutex::new((0, false)),
+            gone: [(); 3].map(|()| AtomicBool::new(false)),
+        })
+    }
+
+    /// Takes one pending signal.
+    fn came(&self) -> bool {
+        let mut signals = self.signals.lock().unwrap();
+        let came = signals.0 > 0;
+        signals.0 -= u32::from(came);
+        came
+    }
+
+    /// The handler, should a signal be pending.
+    fn handle(&self) {
+        if self.came() {
+            let taken = self.request.take();
+            assert!(taken.is_some(), "a signal for which nobody rang");
+            if taken == Some(true) {
+                self.request.finish();
+            }
+        }
+    }
+
+    fn execute(&self) {
+        let is_alive = |pid: u32| !self.gone[pid as usize].load(Acquire);
+        self.request
+            .shut(|| self.came(), is_alive, thread::yield_now);
+        let mut signals = self.signals.lock().unwrap();
+        assert_eq!(signals.0, 0, "a signal is left over");
+        signals.1 = true;
+    }
+
+    fn send(&self) {
+        let mut signals = self.signals.lock().unwrap();
+        assert!(!signals.1, "sent to another program");
+        signals.0 += 1;
+    }
+
+    /// Asks and waits a moment for the answer.
+    fn ask(&self, pid: u32) {
+        if self.request.ring(pid).is_ok() {
+            self.send();
+            let _ = self.request.give_up(pid);
+        }
+    }
+
+    /// Asks and dies before or after the signal is sent.
+    fn ask_and_die(&self, pid: u32, sends: bool) {
+        if self.request.ring(pid).is_ok() && sends {
+            self.send();
+        }
+        self.gone[pid as usize].store(true, Release);
+    }
+}
+
+fn model(f: impl Fn(Arc<Process>) + Sync + Send + 'static) {
+    shuttle::check_random(move || f(Process::new()), 20_000);
+}
+
+#[test]
+fn a_program_is_executed_while_two_ask() {
+    model(|process| {
+        let askers = [1, 2].map(|pid| {
+            let process = process.clone();
+            thread::spawn(move || process.ask(pid))
+        });
+        process.handle();
+        process.execute();
+        for asker in askers {
+            asker.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_asks_may_die_at_any_moment() {
+    for sends in [false, true] {
+        model(move |process| {
+            let asker = {
+                let process = process.clone();
+                thread::spawn(move || process.ask_and_die(1, sends))
+            };
+            process.execute();
+            asker.join().unwrap();
+        });
+    }
+}

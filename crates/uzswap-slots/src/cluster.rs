@@ -1,0 +1,316 @@
+//! # What
+//! A cluster: [`CLUSTER_SLOTS`] slots of one device, the states it goes through, and which of
+//! its slots are taken.
+//!
+//! ```text
+//!            ┌────────────────────── put: empty ──────────────────────┐
+//!     Free ─pick─► Current ─exhausted─► Full | Frag ─put─► Nonfull ─pick─► Current
+//!      ▲                                                     │ put: empty
+//!      └──── discarded ──── Discarding ◄── take_discard ── Discard
+//! ```
+//!
+//! # Invariants
+//! - A cluster has a *home*: one process, whose row of counts here is the cluster's *map*. A slot is free
+//!   exactly while its byte there is 0. The home's own counts are in the map as in any row; what others
+//!   count and the home does not is marked as *foreign* there. So one word says whether a slot
+//!   is taken and, in a cluster that nobody else uses, all there is to say: a process may be killed
+//!   between any two instructions and leaves nothing that contradicts itself.
+//! - The home changes only while the cluster is empty and its home dead: no operation of it is under way.
+//! - The home allocates and puts without a lock. Only where the map may say less than the rows, because a
+//!   fork made others count what the home counts (`is_shared`), it puts under the lock. `is_shared` becomes
+//!   true in the fork of the home, with no operation of it under way.
+//! - Whoever counts a slot of it is one of its `users`, and so is the home. There may be more.
+//! - `Full(o)` has fewer than [`FEW`] free slots, `Nonfull(o)` has more and an aligned run of 2^o of them, `Frag(o)` has
+//!   more but no such run, `Free`, `Discard` and `Discarding` have nothing else; while nothing is under way:
+//!   who frees slots looks at the state after them, and who changes the state looks at the slots
+//!   after it, so one of them sees the other. `Current(o)` may be any. (How many slots of a full cluster are
+//!   free is only estimated until they are enough.)
+//! - A `Current(o)` cluster is named by at least one seat of order `o`, unless its holder died.
+//!
+//! # Locking
+//! `home`, `users`, the rows of all but the home, and the change of a map's byte to or from foreign belong to
+//! `lock`; words of the map change by read-modify-write all the same, since the home needs no lock. `state`
+//! changes under `lock`, and to or from a state that has a list under the device lock too; `next` and `prev`
+//! belong to the device lock. `cursor` and `nr_free` are hints.
+//!
+//! What is read by each alloc and put, the [`Standing`], lies apart: eight bytes a cluster, of which a cache
+//! holds all, while the descriptors of a large device would be as far away as its counts.
+//!
+//! # Context
+//! Signal, worker, init; in every process of the group.
+
+use crate::lock::SharedLock;
+use crate::memory::NR_ROWS;
+use uzswap_sync::primitive::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+/// Slots of a cluster.
+pub const CLUSTER_SLOTS: u32 = if cfg!(loom) { 4 } else { 512 };
+/// Orders of runs: a run of order `o` is 2^o slots; the largest is a whole cluster.
+pub const NR_ORDERS: usize = if cfg!(loom) { 3 } else { 10 };
+
+/// Free slots from which on a cluster is worth a place on a list. Those with fewer are come across by going round.
+pub(crate) const FEW: u32 = if cfg!(loom) { 1 } else { 64 };
+
+const USER_WORDS: usize = NR_ROWS.div_ceil(64);
+
+/// In [`Cluster::home`], beside 1 + the home's index.
+const SHARED: u16 = 1 << 15;
+
+/// Where a cluster is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Nothing in it.
+    Free,
+    /// Some CPU allocates runs of this order from it; on no list.
+    Current(u8),
+    /// Has a free run of its order.
+    Nonfull(u8),
+    /// Has free slots, but no run of its order.
+    Frag(u8),
+    /// Hardly a slot is free; on no list.
+    Full(u8),
+    /// Nothing in it; the device has not been told yet.
+    Discard,
+    /// The process with this index is telling the device; on no list.
+    Discarding(u16),
+}
+
+impl State {
+    #[inline]
+    fn encode(self) -> u32 {
+        let (kind, argument) = match self {
+            State::Free => (0, 0),
+            State::Current(order) => (1, order.into()),
+            State::Nonfull(order) => (2, order.into()),
+            State::Frag(order) => (3, order.into()),
+            State::Full(order) => (4, order.into()),
+            State::Discard => (5, 0),
+            State::Discarding(index) => (6, index),
+        };
+        kind | u32::from(argument) << 8
+    }
+
+    #[inline]
+    fn decode(word: u32) -> Self {
+        let [kind, low, high, _] = word.to_le_bytes();
+        match kind {
+            1 => State::Current(low),
+            2 => State::Nonfull(low),
+            3 => State::Frag(low),
+            4 => State::Full(low),
+            5 => State::Discard,
+            6 => State::Discarding(u16::from_le_bytes([low, high])),
+            _ => State::Free,
+        }
+    }
+
+    /// Whether there is a cluster in use with this state, but no list of them.
+    pub(crate) fn is_unlisted(self) -> bool {
+        matches!(self, State::Current(_) | State::Full(_))
+    }
+
+    /// Whether no slot of such a cluster is taken.
+    pub(crate) fn is_empty(self) -> bool {
+        matches!(self, State::Free | State::Discard | State::Discarding(_))
+    }
+}
+
+/// A process's bit in its word of [`Cluster::users`].
+fn user_bit(index: usize) -> u64 {
+    1 << (index % 64)
+}
+
+/// What every alloc and put looks at. Zero is [`State::Free`], and nobody's home.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Standing {
+    state: AtomicU32,
+    home: AtomicU16,
+    /// Free slots of a full cluster, about; 0 only if there are none.
+    nr_free: AtomicU16,
+}
+
+/// What is looked at when a cluster changes its state, or by the holder of its lock.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Descriptor {
+    pub(crate) lock: SharedLock,
+    /// Neighbours on the list of its state, as 1 + index.
+    pub(crate) next: AtomicU32,
+    pub(crate) prev: AtomicU32,
+    /// Where the next search for free slots begins.
+    cursor: AtomicU16,
+    users: [AtomicU64; USER_WORDS],
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Standing>() == 8 && size_of::<Descriptor>() == 64);
+
+impl Standing {
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Self {
+            state: AtomicU32::new(0),
+            home: AtomicU16::new(0),
+            nr_free: AtomicU16::new(0),
+        }
+    }
+}
+
+impl Descriptor {
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Self {
+            lock: SharedLock::new(),
+            next: AtomicU32::new(0),
+            prev: AtomicU32::new(0),
+            cursor: AtomicU16::new(0),
+            users: core::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+/// A cluster, an eighth of a byte and a little more a slot beside its counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cluster<'m> {
+    pub(crate) standing: &'m Standing,
+    pub(crate) descriptor: &'m Descriptor,
+}
+
+impl<'m> Cluster<'m> {
+    #[inline]
+    pub(crate) fn state(self) -> State {
+        State::decode(self.standing.state.load(Ordering::Relaxed))
+    }
+
+    /// Whether some CPU allocates runs of `order` from it.
+    #[inline]
+    pub(crate) fn is_current(self, order: u8) -> bool {
+        self.standing.state.load(Ordering::Relaxed) == State::Current(order).encode()
+    }
+
+    /// The same after a change of the map; see [`Cluster::state_after_change`].
+    #[inline]
+    pub(crate) fn is_current_after_change(self, order: u8) -> bool {
+        self.word_after_change() == State::Current(order).encode()
+    }
+
+    /// The state after a change of the map by a SeqCst read-modify-write.
+    ///
+    /// If whoever changed the state at that time did not see the map's change in [`Cluster::set_state`]'s
+    /// aftermath, the new state is seen here.
+    #[inline]
+    pub(crate) fn state_after_change(self) -> State {
+        State::decode(self.word_after_change())
+    }
+
+    #[inline]
+    fn word_after_change(self) -> u32 {
+        // Loom takes SeqCst accesses for less than they are.
+        #[cfg(loom)]
+        fence(Ordering::SeqCst);
+        self.standing.state.load(Ordering::SeqCst)
+    }
+
+    /// For [`crate::lists::Lists`] alone, which moves the cluster between lists with it. Whatever of the
+    /// map is read afterwards is read after it.
+    pub(crate) fn set_state(self, state: State) {
+        self.standing.state.store(state.encode(), Ordering::Release);
+        // Pairs with the SeqCst accesses around `state_after_change`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whose row is the map.
+    #[inline]
+    pub(crate) fn home(self) -> Option<usize> {
+        let home = self.standing.home.load(Ordering::Relaxed) & (SHARED - 1);
+        usize::from(home).checked_sub(1)
+    }
+
+    /// Whether process `index` is the home.
+    #[inline]
+    pub(crate) fn is_home_of(self, index: usize) -> bool {
+        self.home() == Some(index)
+    }
+
+    /// Whether process `index` is the home, and slots that it counts are counted by nobody else.
+    #[inline]
+    pub(crate) fn is_private_to(self, index: usize) -> bool {
+        usize::from(self.standing.home.load(Ordering::Relaxed)) == index + 1
+    }
+
+    /// Makes process `index` the home: the cluster is empty, and no other home is alive.
+    pub(crate) fn set_home(self, index: usize) {
+        let home = u16::try_from(index + 1).unwrap_or(0);
+        self.standing.home.store(home, Ordering::Relaxed);
+    }
+
+    /// From now on, others may count what the home counts.
+    pub(crate) fn set_shared(self) {
+        let home = self.standing.home.load(Ordering::Relaxed);
+        self.standing.home.store(home | SHARED, Ordering::Relaxed);
+    }
+
+    /// About how many slots of this full cluster are free.
+    #[inline]
+    pub(crate) fn nr_free(self) -> u32 {
+        self.standing.nr_free.load(Ordering::Relaxed).into()
+    }
+
+    /// Not by a read-modify-write: what a thread counts that does so at the same time may be forgotten, but not that
+    /// there is something.
+    #[inline]
+    pub(crate) fn set_nr_free(self, nr: u32) {
+        let nr = u16::try_from(nr).unwrap_or(u16::MAX);
+        self.standing.nr_free.store(nr, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn cursor(self) -> u32 {
+        self.descriptor.cursor.load(Ordering::Relaxed).into()
+    }
+
+    #[inline]
+    pub(crate) fn set_cursor(self, slot: u32) {
+        let slot = u16::try_from(slot).unwrap_or(0);
+        self.descriptor.cursor.store(slot, Ordering::Relaxed);
+    }
+
+    /// Whether process `index` may count slots here. Never wrongly `false` for a process that does not run.
+    #[inline]
+    pub(crate) fn has_user(self, index: usize) -> bool {
+        let word = self.descriptor.users.get(index / 64);
+        word.is_some_and(|word| word.load(Ordering::Relaxed) & user_bit(index) != 0)
+    }
+
+    /// To be called before its first count here.
+    pub(crate) fn add_user(self, index: usize) {
+        if let Some(word) = self.descriptor.users.get(index / 64) {
+            let users = word.load(Ordering::Relaxed) | user_bit(index);
+            word.store(users, Ordering::Relaxed);
+        }
+    }
+
+    /// It counts nothing here any more.
+    pub(crate) fn remove_user(self, index: usize) {
+        if let Some(word) = self.descriptor.users.get(index / 64) {
+            let users = word.load(Ordering::Relaxed) & !user_bit(index);
+            // Release: not before its counts are gone.
+            word.store(users, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn users(self) -> impl Iterator<Item = usize> + 'm {
+        (0..)
+            .step_by(64)
+            .zip(&self.descriptor.users)
+            .flat_map(|(first, word)| {
+                let mut bits = word.load(Ordering::Relaxed);
+                core::iter::from_fn(move || {
+                    let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+                    bits &= bits - 1;
+                    Some(first + bit)
+                })
+            })
+    }
+}

@@ -1,0 +1,430 @@
+//! # What
+//! Who counts which slot how often: `dup`, `put`, slots that went bad; under the cluster's lock.
+//!
+//! # Invariants
+//! - Each process has a row of counts, 8 bits a slot. The supervisor's row says which slots are bad.
+//! - A process is one of a cluster's users from before its first count there until after its last.
+//! - Of two processes that count a slot, at most one is the cluster's home. What others than the home count is
+//!   marked as foreign in the map before it is counted, and until after it was, unless the home counts it too.
+//! - So a holder of the lock who dies leaves marks too many at worst, never too few.
+//!
+//! # Locking
+//! Held: the cluster's lock. Reading a count without it is a hint. The home changes its own counts meanwhile
+//! (see `home`).
+//!
+//! # Context
+//! Signal, worker, fork; in every process of the group.
+
+use crate::cluster::{CLUSTER_SLOTS, FEW, State};
+use crate::device::{Held, Slots};
+use crate::home::Freed;
+use crate::memory::{NR_PROCESSES, SUPERVISOR};
+use crate::row::{
+    CLUSTER_WORDS, Row, bytes, foreign, homely, nr_ones, ones_of, words_of, words_up,
+};
+use crate::{Owner, Run, step};
+use core::{mem, ops::Range};
+use uzswap_sync::primitive::{Ordering, fence};
+
+fn slots_of(cluster: u32) -> Range<u32> {
+    cluster * CLUSTER_SLOTS..(cluster + 1) * CLUSTER_SLOTS
+}
+
+/// The places of a run's slots in its cluster; `None` if it crosses the cluster's end.
+#[inline]
+fn offsets_of(run: Run) -> Option<Range<u32>> {
+    let first = run.first % CLUSTER_SLOTS;
+    let end = first + u32::from(run.nr);
+    debug_assert!(end <= CLUSTER_SLOTS, "{run:?} crosses a cluster's end");
+    (end <= CLUSTER_SLOTS && run.nr > 0).then_some(first..end)
+}
+
+impl<'m> Slots<'m> {
+    /// Adds one count to each slot of `run`, which lies in one cluster and is held by `owner`.
+    ///
+    /// `false`, and nothing is changed: a slot has 254 counts of this owner's, or none.
+    #[must_use]
+    pub fn dup(&self, owner: Owner, run: Run) -> bool {
+        let Some(offsets) = offsets_of(run).filter(|_| owner.owns()) else {
+            return false;
+        };
+        let index = run.first / CLUSTER_SLOTS;
+        let at_home = self.cluster(index);
+        if at_home.is_some_and(|cluster| cluster.is_home_of(owner.index())) {
+            return self.row(owner.index(), index).count_up(offsets);
+        }
+        let held = self.hold(owner, index);
+        held.is_some_and(|held| held.row(owner.index()).count_up(offsets))
+    }
+
+    /// Takes one count of `owner`'s off each slot of `run`, which lies in one cluster. A slot whose last count
+    /// this was is free.
+    #[inline]
+    pub fn put(&self, owner: Owner, run: Run) {
+        match run.nr {
+            // Compiled apart, as in `alloc`.
+            1 => self.put_inline(owner, Run { nr: 1, ..run }),
+            _ => self.put_run(owner, run),
+        }
+    }
+
+    #[inline(never)]
+    fn put_run(&self, owner: Owner, run: Run) {
+        self.put_inline(owner, run);
+    }
+
+    #[inline(always)]
+    fn put_inline(&self, owner: Owner, run: Run) {
+        let Some(offsets) = offsets_of(run).filter(|_| owner.owns()) else {
+            return;
+        };
+        let index = run.first / CLUSTER_SLOTS;
+        let Some(cluster) = self.cluster(index) else {
+            return;
+        };
+        if cluster.is_private_to(owner.index()) {
+            self.put_at_home(owner, cluster, index, offsets);
+        } else {
+            self.put_locked(owner, index, offsets);
+        }
+    }
+
+    #[cold]
+    fn put_locked(&self, owner: Owner, index: u32, offsets: Range<u32>) {
+        if let Some(held) = self.hold(owner, index) {
+            let freed = Freed {
+                nr: held.put(offsets.clone()),
+                may_be_last: true,
+            };
+            if held.cluster.should_move(held.map(), freed, offsets) {
+                held.settle();
+            }
+        }
+    }
+
+    /// Counts of `slot` by all processes; `u16::MAX` for a slot that went bad. A hint while others count.
+    #[must_use]
+    pub fn count(&self, slot: u32) -> u16 {
+        let Some(cluster) = self.cluster(slot / CLUSTER_SLOTS) else {
+            return 0;
+        };
+        let counts = cluster.users().map(|index| match index {
+            SUPERVISOR if self.count_in_row(index, slot) != 0 => u16::MAX,
+            _ => self.count_in_row(index, slot).into(),
+        });
+        counts.fold(0, u16::saturating_add)
+    }
+
+    /// Counts of `slot` by the process `index`. A hint while that process counts.
+    #[must_use]
+    pub fn count_of(&self, index: usize, slot: u32) -> u8 {
+        if index >= NR_PROCESSES {
+            return 0;
+        }
+        self.count_in_row(index, slot)
+    }
+
+    /// Whether process `index` counts any slot. A hint while it counts.
+    #[must_use]
+    pub fn holds(&self, index: usize) -> bool {
+        self.used_by(index)
+            .any(|cluster| slots_of(cluster).any(|slot| self.count_of(index, slot) > 0))
+    }
+
+    /// Calls `f` with every slot that process `index` holds and its counts, with no lock held: the way to
+    /// bring everything back before a device goes.
+    pub fn for_each_owned(&self, index: usize, mut f: impl FnMut(u32, u8)) {
+        for cluster in self.used_by(index) {
+            for slot in slots_of(cluster) {
+                match self.count_of(index, slot) {
+                    0 => {}
+                    count => f(slot, count),
+                }
+            }
+        }
+    }
+
+    /// The clusters that process `index` may count slots of.
+    pub(crate) fn used_by(&self, index: usize) -> impl Iterator<Item = u32> {
+        let fresh = self.head.lists.fresh.load(Ordering::Relaxed);
+        (0..fresh).filter(move |&number| {
+            let cluster = self.cluster(number);
+            index < NR_PROCESSES && cluster.is_some_and(|cluster| cluster.has_user(index))
+        })
+    }
+
+    /// What row `index` says of a cluster's slots.
+    #[inline]
+    pub(crate) fn row(&self, index: usize, cluster: u32) -> Row<'m> {
+        let at = index * self.nr_clusters() + cluster as usize;
+        Row::new(self.counts.get(at))
+    }
+
+    /// The row that says which slots of a cluster are free. Of a cluster that was never used, a row that is empty.
+    #[inline]
+    pub(crate) fn map(&self, cluster: u32) -> Row<'m> {
+        let home = self.cluster(cluster).and_then(|cluster| cluster.home());
+        self.row(home.unwrap_or(0), cluster)
+    }
+
+    /// The count of `slot` by a process or the supervisor.
+    fn count_in_row(&self, index: usize, slot: u32) -> u8 {
+        let (number, offset) = (slot / CLUSTER_SLOTS, slot % CLUSTER_SLOTS);
+        let cluster = self.cluster(number);
+        let at_home = cluster.is_some_and(|cluster| cluster.is_home_of(index));
+        match self.row(index, number).byte(offset) {
+            u8::MAX if at_home => 0,
+            count => count,
+        }
+    }
+}
+
+impl<'m> Held<'_, 'm> {
+    /// Allocates a run in this cluster, slot `i` with `counts[i]`.
+    pub(crate) fn take(&self, order: u8, counts: &[u8]) -> Option<Run> {
+        let (map, index) = (self.map(), self.owner.index());
+        let at_home = self.cluster.is_home_of(index);
+        self.add_user(index);
+        loop {
+            let first = map.find_run(order, 0)?;
+            let ups = || words_up(first, counts);
+            let marks = || {
+                ups().map(|(number, up)| (number, if at_home { up } else { bytes(ones_of(up)) }))
+            };
+            let mut claimed = 0;
+            if !map.claim(marks(), &mut claimed) {
+                // The home was faster.
+                map.unclaim(marks().take(claimed));
+                continue;
+            }
+            if !at_home {
+                for (number, up) in ups() {
+                    self.row(index).update(number, |word| word | up);
+                    step();
+                }
+            }
+            let nr = 1 << order;
+            self.cluster.set_cursor(first + u32::from(nr));
+            let first = self.index * CLUSTER_SLOTS + first;
+            return Some(Run { first, nr });
+        }
+    }
+
+    fn row(&self, index: usize) -> Row<'m> {
+        self.slots.row(index, self.index)
+    }
+
+    pub(crate) fn map(&self) -> Row<'m> {
+        self.slots.map(self.index)
+    }
+
+    fn add_user(&self, index: usize) {
+        if !self.cluster.has_user(index) {
+            self.cluster.add_user(index);
+            step();
+        }
+    }
+
+    /// Makes the owner the home of this cluster, which is empty, so that it needs no lock here. Not while there is
+    /// another one who may not need it.
+    pub(crate) fn move_in(&self) {
+        let index = self.owner.index();
+        let home = self.cluster.home().filter(|&home| home != index);
+        // What died between taking slots and seeing that the cluster had gone may have left some taken.
+        if home.is_some_and(|home| self.slots.may_run(home)) || !self.map().is_empty(0) {
+            return;
+        }
+        self.add_user(index);
+        self.cluster.set_home(index);
+        step();
+        if let Some(home) = home {
+            self.cluster.remove_user(home);
+        }
+    }
+
+    /// How many slots are free now that were not.
+    fn put(&self, offsets: Range<u32>) -> u32 {
+        self.count_down(self.owner.index(), offsets, |counts, ones| {
+            let counted = ones_of(counts) & ones;
+            debug_assert!(counted == ones, "put more often than counted");
+            counted
+        })
+    }
+
+    /// Takes `down(counts, ones)` off each word of process `index`; how many slots are free now that were not.
+    fn count_down(&self, index: usize, offsets: Range<u32>, down: impl Fn(u64, u64) -> u64) -> u32 {
+        let (map, at_home) = (self.map(), self.cluster.is_home_of(index));
+        let mut nr_freed = 0;
+        for (number, ones) in words_of(offsets) {
+            let others = self.counted_by_others(index, number);
+            if at_home {
+                let after = |word| {
+                    let before = homely(word);
+                    let after = before - down(before, ones);
+                    let kept = ones_of(before) & !ones_of(after) & others;
+                    after | bytes(foreign(word) | kept)
+                };
+                let (before, after) = map.update(number, after);
+                nr_freed += nr_ones(ones_of(before) & !ones_of(after));
+                step();
+                continue;
+            }
+            let after = |before| before - down(before, ones);
+            let (before, after) = self.row(index).update(number, after);
+            step();
+            let freed = ones_of(before) & !ones_of(after) & !others;
+            if freed != 0 {
+                map.update(number, |word| word & !bytes(freed));
+                nr_freed += nr_ones(freed);
+                step();
+            }
+        }
+        nr_freed
+    }
+
+    /// Which slots of a word others than process `index` count.
+    fn counted_by_others(&self, index: usize, number: usize) -> u64 {
+        let others = self.cluster.users().filter(|&user| user != index);
+        others.fold(0, |all, user| all | ones_of(self.counts(user, number)))
+    }
+
+    /// The counts of process `index` in a word.
+    fn counts(&self, index: usize, number: usize) -> u64 {
+        let word = self.row(index).load(number);
+        if self.cluster.is_home_of(index) {
+            homely(word)
+        } else {
+            word
+        }
+    }
+
+    /// Marks slots as never to be handed out again; this owner's counts of them are gone.
+    pub(crate) fn retire(&self, run: Run) {
+        let Some(offsets) = offsets_of(run) else {
+            return;
+        };
+        self.add_user(SUPERVISOR);
+        let (map, index) = (self.map(), self.owner.index());
+        for (number, ones) in words_of(offsets) {
+            self.row(SUPERVISOR).update(number, |bad| bad | ones);
+            step();
+            if self.cluster.is_home_of(index) {
+                map.update(number, |word| word | bytes(ones));
+            } else {
+                self.row(index).update(number, |own| own & !bytes(ones));
+            }
+            step();
+        }
+        // A run used in part had free slots, and there may be no room any more.
+        match self.cluster.state() {
+            State::Nonfull(order) | State::Frag(order) => self.rest(order),
+            _ => {}
+        }
+    }
+
+    /// Gives `child` the counts of `parent`; it has none yet.
+    pub(crate) fn copy_counts(&self, parent: usize, child: usize) {
+        self.add_user(child);
+        let to_home = self.cluster.is_home_of(child);
+        if to_home || self.cluster.is_home_of(parent) {
+            self.cluster.set_shared();
+            step();
+        }
+        for number in 0..CLUSTER_WORDS {
+            let counts = self.counts(parent, number);
+            self.row(child).update(number, |word| {
+                // What the parent counts is marked as foreign there.
+                (word & !bytes(ones_of(counts))) | counts
+            });
+            step();
+        }
+    }
+
+    /// Takes off all counts of process `index`, which is gone, and undoes what it was about.
+    pub(crate) fn drop_counts(&self, index: usize) {
+        if index < NR_PROCESSES && self.cluster.has_user(index) {
+            self.count_down(index, 0..CLUSTER_SLOTS, |counts, _| counts);
+            self.settle();
+            if !self.cluster.is_home_of(index) {
+                self.cluster.remove_user(index);
+            }
+        }
+        if matches!(self.cluster.state(), State::Discarding(by) if usize::from(by) == index) {
+            self.slots.lists(self.owner).move_to(self, State::Discard);
+        }
+    }
+
+    /// Takes off the marks that a holder of the lock left who died in the middle of a change.
+    pub(crate) fn repair(&self) {
+        let map = self.map();
+        for number in 0..CLUSTER_WORDS {
+            let counted = self
+                .cluster
+                .users()
+                .filter(|&user| !self.cluster.is_home_of(user))
+                .fold(0, |all, user| all | ones_of(self.counts(user, number)));
+            let stray = |word| bytes(foreign(word) & !counted);
+            map.update(number, |word| word & !stray(word));
+            step();
+        }
+        match self.cluster.state() {
+            State::Current(order)
+            | State::Nonfull(order)
+            | State::Frag(order)
+            | State::Full(order) => self.rest(order),
+            State::Free | State::Discard | State::Discarding(_) => {}
+        }
+    }
+
+    /// Sends the cluster to the list where it belongs now that slots were freed.
+    pub(crate) fn settle(&self) {
+        match self.cluster.state() {
+            State::Nonfull(_) if !self.map().is_empty(0) => {}
+            State::Nonfull(order) | State::Frag(order) | State::Full(order) => self.rest(order),
+            State::Current(_) | State::Free | State::Discard | State::Discarding(_) => {}
+        }
+    }
+
+    /// Sends the cluster to the list where it belongs when nobody allocates from it.
+    pub(crate) fn rest(&self, order: u8) {
+        let mut nr_free = self.nr_free();
+        loop {
+            let to = self.resting(order, nr_free);
+            self.cluster.set_nr_free(nr_free);
+            if to != self.cluster.state() {
+                self.change_to(to);
+            }
+            // The home may have put slots that it took for a current cluster's, or counted them before the
+            // number was stored.
+            fence(Ordering::SeqCst);
+            let before = mem::replace(&mut nr_free, self.nr_free());
+            if before == nr_free {
+                return;
+            }
+        }
+    }
+
+    fn nr_free(&self) -> u32 {
+        CLUSTER_SLOTS - self.map().nr_taken()
+    }
+
+    /// Gives the cluster another state.
+    pub(crate) fn change_to(&self, state: State) {
+        if self.cluster.state().is_unlisted() && state.is_unlisted() {
+            self.cluster.set_state(state);
+            step();
+        } else {
+            self.slots.lists(self.owner).move_to(self, state);
+        }
+    }
+
+    /// Where this cluster belongs when nobody allocates from it.
+    fn resting(&self, order: u8, nr_free: u32) -> State {
+        match nr_free {
+            CLUSTER_SLOTS => self.slots.empty(),
+            0..FEW => State::Full(order),
+            _ if self.map().find_run(order, 0).is_some() => State::Nonfull(order),
+            _ => State::Frag(order),
+        }
+    }
+}

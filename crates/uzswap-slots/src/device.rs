@@ -1,0 +1,566 @@
+//! # What
+//! [`Slots`], one device: allocation from the CPU's current cluster, and the choice of the next one.
+//!
+//! # Invariants
+//! - A run is handed out by the home of its cluster (see `home`) or by the holder of its lock.
+//! - A seat's cluster that is not `Current` of the seat's order any more is no current cluster: a seat may be
+//!   stale.
+//!
+//! # Locking
+//! Alloc: none in the seat's cluster by its home. Otherwise the seat's cluster, then (when that is exhausted) the
+//! device lock, then the next cluster by trying. A cluster that could not be tried is waited for with
+//! nothing else held.
+//!
+//! # Context
+//! Signal, worker; in every process of the group.
+
+use crate::cluster::{CLUSTER_SLOTS, Cluster, Descriptor, NR_ORDERS, Standing, State};
+use crate::lists::{Lists, round};
+use crate::lock::Got;
+use crate::memory::{CLOSED, DISCARD, Head, IsAlive, NR_CPUS, ROTATIONAL};
+use crate::row::{MOST, Words};
+use crate::{LockWaits, Owner, Run, step};
+use uzswap_sync::primitive::{AtomicU32, Ordering};
+
+/// Clusters of one list that are looked at in one attempt to take a run from another order's cluster.
+const SLICE: usize = 16;
+/// Seats that are tried before the first one's cluster is waited for.
+const SEATS_TRIED: usize = if cfg!(loom) { 1 } else { 8 };
+/// Full clusters whose standing is looked at in one attempt before runs of other orders lose room to this one, 64 KiB of memory:
+/// what is free may lie all together.
+const LOOKS: usize = 1 << 13;
+/// Those of them whose slots are searched: that so many are free does not say that they are a run.
+const SEARCHES: usize = 64;
+/// Seats between those of one process and of the next: they share a CPU's seat only where there are more
+/// CPUs, or more processes than fit.
+const SEATS_APART: usize = 8;
+/// Attempts of one allocation; each but the first two follows another thread's success, so this many
+/// mean that the caller had better ask for less.
+const ATTEMPTS: usize = 1000;
+
+/// One swap device's slots, in shared memory.
+pub struct Slots<'m> {
+    pub(crate) head: &'m Head,
+    standings: &'m [Standing],
+    descriptors: &'m [Descriptor],
+    pub(crate) counts: &'m [Words],
+    is_alive: IsAlive<'m>,
+}
+
+impl core::fmt::Debug for Slots<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Slots")
+            .field("nr_slots", &self.nr_slots())
+            .field("in_use", &self.in_use())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A cluster whose lock this thread holds.
+#[must_use = "the cluster's lock is freed when this is dropped"]
+pub(crate) struct Held<'a, 'm> {
+    pub(crate) slots: &'a Slots<'m>,
+    pub(crate) index: u32,
+    pub(crate) cluster: Cluster<'m>,
+    pub(crate) owner: Owner,
+}
+
+impl Drop for Held<'_, '_> {
+    fn drop(&mut self) {
+        if crate::died() {
+            return;
+        }
+        self.cluster.descriptor.lock.unlock();
+    }
+}
+
+/// What looking for a seat led to.
+enum Found<'m> {
+    Run(Run),
+    Seat(&'m AtomicU32),
+}
+
+impl<'a, 'm> Held<'a, 'm> {
+    /// Allocates from this cluster, which a seat names, or else empties the seat.
+    fn take_or_empty(self, seat: &'m AtomicU32, order: u8, counts: &[u8]) -> Found<'m> {
+        if self.cluster.state() == State::Current(order) {
+            // The home has just tried.
+            if !self.cluster.is_home_of(self.owner.index())
+                && let Some(run) = self.take(order, counts)
+            {
+                return Found::Run(run);
+            }
+            self.rest(order);
+        }
+        // It is not current any more, and while its lock is held it does not become so.
+        if seat.load(Ordering::Relaxed) == self.index + 1 {
+            seat.store(0, Ordering::Relaxed);
+        }
+        Found::Seat(seat)
+    }
+
+    /// Takes the cluster, in which there is room for `order`, off its list.
+    fn leave(&self, lists: &Lists<'a, 'm>, order: u8) {
+        if self.cluster.state().is_empty() {
+            self.move_in();
+        }
+        // For those who go round: here is something, if they wait.
+        self.cluster.set_nr_free(CLUSTER_SLOTS);
+        lists.move_to(self, State::Full(order));
+    }
+
+    /// Makes this full cluster, in which there is room nevertheless, the current one of a seat that is free. Allocates
+    /// from it in any case; `None` if its home was faster.
+    fn sit_down(self, seat: &AtomicU32, order: u8, counts: &[u8]) -> Option<Run> {
+        let free = Ordering::Relaxed;
+        let sits = seat.compare_exchange(0, self.index + 1, free, free).is_ok();
+        step();
+        self.cluster.set_cursor(0);
+        if sits {
+            self.change_to(State::Current(order));
+        }
+        let run = self.take(order, counts);
+        if !sits {
+            self.rest(order);
+        }
+        run
+    }
+}
+
+impl<'m> Slots<'m> {
+    pub(crate) fn new(
+        head: &'m Head,
+        standings: &'m [Standing],
+        descriptors: &'m [Descriptor],
+        counts: &'m [Words],
+        is_alive: IsAlive<'m>,
+    ) -> Self {
+        Self {
+            head,
+            standings,
+            descriptors,
+            counts,
+            is_alive,
+        }
+    }
+
+    /// Allocates 2^`order` contiguous slots, aligned to as many.
+    ///
+    /// Slot `i` is born with `counts[i]` (at most 254) of the owner's counts: how many objects touch it. Slots whose
+    /// count is 0 or not given stay free. `cpu` is a hint.
+    ///
+    /// `None`: the device is closed, full or too fragmented; counted in [`Slots::fallbacks`]. The caller goes
+    /// on with a smaller order. Order 0 fails only when no slot is free, or others have just got what was.
+    #[must_use]
+    #[inline]
+    pub fn alloc(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
+        match (order, counts) {
+            // Compiled apart, so that nothing is left of what is about runs and words.
+            (0, &[count]) => self.alloc_inline(owner, cpu, 0, &[count]),
+            _ => self.alloc_run(owner, cpu, order, counts),
+        }
+    }
+
+    #[inline(never)]
+    fn alloc_run(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
+        self.alloc_inline(owner, cpu, order, counts)
+    }
+
+    #[inline(always)]
+    fn alloc_inline(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
+        if usize::from(order) >= NR_ORDERS || counts.len() > 1 << order || !owner.owns() {
+            return None;
+        }
+        let most = counts.iter().copied().max().unwrap_or(0);
+        if self.is_closed() || most == 0 || most > MOST {
+            return None;
+        }
+        let seat = self.seat(owner, cpu, order)?;
+        if let Some(index) = self.seated(seat)
+            && let Some(run) = self.take_at_home(owner, index, order, counts)
+        {
+            return Some(run);
+        }
+        self.alloc_or_count(owner, cpu, order, counts)
+    }
+
+    #[cold]
+    fn alloc_or_count(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
+        let run = self.alloc_locked(owner, cpu, order, counts);
+        if run.is_none()
+            && let Some(fallbacks) = self.head.fallbacks.get(usize::from(order))
+        {
+            fallbacks.fetch_add(1, Ordering::Relaxed);
+        }
+        run
+    }
+
+    fn alloc_locked(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
+        let mut again = order == 0;
+        for _ in 0..ATTEMPTS {
+            let seat = match self.find_seat(owner, cpu, order, counts)? {
+                Found::Run(run) => return Some(run),
+                Found::Seat(seat) => seat,
+            };
+            let mut locked = None;
+            let Some(held) = self.choose(owner, order, &mut locked) else {
+                if let Some(run) = self.alloc_beside(owner, order, counts) {
+                    return Some(run);
+                }
+                match locked {
+                    // Its holder may make room there, or may be dead: waiting takes it over.
+                    Some(index) => drop(self.hold(owner, index)),
+                    // What was in a seat when the lists were looked at may have gone there before the seats were. A
+                    // second look misses it only if somebody has allocated from it between.
+                    None if again => again = false,
+                    None => return None,
+                }
+                continue;
+            };
+            if let Some(run) = held.sit_down(seat, order, counts) {
+                return Some(run);
+            }
+        }
+        None
+    }
+
+    /// Allocates from the CPU's seat, or from one beside it if a thread that was preempted (or another CPU's) holds the
+    /// cluster there: what it waits for may take long. Or empties a seat whose cluster is exhausted.
+    fn find_seat(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Found<'m>> {
+        for beside in 0..SEATS_TRIED {
+            let seat = self.seat(owner, cpu.wrapping_add(beside), order)?;
+            let Some(index) = self.seated(seat) else {
+                return Some(Found::Seat(seat));
+            };
+            // The first one's was exhausted just now.
+            if beside > 0
+                && let Some(run) = self.take_at_home(owner, index, order, counts)
+            {
+                return Some(Found::Run(run));
+            }
+            if let Some(held) = self.try_hold(owner, index) {
+                return Some(held.take_or_empty(seat, order, counts));
+            }
+        }
+        let seat = self.seat(owner, cpu, order)?;
+        let held = self.seated(seat).and_then(|index| self.hold(owner, index));
+        Some(held.map_or(Found::Seat(seat), |held| {
+            held.take_or_empty(seat, order, counts)
+        }))
+    }
+
+    /// The place of a process on a CPU; where writes should stay sequential, the one that all have.
+    #[inline]
+    fn seat(&self, owner: Owner, cpu: usize, order: u8) -> Option<&'m AtomicU32> {
+        let number = match self.head.has(ROTATIONAL) {
+            true => 0,
+            false => cpu.wrapping_add(owner.index() * SEATS_APART) % NR_CPUS,
+        };
+        self.head.seats.get(number)?.0.get(usize::from(order))
+    }
+
+    #[inline]
+    fn seated(&self, seat: &AtomicU32) -> Option<u32> {
+        seat.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// A cluster with room for `order`: one of that order, an empty one, or one of another order. One that could not
+    /// be tried is left in `locked`.
+    fn choose(&self, owner: Owner, order: u8, locked: &mut Option<u32>) -> Option<Held<'_, 'm>> {
+        let lists = &self.head.lists;
+        let fresh = lists.fresh.load(Ordering::Relaxed);
+        let is_listed = lists.have(State::Nonfull(order))
+            || lists.have(State::Free)
+            || self.cluster(fresh).is_some();
+        if is_listed && let Some(held) = self.choose_listed(owner, order, locked) {
+            return Some(held);
+        }
+        // Where two begin alike, one finds the other's cluster locked and goes on.
+        let mut hand = self.head.hand.0.load(Ordering::Relaxed);
+        let next = round(hand, fresh).take(LOOKS);
+        let next = next.inspect(|index| hand = index + 1);
+        let is_of_order = |state| state == State::Full(order);
+        let found = self.first_full(owner, order, next, is_of_order, SEARCHES, locked);
+        self.head.hand.0.store(hand, Ordering::Relaxed);
+        found
+            .or_else(|| self.choose_anothers(owner, order, locked))
+            .or_else(|| {
+                // Single slots must be found as long as there are any.
+                let all = 0..if order == 0 { fresh } else { 0 };
+                let is_full = |state| matches!(state, State::Full(_));
+                self.first_full(owner, order, all, is_full, usize::MAX, locked)
+            })
+    }
+
+    /// The first of these clusters that is full, as `wanted`, and has room nevertheless; at most so many are searched.
+    fn first_full(
+        &self,
+        owner: Owner,
+        order: u8,
+        clusters: impl Iterator<Item = u32>,
+        wanted: impl Fn(State) -> bool,
+        searches: usize,
+        locked: &mut Option<u32>,
+    ) -> Option<Held<'_, 'm>> {
+        let may_have_room = |index: &u32| {
+            self.cluster(*index)
+                .is_some_and(|cluster| cluster.nr_free() >= 1 << order && wanted(cluster.state()))
+        };
+        let mut searched = clusters.filter(may_have_room).take(searches);
+        searched.find_map(|index| {
+            let Some(held) = self.try_hold(owner, index) else {
+                *locked = Some(index);
+                return None;
+            };
+            let has_room = wanted(held.cluster.state()) && held.map().find_run(order, 0).is_some();
+            has_room.then_some(held)
+        })
+    }
+
+    /// The first with room among those of a list that are looked at in one attempt.
+    fn first<'a>(
+        &'a self,
+        lists: &Lists<'a, 'm>,
+        owner: Owner,
+        order: u8,
+        state: State,
+        locked: &mut Option<u32>,
+    ) -> Option<Held<'a, 'm>> {
+        let mut slice = lists.iter(state).take(SLICE);
+        slice.find_map(|index| {
+            let Some(held) = self.try_hold(owner, index) else {
+                *locked = Some(index);
+                return None;
+            };
+            if held.map().find_run(order, 0).is_none() {
+                // To the end, so that the next attempt looks at others.
+                lists.move_to(&held, held.cluster.state());
+                return None;
+            }
+            // Off its list before the lists are left.
+            held.leave(lists, order);
+            Some(held)
+        })
+    }
+
+    fn choose_listed(
+        &self,
+        owner: Owner,
+        order: u8,
+        locked: &mut Option<u32>,
+    ) -> Option<Held<'_, 'm>> {
+        let lists = self.lists(owner);
+        let mut first = |state| self.first(&lists, owner, order, state, locked);
+        first(State::Nonfull(order))
+            .or_else(|| first(State::Free))
+            .or_else(|| lists.grow().then(|| first(State::Free)).flatten())
+    }
+
+    /// Holes that are of no use to a larger order any more, then room that would have been.
+    fn choose_anothers(
+        &self,
+        owner: Owner,
+        order: u8,
+        locked: &mut Option<u32>,
+    ) -> Option<Held<'_, 'm>> {
+        let lists = self.lists(owner);
+        let mut first = |state| self.first(&lists, owner, order, state, locked);
+        let larger = order + 1..largest_order() + 1;
+        first(State::Discard)
+            .or_else(|| larger.clone().find_map(|order| first(State::Frag(order))))
+            .or_else(|| {
+                larger
+                    .clone()
+                    .find_map(|order| first(State::Nonfull(order)))
+            })
+            .or_else(|| {
+                (0..order)
+                    .rev()
+                    .find_map(|order| first(State::Nonfull(order)))
+            })
+    }
+
+    /// From another seat's cluster: the last room there is.
+    #[cold]
+    fn alloc_beside(&self, owner: Owner, order: u8, counts: &[u8]) -> Option<Run> {
+        let seats = self.head.seats.iter().flat_map(|seats| &seats.0);
+        seats
+            .filter_map(|seat| self.seated(seat))
+            .filter(|&index| {
+                self.cluster(index).is_some_and(|cluster| {
+                    matches!(cluster.state(), State::Current(_))
+                        && self.map(index).nr_taken() < CLUSTER_SLOTS
+                })
+            })
+            .find_map(|index| {
+                let held = self.hold(owner, index)?;
+                matches!(held.cluster.state(), State::Current(_))
+                    .then(|| held.take(order, counts))
+                    .flatten()
+            })
+    }
+
+    /// Takes a cluster's lock, waiting for it. When its holder is dead, the cluster is put in order first.
+    #[inline]
+    pub(crate) fn hold(&self, owner: Owner, index: u32) -> Option<Held<'_, 'm>> {
+        let cluster = self.cluster(index)?;
+        let is_dead = |stamp| self.is_dead(stamp);
+        let waits = &self.head.cluster_waits;
+        Some(
+            match cluster.descriptor.lock.lock(owner.stamp(), waits, is_dead) {
+                Got::Clean => self.held(owner, index, cluster),
+                Got::FromTheDead => self.taken_over(owner, index, cluster),
+            },
+        )
+    }
+
+    #[inline]
+    pub(crate) fn try_hold(&self, owner: Owner, index: u32) -> Option<Held<'_, 'm>> {
+        let cluster = self.cluster(index)?;
+        let held = || self.held(owner, index, cluster);
+        cluster.descriptor.lock.try_lock(owner.stamp()).then(held)
+    }
+
+    /// The cluster whose lock this thread has just taken.
+    #[inline]
+    fn held<'a>(&'a self, owner: Owner, index: u32, cluster: Cluster<'m>) -> Held<'a, 'm> {
+        cluster.descriptor.lock.assert_held();
+        Held {
+            slots: self,
+            index,
+            cluster,
+            owner,
+        }
+    }
+
+    #[cold]
+    fn taken_over<'a>(&'a self, owner: Owner, index: u32, cluster: Cluster<'m>) -> Held<'a, 'm> {
+        let held = self.held(owner, index, cluster);
+        held.repair();
+        held
+    }
+
+    /// Takes the device lock. The caller may hold one cluster.
+    pub(crate) fn lists(&self, owner: Owner) -> Lists<'_, 'm> {
+        let heads = &self.head.lists;
+        let got = heads
+            .lock
+            .lock(owner.stamp(), &heads.waits, |stamp| self.is_dead(stamp));
+        let lists = Lists::held(self);
+        if got == Got::FromTheDead {
+            lists.relink();
+        }
+        lists
+    }
+
+    pub(crate) fn is_dead(&self, stamp: u32) -> bool {
+        let (index, is_of_this_life) = self.life_of(stamp);
+        !is_of_this_life || !self.may_run(index)
+    }
+
+    /// Whether process `index` may be in the middle of something.
+    pub(crate) fn may_run(&self, index: usize) -> bool {
+        (self.is_alive)(index)
+    }
+
+    #[inline]
+    pub(crate) fn cluster(&self, index: u32) -> Option<Cluster<'m>> {
+        let index = index as usize;
+        Some(Cluster {
+            standing: self.standings.get(index)?,
+            descriptor: self.descriptors.get(index)?,
+        })
+    }
+
+    /// Where clusters go that have nothing in them any more.
+    pub(crate) fn empty(&self) -> State {
+        if self.head.has(DISCARD) {
+            State::Discard
+        } else {
+            State::Free
+        }
+    }
+
+    /// What kind of device this is. Set once by its creator, before others attach.
+    ///
+    /// `rotational`: all CPUs share one current cluster of each order, so that writes stay sequential.
+    /// `discard`: empty clusters are told to the device ([`Slots::take_discard`]) before they are free.
+    pub fn set_kind(&self, rotational: bool, discard: bool) {
+        self.head.set(ROTATIONAL, rotational);
+        self.head.set(DISCARD, discard);
+    }
+
+    /// Hands out nothing from now on; calls that are under way may still succeed.
+    pub fn close(&self) {
+        self.head.set(CLOSED, true);
+    }
+
+    /// Takes [`Slots::close`] back.
+    pub fn open(&self) {
+        self.head.set(CLOSED, false);
+    }
+
+    /// Whether nothing is handed out.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.head.has(CLOSED)
+    }
+
+    #[inline]
+    pub(crate) fn nr_clusters(&self) -> usize {
+        self.standings.len()
+    }
+
+    /// Slots of the device.
+    #[must_use]
+    pub fn nr_slots(&self) -> u32 {
+        u32::try_from(self.nr_clusters()).map_or(u32::MAX, |nr| nr * CLUSTER_SLOTS)
+    }
+
+    /// Slots that are taken; exact while nothing changes. Looks at every cluster that was ever used.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        let fresh = self.head.lists.fresh.load(Ordering::Relaxed);
+        (0..fresh)
+            .map(|index| u64::from(self.map(index).nr_taken()))
+            .sum()
+    }
+
+    /// Slots of the clusters that are not empty: what the device occupies at most.
+    #[must_use]
+    pub fn in_use(&self) -> u64 {
+        let nr = self.head.lists.nr_nonempty.load(Ordering::Relaxed);
+        u64::from(nr) * u64::from(CLUSTER_SLOTS)
+    }
+
+    /// The most that [`Slots::in_use`] ever was.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        let nr = self.head.lists.peak_nonempty.load(Ordering::Relaxed);
+        u64::from(nr) * u64::from(CLUSTER_SLOTS)
+    }
+
+    /// How often a run of `order` was asked for and not found.
+    #[must_use]
+    pub fn fallbacks(&self, order: u8) -> u64 {
+        let fallbacks = self.head.fallbacks.get(usize::from(order));
+        fallbacks.map_or(0, |nr| nr.load(Ordering::Relaxed))
+    }
+
+    /// How often and how long locks were waited for.
+    #[must_use]
+    pub fn lock_waits(&self) -> LockWaits {
+        let (cluster, device) = (&self.head.cluster_waits, &self.head.lists.waits);
+        LockWaits {
+            nr_cluster: cluster.nr.load(Ordering::Relaxed),
+            cluster_ns: cluster.ns.load(Ordering::Relaxed),
+            nr_device: device.nr.load(Ordering::Relaxed),
+            device_ns: device.ns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "9")]
+const fn largest_order() -> u8 {
+    (NR_ORDERS - 1) as u8
+}

@@ -1,0 +1,111 @@
+//! # What
+//! The swap slot allocator. A device is cut into slots of 4 KiB, 512 of them a *cluster*; [`Slots`]
+//! hands out runs of 1 to 512 contiguous slots and counts, per process, how many objects lie on each.
+//!
+//! - `cluster`: a cluster's states, its home and its users
+//! - `row`: the counts of a process in a cluster, and which slots are free
+//! - `home`: alloc and put without a lock, by the process that a cluster is the home of
+//! - `lists`: the clusters by state; the device lock
+//! - `device`: allocation from the CPU's current cluster, and the choice of the next one
+//! - `counts`: who counts a slot how often; `dup`, `put`, bad slots, under the cluster's lock
+//! - `owners`: the processes: they join, fork, die and are released
+//! - `discard`: empty clusters on their way back to the device; slots that went bad; walks
+//! - `memory`: the layout of it all, `lock`: the locks
+//!
+//! # Invariants
+//! - Everything is in one zero-filled shared memory that each process maps where it likes: atomics and
+//!   indices, no pointers. All zeroes is an empty device.
+//! - A slot is taken while any process counts it; bad slots are counted for the supervisor, for good.
+//!   Counts are 8 bits for each process, so that fork never fails for a full counter.
+//! - The counts are the truth: states and lists are derived from them. One word of one row, changed at once, says
+//!   that a slot is taken; what more there is to say is said under the cluster's lock, and whoever
+//!   takes over a dead holder's lock derives it again.
+//!
+//! # Locking
+//! cluster lock, then device lock; both leaves below every lock of the engine. A call holds one
+//! cluster lock at a time, except that the holder of the device lock tries a second one. Most calls take none.
+//!
+//! # Context
+//! Signal, worker, init; in every process of the group. No call allocates or panics.
+#![cfg_attr(not(test), no_std)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_possible_truncation,
+        reason = "test data is cut to size on purpose"
+    )
+)]
+
+mod cluster;
+mod counts;
+mod device;
+mod discard;
+mod home;
+mod lists;
+mod lock;
+mod memory;
+mod owners;
+mod row;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use cluster::{CLUSTER_SLOTS, NR_ORDERS};
+pub use device::Slots;
+#[cfg(loom)]
+pub use memory::Model;
+pub use memory::{IsAlive, NR_CPUS, NR_PROCESSES, SUPERVISOR};
+pub use owners::Owner;
+
+/// Bytes of a slot.
+pub const SLOT_SIZE: usize = 4096;
+
+/// Contiguous slots within one cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Run {
+    /// The first slot; its byte offset on the device is this times [`SLOT_SIZE`].
+    pub first: u32,
+    /// Slots.
+    pub nr: u16,
+}
+
+impl Run {
+    /// The slots' numbers.
+    #[must_use]
+    pub fn slots(self) -> core::ops::Range<u32> {
+        self.first..self.first.saturating_add(self.nr.into())
+    }
+}
+
+/// How often and how long locks were waited for since the device was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockWaits {
+    /// Times that a cluster lock was not free.
+    pub nr_cluster: u64,
+    /// Nanoseconds waited for cluster locks.
+    pub cluster_ns: u64,
+    /// Times that the device lock was not free.
+    pub nr_device: u64,
+    /// Nanoseconds waited for the device lock.
+    pub device_ns: u64,
+}
+
+/// A place between two stores where a process may die. Tests let it die at each.
+#[cfg(not(test))]
+#[inline(always)]
+fn step() {}
+
+/// Whether this thread is one that died in a test: the dead free no locks.
+#[cfg(not(test))]
+#[inline(always)]
+fn died() -> bool {
+    false
+}
+
+#[cfg(all(test, not(loom)))]
+use tests::{died, step};
+#[cfg(all(test, loom))]
+fn step() {}
+#[cfg(all(test, loom))]
+fn died() -> bool {
+    false
+}

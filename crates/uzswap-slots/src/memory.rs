@@ -1,0 +1,206 @@
+//! # What
+//! The layout of a device's shared memory, and how a process finds it.
+//!
+//! # Invariants
+//! In this order, each part starting on a page: [`Head`], the clusters' standings, their descriptors, then a row of counts
+//! (1 byte a slot) for each process, and one more for the bad slots. The rows are sparse: a process's
+//! row is memory only where it has slots.
+//!
+//! # Locking
+//! None.
+//!
+//! # Context
+//! Init.
+
+use crate::cluster::{CLUSTER_SLOTS, Descriptor, NR_ORDERS, Standing};
+use crate::device::Slots;
+use crate::lists::ListHeads;
+use crate::lock::Waits;
+use crate::row::Words;
+use uzswap_sync::primitive::{AtomicU32, AtomicU64, Ordering};
+
+/// Processes that can own slots.
+pub const NR_PROCESSES: usize = if cfg!(loom) { 2 } else { 256 };
+/// The index under which the supervisor joins. It releases dead processes and owns no slots but the bad.
+pub const SUPERVISOR: usize = NR_PROCESSES;
+/// Rows of counts.
+pub(crate) const NR_ROWS: usize = NR_PROCESSES + 1;
+/// CPUs that have seats of their own; higher numbers share them.
+pub const NR_CPUS: usize = if cfg!(loom) { 2 } else { 64 };
+
+/// [`Head::flags`]: nothing is handed out any more.
+pub(crate) const CLOSED: u32 = 1;
+/// [`Head::flags`]: one current cluster for all CPUs, so that writes stay sequential.
+pub(crate) const ROTATIONAL: u32 = 2;
+/// [`Head::flags`]: empty clusters go over the discard list.
+pub(crate) const DISCARD: u32 = 4;
+
+/// The current cluster of each order, as 1 + index; 0 for none. A seat is emptied by the holder of the lock of
+/// the cluster named, which is not `Current` of that order any more; and it is taken when it is empty.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Seats(pub(crate) [AtomicU32; NR_ORDERS]);
+
+/// Away from what is read all the time.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Hand(pub(crate) AtomicU32);
+
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub(crate) struct Head {
+    pub(crate) lists: ListHeads,
+    pub(crate) cluster_waits: Waits,
+    // Away from what is written all the time.
+    pub(crate) seats: [Seats; NR_CPUS],
+    pub(crate) flags: AtomicU32,
+    /// Where the next one looks who goes round the full clusters for a few free slots.
+    pub(crate) hand: Hand,
+    /// How many lives each process index has had.
+    pub(crate) epochs: [AtomicU32; NR_ROWS],
+    /// Runs of each order that were asked for and not found.
+    pub(crate) fallbacks: [AtomicU64; NR_ORDERS],
+}
+
+impl Head {
+    pub(crate) fn has(&self, flag: u32) -> bool {
+        // Nothing but the flag itself is read by its order.
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    pub(crate) fn set(&self, flag: u32, on: bool) {
+        if on {
+            self.flags.fetch_or(flag, Ordering::Relaxed);
+        } else {
+            self.flags.fetch_and(!flag, Ordering::Relaxed);
+        }
+    }
+}
+
+const PAGE: usize = 4096;
+
+/// Where each part begins, for a number of clusters.
+struct Layout {
+    standings: usize,
+    descriptors: usize,
+    counts: usize,
+    end: usize,
+}
+
+impl Layout {
+    fn of(nr_clusters: usize) -> Self {
+        let after = |start: usize, len: usize| (start + len).next_multiple_of(PAGE);
+        let standings = after(0, size_of::<Head>());
+        let descriptors = after(standings, nr_clusters * size_of::<Standing>());
+        let counts = after(descriptors, nr_clusters * size_of::<Descriptor>());
+        let end = after(counts, NR_ROWS * nr_clusters * size_of::<Words>());
+        Self {
+            standings,
+            descriptors,
+            counts,
+            end,
+        }
+    }
+}
+
+fn clusters_of(nr_slots: u32) -> usize {
+    (nr_slots / CLUSTER_SLOTS) as usize
+}
+
+/// Whether the process of this index is still there; `false` only when it surely is not. It is from before it joins.
+pub type IsAlive<'m> = &'m (dyn Fn(usize) -> bool + Sync);
+
+impl<'m> Slots<'m> {
+    /// Bytes of shared memory that a device of `nr_slots` needs. Mostly address space: about 1.14 bytes
+    /// a slot in use become memory.
+    #[must_use]
+    pub fn memory_len(nr_slots: u32) -> usize {
+        Layout::of(clusters_of(nr_slots)).end
+    }
+
+    /// The device of `nr_slots` slots (less the last ones that fill no cluster) whose state is in `memory`.
+    ///
+    /// # Safety
+    /// `memory` is page-aligned, readable and writable for [`Slots::memory_len`] bytes for as long as `'m`,
+    /// was zero-filled at first, and is written only by this module's calls with the same `nr_slots`.
+    #[must_use]
+    pub unsafe fn attach(memory: *mut u8, nr_slots: u32, is_alive: IsAlive<'m>) -> Self {
+        let nr_clusters = clusters_of(nr_slots);
+        let layout = Layout::of(nr_clusters);
+        // SAFETY: each part lies within the memory by `Layout`, is aligned to a page, and consists of
+        // atomics alone, for which every bit pattern is valid.
+        unsafe {
+            Self::new(
+                &*memory.cast::<Head>(),
+                part(memory, layout.standings, nr_clusters),
+                part(memory, layout.descriptors, nr_clusters),
+                part(memory, layout.counts, NR_ROWS * nr_clusters),
+                is_alive,
+            )
+        }
+    }
+}
+
+/// # Safety
+/// `nr` values of `T` lie at `offset`, valid for reads and writes through shared references.
+unsafe fn part<'m, T>(memory: *mut u8, offset: usize, nr: usize) -> &'m [T] {
+    // SAFETY: by this function's contract.
+    unsafe { core::slice::from_raw_parts(memory.add(offset).cast(), nr) }
+}
+
+#[cfg(loom)]
+pub use model::Model;
+
+/// Loom's atomics cannot be made of zeroes: the same parts in memory of their own.
+#[cfg(loom)]
+mod model {
+    extern crate std;
+    use super::*;
+    use std::{boxed::Box, vec::Vec};
+
+    /// The memory of a device under the model checker.
+    #[derive(Debug)]
+    pub struct Model {
+        head: Box<Head>,
+        standings: Vec<Standing>,
+        descriptors: Vec<Descriptor>,
+        counts: Vec<Words>,
+    }
+
+    impl Model {
+        /// An empty device.
+        #[must_use]
+        pub fn new(nr_clusters: usize) -> Self {
+            Self {
+                head: Box::new(Head {
+                    lists: ListHeads::new(),
+                    flags: AtomicU32::new(0),
+                    hand: Hand(AtomicU32::new(0)),
+                    cluster_waits: Waits::new(),
+                    seats: core::array::from_fn(|_| {
+                        Seats(core::array::from_fn(|_| AtomicU32::new(0)))
+                    }),
+                    epochs: core::array::from_fn(|_| AtomicU32::new(0)),
+                    fallbacks: core::array::from_fn(|_| AtomicU64::new(0)),
+                }),
+                standings: (0..nr_clusters).map(|_| Standing::new()).collect(),
+                descriptors: (0..nr_clusters).map(|_| Descriptor::new()).collect(),
+                counts: (0..NR_ROWS * nr_clusters)
+                    .map(|_| core::array::from_fn(|_| AtomicU64::new(0)))
+                    .collect(),
+            }
+        }
+
+        /// The device.
+        #[must_use]
+        pub fn slots<'m>(&'m self, is_alive: IsAlive<'m>) -> Slots<'m> {
+            Slots::new(
+                &self.head,
+                &self.standings,
+                &self.descriptors,
+                &self.counts,
+                is_alive,
+            )
+        }
+    }
+}

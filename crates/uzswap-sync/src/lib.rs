@@ -1,0 +1,10 @@
+//! What the parts of the engine that run at the same time agree by: locks that need no
+//! initialisation, the futex word beneath them, and the account of a strict memory limit.
+//!
+//! `primitive` is the seam where model checkers look in; every crate above takes its atomics there.
+#![cfg_attr(not(test), no_std)]
+
+pub mod charge;
+pub mod lock;
+pub mod primitive;
+pub mod word;
