@@ -24,7 +24,6 @@ pub mod results;
 pub mod rounds;
 pub mod same_filled;
 pub mod section;
-pub mod shrink;
 pub mod sides;
 pub mod store;
 pub mod trace;

@@ -52,8 +52,6 @@ pub enum Suite {
     Store(compare::Measured),
     /// See [`crate::batch`].
     Batch(compare::Measured),
-    /// See [`crate::shrink`].
-    Shrink(compare::Measured),
     /// See [`crate::same_filled`].
     SameFilled(compare::Measured),
     /// See [`crate::alloc`].
@@ -76,7 +74,6 @@ impl Suite {
             | Suite::Disk(measured)
             | Suite::Store(measured)
             | Suite::Batch(measured)
-            | Suite::Shrink(measured)
             | Suite::SameFilled(measured)
             | Suite::Alloc(measured)
             | Suite::Apps(measured)

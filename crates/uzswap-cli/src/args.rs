@@ -279,10 +279,6 @@ pub struct Run {
     )]
     pub swap_encrypt: Switch,
 
-    /// Write back a page at a time: for 'bench shrink', to show what that does
-    #[arg(long, hide = true)]
-    pub shrink_by_page: bool,
-
     /// Hand devices a page at a time: for 'bench batch', to show what batches gain
     #[arg(long, hide = true)]
     pub accel_by_page: bool,

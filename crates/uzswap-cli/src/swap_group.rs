@@ -37,13 +37,11 @@ impl SwapGroup {
     pub fn new(
         mut areas: Vec<SwapArea>,
         encrypt: bool,
-        by_page: bool,
         config: &SwapConfig,
     ) -> Result<Self> {
         // Stable: what has the same priority keeps the order in which it was named.
         areas.sort_by_key(|area| Reverse(area.priority));
         config.encrypt.store(encrypt.into(), Ordering::Relaxed);
-        config.by_page.store(by_page.into(), Ordering::Relaxed);
         let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
         config.pid_namespace.store(namespace, Ordering::Relaxed);
         let mut first = 0;

@@ -16,7 +16,7 @@ use crate::request::Request;
 use uzswap_sys::{Errno, signal};
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x0007_5041_5753_5a55;
+pub const MAGIC: u64 = 0x0008_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last slot.
 pub const NR_PROCESSES: usize = uzswap_slots::NR_PROCESSES;
 /// Swap devices that a group has at most.
@@ -92,8 +92,6 @@ pub struct SwapConfig {
     pub devices: [DeviceConfig; NR_DEVICES],
     /// 1: what is written is encrypted.
     pub encrypt: AtomicU32,
-    /// 1: a pool over its limit is written back a page at a time, to measure what that does.
-    pub by_page: AtomicU32,
     /// Inode number of the supervisor's pid namespace: elsewhere its numbers mean nothing.
     pub pid_namespace: AtomicU64,
     /// The most slots of all devices together that ever were in use, as whoever reclaimed last saw it.

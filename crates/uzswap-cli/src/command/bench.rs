@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use uzswap_bench::results::{Results, Suite};
 use uzswap_bench::sides::{Side, Sides};
 use uzswap_bench::{
-    Refused, alloc, apps, batch, codecs, corpus, disk, interrupt, same_filled, shrink, store,
+    Refused, alloc, apps, batch, codecs, corpus, disk, interrupt, same_filled, store,
     usemem, work,
 };
 use uzswap_compress::Codec;
@@ -74,13 +74,6 @@ enum What {
     },
     /// Pages handed to devices in batches, one at a time, and not at all
     Batch {
-        #[command(flatten)]
-        sides: SidesOptions,
-        #[command(flatten)]
-        common: Common,
-    },
-    /// A pool over its limit, written back until it can accept, or a page at a time as kernels once did
-    Shrink {
         #[command(flatten)]
         sides: SidesOptions,
         #[command(flatten)]
@@ -290,7 +283,6 @@ pub fn bench(options: &Bench) -> Result<u8> {
         ),
         What::Store { sides, common } => suites(common, &[Run::Beside(Name::Store, sides)]),
         What::Batch { sides, common } => suites(common, &[Run::Beside(Name::Batch, sides)]),
-        What::Shrink { sides, common } => suites(common, &[Run::Beside(Name::Shrink, sides)]),
         What::SameFilled { sides, common } => {
             suites(common, &[Run::Beside(Name::SameFilled, sides)])
         }
@@ -327,7 +319,6 @@ enum Name<'a> {
     Disk(Option<&'a Path>, u64),
     Store,
     Batch,
-    Shrink,
     SameFilled,
     Apps,
     Build,
@@ -335,12 +326,11 @@ enum Name<'a> {
 }
 
 /// Those of 'all'.
-const ALL: [Name<'_>; 8] = [
+const ALL: [Name<'_>; 7] = [
     Name::Usemem(None),
     Name::Disk(None, disk::TIMES),
     Name::Store,
     Name::Batch,
-    Name::Shrink,
     Name::SameFilled,
     Name::Apps,
     Name::Build,
@@ -421,7 +411,7 @@ fn run_beside(
         Name::Usemem(_) => &usemem::USUAL,
         Name::Disk(..) => &disk::USUAL,
         Name::Apps | Name::Build | Name::Saving => &apps::USUAL,
-        Name::Store | Name::Batch | Name::Shrink | Name::SameFilled => &[],
+        Name::Store | Name::Batch | Name::SameFilled => &[],
     };
     let mut sides = options.sides(usual)?;
     let suite = measure(name, &mut sides, options, common);
@@ -466,7 +456,6 @@ fn measure(
         }
         Name::Store => Suite::Store(store::measure(sides, mib(2048), rounds)?),
         Name::Batch => Suite::Batch(batch::measure(sides, mib(1024), rounds)?),
-        Name::Shrink => Suite::Shrink(shrink::measure(sides, mib(768), rounds)?),
         Name::SameFilled => Suite::SameFilled(same_filled::measure(sides, mib(1024), rounds)?),
         Name::Apps => {
             let title = "Real programs with less memory";

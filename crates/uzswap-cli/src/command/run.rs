@@ -211,7 +211,7 @@ fn open_swap(options: &Run, config: &Config) -> Result<SwapGroup> {
         area.rotational = options.swap_rotational.decide(area.rotational);
     }
     let encrypt = options.swap_encrypt == Switch::On;
-    SwapGroup::new(areas, encrypt, options.shrink_by_page, config)
+    SwapGroup::new(areas, encrypt, config)
 }
 
 /// The devices fail as the environment says: by one plan, or by one each, in the order in which they are filled, with `;`

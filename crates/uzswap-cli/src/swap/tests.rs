@@ -203,7 +203,7 @@ fn several_are_opened_each_for_itself() {
 
     // As they are filled: by priority, then as they were named; and no two have a number in common.
     let group = GroupFile::create().unwrap();
-    let swap = SwapGroup::new(choice.areas, true, false, &group.config.swap).unwrap();
+    let swap = SwapGroup::new(choice.areas, true, &group.config.swap).unwrap();
     let mut end = None;
     for (device, expected) in group.config.swap.devices().zip([7, 7, -1, -3]) {
         assert_eq!(device.priority.load(Relaxed), expected);
@@ -301,7 +301,7 @@ fn a_named_file_gives_its_space_back_when_the_last_process_has_ended() {
         let device = Device::<Fd>::new(area.file.as_raw_fd(), area.nr_slots).expect("a device");
         device.write_at(0, &Mib([1; 1 << 20]).0).expect("written");
         let group = GroupFile::create().unwrap();
-        let swap = SwapGroup::new(vec![area], true, false, &group.config.swap).unwrap();
+        let swap = SwapGroup::new(vec![area], true, &group.config.swap).unwrap();
         (group, swap)
     };
     let taken = || fs::metadata(&file).unwrap().blocks() * 512;

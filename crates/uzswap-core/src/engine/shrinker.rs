@@ -71,10 +71,9 @@ impl Parts {
         } else if !swap.shrinking.load(Relaxed) {
             return self.shrink_cold(slot);
         }
-        let most_runs = if swap.by_page { 1 } else { MOST_RUNS };
         let mut failures = 0;
         let mut runs = 0;
-        while runs < most_runs && failures < MAX_RECLAIM_RETRIES {
+        while runs < MOST_RUNS && failures < MAX_RECLAIM_RETRIES {
             if self.pool.total_pages() <= accept {
                 swap.shrinking.store(false, Relaxed);
                 return;

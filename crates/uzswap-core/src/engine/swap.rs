@@ -45,8 +45,6 @@ pub(crate) struct Swap {
     /// Encrypts what is written, unless that is turned off, and makes fingerprints.
     key: &'static Key,
     encrypts: bool,
-    /// Written back a page at a time, for a benchmark.
-    pub by_page: bool,
     sequence: &'static Sequence,
     /// The pool was over its limit and is not down yet.
     pub shrinking: AtomicBool,
@@ -109,7 +107,6 @@ impl Swap {
             turn: AtomicU32::new(0),
             key: new_key()?,
             encrypts: config.encrypt.load(Relaxed) != 0,
-            by_page: config.by_page.load(Relaxed) != 0,
             sequence: new_sequence()?,
             shrinking: AtomicBool::new(false),
             writeback: Lock::new(Writeback::new(run)),

@@ -204,7 +204,6 @@ impl Parts {
     /// Lists what goes next, of that age at least. Returns how many objects that are and how many slots they take.
     fn choose(&self, swap: &Swap, writeback: &mut Writeback, least_age: u16) -> (usize, usize) {
         let overhead = swap.seal().overhead();
-        let most = if swap.by_page { 1 } else { usize::MAX };
         // The rest of one sweep, else the next one.
         for _ in 0..2 {
             if writeback.hand == AT_END && !self.begin_sweep(writeback) {
@@ -226,7 +225,7 @@ impl Parts {
                     }
                     let mut more = layout;
                     let _ = more.place(overhead + usize::from(size));
-                    let Some(object) = writeback.objects.get_mut(nr).filter(|_| nr < most) else {
+                    let Some(object) = writeback.objects.get_mut(nr) else {
                         writeback.hand = index;
                         break 'sweep;
                     };
