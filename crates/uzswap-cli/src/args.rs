@@ -279,10 +279,6 @@ pub struct Run {
     )]
     pub swap_encrypt: Switch,
 
-    /// Hand devices a page at a time: for 'bench batch', to show what batches gain
-    #[arg(long, hide = true)]
-    pub accel_by_page: bool,
-
     /// Memory is reclaimed in folios of this size, a power of two from 4K to 2M
     #[arg(long, value_name = "SIZE", env = "UZSWAP_FOLIO", hide_env = true,
           default_value = "128K", value_parser = parse_folio)]

@@ -34,11 +34,7 @@ pub struct SwapGroup(Vec<(SwapArea, File)>);
 
 impl SwapGroup {
     /// Shares `areas` through `config`, those of the highest priority first.
-    pub fn new(
-        mut areas: Vec<SwapArea>,
-        encrypt: bool,
-        config: &SwapConfig,
-    ) -> Result<Self> {
+    pub fn new(mut areas: Vec<SwapArea>, encrypt: bool, config: &SwapConfig) -> Result<Self> {
         // Stable: what has the same priority keeps the order in which it was named.
         areas.sort_by_key(|area| Reverse(area.priority));
         config.encrypt.store(encrypt.into(), Ordering::Relaxed);

@@ -76,8 +76,6 @@ pub struct Config {
     pub tsc_hz: AtomicU64,
     /// 1: each process has a thread that makes cold pages denser, and trains dictionaries.
     pub densifier: AtomicU32,
-    /// 1: devices are handed one page at a time, to measure what batches gain.
-    pub accel_by_page: AtomicU32,
     /// 1: each fault mode chosen is told on stderr.
     pub verbose: AtomicU32,
     /// The swap devices.

@@ -8,8 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use uzswap_bench::results::{Results, Suite};
 use uzswap_bench::sides::{Side, Sides};
 use uzswap_bench::{
-    Refused, alloc, apps, batch, codecs, corpus, disk, interrupt, same_filled, store,
-    usemem, work,
+    Refused, alloc, apps, batch, codecs, corpus, disk, interrupt, same_filled, store, usemem, work,
 };
 use uzswap_compress::Codec;
 
@@ -72,7 +71,7 @@ enum What {
         #[command(flatten)]
         common: Common,
     },
-    /// Pages handed to devices in batches, one at a time, and not at all
+    /// Pages compressed by workers beside the program, in batches, and by the program's own threads
     Batch {
         #[command(flatten)]
         sides: SidesOptions,

@@ -175,7 +175,6 @@ fn configure(config: &Config, options: &Run) {
         (options.over_limit == OverLimit::Allow).into(),
     );
     set(&config.background, options.background_reclaim.into());
-    set(&config.accel_by_page, options.accel_by_page.into());
 }
 
 /// Whether each process has a thread that makes cold data denser, and trains dictionaries.

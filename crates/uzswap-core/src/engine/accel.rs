@@ -239,15 +239,6 @@ impl Parts {
         dealt
     }
 
-    /// Pages that are compressed as one batch.
-    pub(super) fn batch_size(&self) -> usize {
-        if self.group.config.accel_by_page.load(Relaxed) == 0 {
-            BATCH
-        } else {
-            1
-        }
-    }
-
     /// Hands pages of the slot's batch, at most [`BATCH`], to the devices, to be compressed to their pieces of the store buffer
     /// at `pieces`; those that repeat one word have their entries then.
     pub(super) fn offer_pages(
@@ -332,12 +323,10 @@ impl Parts {
             object.and_then(object::codec_of) == Some(id)
         };
         let nr = (page.index()..most).take_while(same).count();
-        (nr > 1 && self.batch_size() > 1 && self.accel.serves(Op::Decompress(id))).then_some(
-            PageRange {
-                start: page.index(),
-                end: page.index() + nr,
-            },
-        )
+        (nr > 1 && self.accel.serves(Op::Decompress(id))).then_some(PageRange {
+            start: page.index(),
+            end: page.index() + nr,
+        })
     }
 
     /// The object of a page that is stored compressed, alone, in the pool. The caller holds its folio.

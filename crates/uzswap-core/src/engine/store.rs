@@ -16,7 +16,7 @@ use super::accel::Offered;
 use super::auto::either;
 use super::dictionary::Dictionary;
 use super::object::{self, Source};
-use crate::accel::Outcome;
+use crate::accel::{BATCH, Outcome};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::folio::CANCELLED;
 use crate::slot::{BatchFolio, SlotGuard, SlotInner};
@@ -73,7 +73,7 @@ impl Parts {
             }
             let nr = slot.batch.nr_within_block(at, end, block);
             let batch = Batch {
-                places: at..at + nr.min(self.batch_size()),
+                places: at..at + nr.min(BATCH),
                 folio: folio.index,
                 age,
                 alone,
