@@ -8,7 +8,7 @@ use std::fmt;
 
 use anyhow::Result;
 use serde::Serialize;
-use uzswap_bench::Refused;
+use uzswap_corpus::Refused;
 
 use crate::contents::{CODECS, Contents, Sample};
 use crate::cost::{Cost, Machine};

@@ -7,9 +7,9 @@
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
-use uzswap_bench::codecs::{self, Cell};
-use uzswap_bench::corpus::{Dump, sample};
 use uzswap_compress::Codec;
+use uzswap_corpus::codecs::{self, Cell};
+use uzswap_corpus::{Dump, sample};
 
 use crate::heap;
 

@@ -6,7 +6,7 @@
 //! *Invariants*: the result is at least 1: less is not promised.
 //! *Locking*: none.
 
-use uzswap_bench::corpus::EXTENT;
+use uzswap_corpus::EXTENT;
 
 /// The chain must begin this early in an extent, and have so many allocations: chance makes no such one.
 const BEGINS: usize = 16 << 10;

@@ -10,8 +10,8 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use uzswap_bench::interrupt;
-use uzswap_bench::progress::Progress;
+use uzswap_corpus::interrupt;
+use uzswap_corpus::progress::Progress;
 
 use crate::contents::Sample;
 use crate::process;

@@ -11,8 +11,8 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use anyhow::Result;
-use uzswap_bench::Refused;
-use uzswap_bench::corpus::anonymous;
+use uzswap_corpus::Refused;
+use uzswap_corpus::anonymous;
 
 use crate::PAGE;
 

@@ -10,9 +10,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use uzswap_corpus::refused;
+
+use crate::compare;
 use crate::machine::Machine;
 use crate::section::Section;
-use crate::{codecs, compare, refused};
 
 /// What makes a file ours.
 const FORMAT: &str = "uzswap-bench";
@@ -42,8 +44,8 @@ pub struct Results {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "suite", rename_all = "kebab-case")]
 pub enum Suite {
-    /// See [`codecs`].
-    Codecs(codecs::Measured),
+    /// See [`uzswap_corpus::codecs`].
+    Codecs(uzswap_corpus::codecs::Measured),
     /// See [`crate::usemem`].
     Usemem(compare::Measured),
     /// See [`crate::disk`].
@@ -69,7 +71,7 @@ impl Suite {
     #[must_use]
     pub fn section(&self) -> Section {
         match self {
-            Suite::Codecs(measured) => measured.section(),
+            Suite::Codecs(measured) => crate::codecs::section(measured),
             Suite::Usemem(measured)
             | Suite::Disk(measured)
             | Suite::Store(measured)

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use uzswap_compress::{Codec, fill, same_filled};
 
-use crate::codecs::{Contestant, Objects, Pages, Which, processor_time};
 use crate::compare::{Figure, Goal, Measured, Run};
 use crate::sides::{Room, Side, Sides};
 use crate::work::{self, Tasks};
+use uzswap_corpus::codecs::{Contestant, Implementation, Objects, Pages, processor_time};
 
 const PAGE: usize = 4096;
 /// Pages of the store and load alone.
@@ -62,7 +62,7 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
         .into_iter()
         .map(|name| {
             let codec: Codec = name.parse()?;
-            Ok((name, Contestant::new(Which::Ours(codec), PAGE)?))
+            Ok((name, Contestant::new(Implementation::Ours(codec), PAGE)?))
         })
         .collect::<Result<Vec<_>>>()?;
     let pages = Pages::same_filled(NR_PAGES);

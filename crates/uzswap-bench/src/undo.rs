@@ -202,7 +202,7 @@ fn remove_cgroup(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::corpus::Scratch;
+    use uzswap_corpus::Scratch;
 
     fn journal(dir: &Path) -> Journal {
         Journal::open(&dir.join("journal"), &dir.join("lock")).unwrap()

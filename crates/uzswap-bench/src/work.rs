@@ -9,9 +9,8 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::compare::Figure;
-use crate::corpus;
-use crate::refused;
 use crate::sides::{Job, Ran};
+use uzswap_corpus::refused;
 /// The work program: what `uzswap bench work` is.
 pub use uzswap_usemem::main;
 
@@ -33,7 +32,7 @@ impl<'a> Data<'a> {
         let Some(dir) = corpus else {
             return Ok(Self::Records(ratio));
         };
-        corpus::warm(dir)?;
+        uzswap_corpus::warm(dir)?;
         Ok(Self::Corpus(dir))
     }
 }

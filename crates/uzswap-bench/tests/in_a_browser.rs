@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use uzswap_bench::codecs::{self, Cell, Program};
-use uzswap_bench::corpus::Scratch;
 use uzswap_bench::report;
 use uzswap_bench::results::{Results, Suite};
-use uzswap_bench::rounds::Round;
 use uzswap_bench::trace::{Head, Sample, Trace, Writer};
+use uzswap_corpus::Scratch;
+use uzswap_corpus::codecs::{self, Cell, Program};
+use uzswap_corpus::rounds::Round;
 
 /// Looks at the page in its frame and writes what it finds where `--dump-dom` shows it.
 const LOOK: &str = r#"

@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use uzswap_bench::Refused;
-use uzswap_bench::codecs::{self, Cell, Program};
 use uzswap_bench::compare::{self, Figure, Goal, Run};
-use uzswap_bench::corpus::Scratch;
 use uzswap_bench::results::{Results, Suite};
-use uzswap_bench::rounds::Round;
+use uzswap_corpus::Refused;
+use uzswap_corpus::Scratch;
+use uzswap_corpus::codecs::{self, Cell, Program};
+use uzswap_corpus::rounds::Round;
 
 fn rounds() -> Vec<Round> {
     [false, true, false]
@@ -129,7 +129,7 @@ fn the_page_shows_charts_tables_machine_and_command() {
         "random, 2 threads",
         "kernel zswap, lzo",
         "1 disturbed by other work",
-        "1.5 % were and are left out",
+        "without the 1.5 % that are same-filled",
         "uzswap bench all --json 'a &lt;b&gt; &amp; c.json'",
         "width=device-width",
         "prefers-color-scheme: dark",

@@ -3,10 +3,10 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use uzswap_bench::Refused;
-use uzswap_bench::corpus::Scratch;
 use uzswap_bench::report;
 use uzswap_bench::trace::{End, Head, Sample, Trace, Writer};
+use uzswap_corpus::Refused;
+use uzswap_corpus::Scratch;
 
 const MIB: u64 = 1 << 20;
 

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::corpus::{find, source, write};
-use crate::refused;
 use crate::sides::Job;
+use uzswap_corpus::refused;
+use uzswap_corpus::{find, source, write};
 
 /// How much they are to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

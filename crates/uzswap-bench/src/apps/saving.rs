@@ -12,10 +12,10 @@ use anyhow::{Result, bail};
 
 use super::{Installed, LEAST_MIB, Program, Size, prepare, room};
 use crate::compare::{Figure, Goal, Measured, Run};
-use crate::corpus::Scratch;
-use crate::progress::Progress;
-use crate::rounds::median;
 use crate::sides::{Job, Side, Sides};
+use uzswap_corpus::Scratch;
+use uzswap_corpus::progress::Progress;
+use uzswap_corpus::rounds::median;
 
 /// Share of its speed that a program must keep.
 const SPEED: f64 = 0.95;

@@ -118,7 +118,7 @@ impl Tree<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::corpus::Scratch;
+    use uzswap_corpus::Scratch;
 
     const ROOM: Room = Room {
         limit_mib: 100,

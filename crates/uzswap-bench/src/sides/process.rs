@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Ran;
-use crate::corpus::Scratch;
-use crate::interrupt;
+use uzswap_corpus::Scratch;
+use uzswap_corpus::interrupt;
 
 /// How often a running command is looked at.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -17,8 +17,8 @@ use uzswap_analyze::contents::{Contents, Sample};
 use uzswap_analyze::cost::{Machine, probe};
 use uzswap_analyze::observe::{self, Seen};
 use uzswap_analyze::process;
-use uzswap_bench::corpus::Scratch;
-use uzswap_bench::interrupt;
+use uzswap_corpus::Scratch;
+use uzswap_corpus::interrupt;
 
 use super::bench::{INTERRUPTED, with_status};
 use crate::group_file::{self, Access};
@@ -98,7 +98,7 @@ fn of_process(pid: u32, options: &Analyze) -> Result<u8> {
         ));
     }
     let seen = observe::one(pid, options.time);
-    let interrupted = interrupt::forget();
+    let interrupted = interrupt::take();
     let cpu_s = seen.lives.iter().map(|life| life.cpu_s).sum();
     let analysis = Analysis::of(&seen, cpu_s, measure)?;
     show(options, &analysis, None, interrupted)
@@ -123,7 +123,7 @@ fn of_command(options: &Analyze) -> Result<u8> {
     let mut child = start(options, &[])?;
     let (seen, status) = observe::command(&mut child)?;
     // Another ^C ends the reckoning, too.
-    let interrupted = interrupt::forget();
+    let interrupted = interrupt::take();
     let cpu_s = cpu_seconds() - before;
     if !status.success() && !interrupted {
         eprintln!(

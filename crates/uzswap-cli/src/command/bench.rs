@@ -7,10 +7,9 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use uzswap_bench::results::{Results, Suite};
 use uzswap_bench::sides::{Side, Sides};
-use uzswap_bench::{
-    Refused, alloc, apps, batch, codecs, corpus, disk, interrupt, same_filled, store, usemem, work,
-};
+use uzswap_bench::{alloc, apps, batch, disk, same_filled, store, usemem, work};
 use uzswap_compress::Codec;
+use uzswap_corpus::{self as corpus, Refused, codecs, interrupt};
 
 use crate::command_line;
 use crate::compressor::Compressor;

@@ -13,12 +13,12 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::machine::Machine;
-use crate::refused;
 use crate::results::Results;
 use crate::section::{Chart, Kind, Section, Table};
 use crate::trace::{self, Trace};
+use uzswap_corpus::refused;
 
-const STYLE: &str = include_str!("style.css");
+const STYLE: &str = include_str!("report/style.css");
 
 /// The page of a file that `bench --json` or `run --trace` has written.
 ///

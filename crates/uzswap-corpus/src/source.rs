@@ -1,4 +1,4 @@
-//! Large sources and texts for compilers, sort and xz to work on: generated, the same every time.
+//! Generated sources and texts for compilers, sort and xz: large, and the same every time.
 
 use std::fmt::Write;
 
@@ -20,13 +20,14 @@ impl Sequence {
             "paper", "delayed", "river", "market", "signal", "yellow", "engine", "copper",
             "winter", "garden", "silent", "bridge", "number", "carried", "stone",
         ];
-        // Some words are far more frequent than others, as in any text.
+        // As in any text, some words are far more frequent than others.
         let rank = self.below(24) * self.below(24) / 24;
         WORDS[usize::try_from(rank).unwrap_or(0)]
     }
 }
 
 /// C functions with loops, switches and tables.
+#[must_use]
 pub fn c(seed: u64, functions: u32) -> String {
     let mut numbers = Sequence(seed);
     let mut code = String::from("typedef unsigned long size_t;\n");
@@ -55,6 +56,7 @@ pub fn c(seed: u64, functions: u32) -> String {
 }
 
 /// C++ that instantiates many containers and algorithms.
+#[must_use]
 pub fn cxx() -> String {
     let mut numbers = Sequence(2);
     let mut code = String::from(
@@ -76,6 +78,7 @@ pub fn cxx() -> String {
 }
 
 /// Rust modules with derives, generics and matches.
+#[must_use]
 pub fn rust() -> String {
     let mut numbers = Sequence(3);
     let mut code = String::from("use std::collections::{BTreeMap, HashMap};\n");
@@ -96,7 +99,8 @@ pub fn rust() -> String {
     code
 }
 
-/// About so many MiB of lines as a log has them.
+/// About `mib` MiB of lines like those of a log.
+#[must_use]
 pub fn lines(mib: usize) -> String {
     let mut numbers = Sequence(4);
     let mut text = String::with_capacity((mib << 20) + 4096);

@@ -1,8 +1,8 @@
 //! How the results of suites with sides are shown.
 
 use super::{Figure, Measured, Run};
-use crate::rounds::{self, median};
 use crate::section::{Chart, Kind, Section, Table};
+use uzswap_corpus::rounds::{self, median};
 
 impl Measured {
     /// The charts and the table.

@@ -1,23 +1,24 @@
-//! A sample holds what the process holds. Alone in its file: nothing else may change the memory of this process meanwhile.
+//! A sample holds what the process's memory holds. This test is alone in its program: nothing else may
+//! change the memory meanwhile.
 
-use uzswap_bench::corpus::{EXTENT, sample};
+use uzswap_corpus::{EXTENT, sample};
 
 #[test]
 fn a_sample_holds_what_the_process_holds() {
-    // Ten whole extents of marks that nothing else holds, wherever they begin.
+    // Ten whole extents of unique words, wherever they begin.
     let mark = |i: usize| (i as u64 ^ 0x7a73_7761_7062_656e).to_le_bytes();
     let mine: Vec<u8> = (0..11 * EXTENT / 8).flat_map(mark).collect();
-    // Extents with holes: of each only one page was ever touched.
+    // Extents of which only one page was ever touched.
     let hole = mark(usize::MAX);
     let mut holes = vec![0; 16 * EXTENT];
     for page in holes.chunks_exact_mut(EXTENT) {
         page[4096..4104].copy_from_slice(&hole);
     }
-    // Room for everything, so that it does not move while it is filled.
+    // Large enough not to move while it is filled.
     let mut out = Vec::with_capacity(256 << 20);
-    let taken = sample(std::process::id(), usize::MAX, &mut out).unwrap();
-    assert_eq!(taken.written, taken.resident);
-    assert_eq!(taken.written, out.len());
+    let sampled = sample(std::process::id(), usize::MAX, &mut out).unwrap();
+    assert_eq!(sampled.written, sampled.resident);
+    assert_eq!(sampled.written, out.len());
     let whole = out
         .chunks_exact(EXTENT)
         .filter(|extent| {
@@ -31,6 +32,6 @@ fn a_sample_holds_what_the_process_holds() {
     assert!(part < 3, "{part} extents with holes were taken");
     assert_eq!(holes[4096..4104], hole);
     let mut few = Vec::with_capacity(2 * EXTENT);
-    let taken = sample(std::process::id(), 2 * EXTENT, &mut few).unwrap();
-    assert_eq!((taken.written, few.len()), (2 * EXTENT, 2 * EXTENT));
+    let sampled = sample(std::process::id(), 2 * EXTENT, &mut few).unwrap();
+    assert_eq!((sampled.written, few.len()), (2 * EXTENT, 2 * EXTENT));
 }

@@ -1,9 +1,12 @@
 //! A sample of a process's anonymous private memory.
 //!
-//! *What*: finds the extents (aligned 64 KiB, the size of a folio) all of whose pages are present, and writes an even choice of them.
-//! *Invariants*: whole extents only, in the order of their addresses, so that blocks of any size up to an extent hold neighbours.
-//! *Locking*: none: the process is stopped meanwhile, by the caller.
-//! *Context*: the bench command, on processes of its own.
+//! *What*: finds the extents (aligned 64 KiB, the size of a folio) all of whose pages are present, and
+//! writes an even choice of them.
+//! *Invariants*: whole extents only, in address order, so that blocks of any size up to an extent hold
+//! neighbouring pages.
+//! *Locking*: none. A process that runs may change its memory meanwhile; the caller stops it if that
+//! matters.
+//! *Context*: the bench and analyze commands.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,29 +16,30 @@ use anyhow::{Context, Result};
 use uzswap_usemem::corpus::EXTENT;
 
 const PAGE: u64 = 4096;
-/// Bytes of `pagemap` for an extent: a word for each page.
+/// Bytes of `pagemap` for an extent: a word per page.
 const WORDS: usize = EXTENT / 4096 * 8;
-/// The bit of a `pagemap` word that says that the page is in memory.
+/// The bit of a `pagemap` word that says that the page is present.
 const PRESENT: u64 = 1 << 63;
 
-/// What was found and what was taken.
+/// The extent of a process's memory and of the sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// Bytes of whole extents that the process has in memory.
+pub struct Sampled {
+    /// Bytes in extents all of whose pages are present.
     pub resident: usize,
-    /// Pages that it has in memory.
+    /// Present pages.
     pub present: usize,
-    /// Pages of all extents with a page in memory, as far as they are mapped: what it would have if each came whole.
+    /// Mapped pages of the extents that have a present page: what would be present if each extent came
+    /// in whole.
     pub spanned: usize,
     /// Bytes written.
     pub written: usize,
 }
 
-/// Writes up to `bytes` of the memory of `pid`. Of a process that runs, extents that go away meanwhile are left out.
+/// Writes up to `bytes` of the memory of `pid`. Extents that are unmapped meanwhile are left out.
 ///
 /// # Errors
 /// If the process is gone or may not be read.
-pub fn sample(pid: u32, bytes: usize, out: &mut impl Write) -> Result<Taken> {
+pub fn sample(pid: u32, bytes: usize, out: &mut impl Write) -> Result<Sampled> {
     let memory = File::open(format!("/proc/{pid}/mem")).context("cannot read its memory")?;
     let Extents {
         whole: extents,
@@ -51,7 +55,7 @@ pub fn sample(pid: u32, bytes: usize, out: &mut impl Write) -> Result<Taken> {
         out.write_all(&buffer)?;
         written += EXTENT;
     }
-    Ok(Taken {
+    Ok(Sampled {
         resident: extents.len() * EXTENT,
         present,
         spanned,
@@ -59,20 +63,20 @@ pub fn sample(pid: u32, bytes: usize, out: &mut impl Write) -> Result<Taken> {
     })
 }
 
-/// `wanted` of `all` indices, spread evenly, in order; all of them if there are no more.
+/// At most `wanted` of the indices below `all`, spread evenly, in order.
 pub fn evenly(all: usize, wanted: usize) -> impl Iterator<Item = usize> {
     let wanted = wanted.min(all);
     (0..wanted).map(move |i| i * all / wanted)
 }
 
-/// The extents of a process.
+/// The extents of a process's memory.
 #[derive(Default)]
 struct Extents {
-    /// Addresses of those that are wholly in memory.
+    /// Addresses of those all of whose pages are present.
     whole: Vec<u64>,
-    /// Pages in memory.
+    /// As in [`Sampled`].
     present: usize,
-    /// Pages of those of which any is in memory.
+    /// As in [`Sampled`].
     spanned: usize,
 }
 
@@ -108,7 +112,7 @@ fn extents(pid: u32) -> Result<Extents> {
     Ok(extents)
 }
 
-/// The range of a line of `maps`, if it is anonymous private memory that can be written and is no stack.
+/// The address range of a line of `maps` if it is anonymous, private and writable, and not a stack.
 #[must_use]
 pub fn anonymous(line: &str) -> Option<(u64, u64)> {
     let mut fields = line.split_whitespace();

@@ -1,27 +1,27 @@
-//! The suite `codecs`: how small and how fast, on pages of real programs.
+//! Codecs measured on pages of real programs: ratio and time.
 //!
-//! *What*: every codec at every block size on every program's pages, in interleaved rounds; what comes of it.
-//! *Invariants*: all codecs and block sizes see the same bytes: same-filled pages are left out first, then blocks are made of the pages
-//! that follow each other. What is decompressed is compared with what went in, once for each codec, block size and program.
-//! *Locking*: none, one thread. Times are of that thread's processor time, so that work beside it disturbs less.
-//! *Context*: the bench command.
+//! *What*: every codec at every block size on every program's pages, in interleaved rounds.
+//! *Invariants*: all codecs and block sizes see the same bytes: same-filled pages are left out first,
+//! then consecutive pages make blocks. Each codec's output at each block size is decompressed and
+//! compared once for each program.
+//! *Locking*: none, one thread. Times are that thread's processor time, which other work disturbs less.
+//! *Context*: the bench and analyze commands.
 
 mod blocks;
 mod contestant;
-mod show;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use uzswap_compress::Codec;
 
-use crate::corpus::Dump;
+use crate::Dump;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::rounds::{Calibration, Round};
-pub(crate) use blocks::Pages;
-pub(crate) use contestant::{Contestant, Objects, Which, processor_time};
+pub use blocks::Pages;
+pub use contestant::{Contestant, Implementation, Objects, processor_time};
 
-/// What is measured unless something else is asked for.
+/// Codecs that the suite `codecs` measures by default.
 pub const CODECS: [&str; 12] = [
     "lz4",
     "pz:1",
@@ -37,16 +37,16 @@ pub const CODECS: [&str; 12] = [
     "deflate:6",
 ];
 /// Block sizes, bytes.
-const BLOCKS: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];
+pub const BLOCKS: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The programs and their pages.
     pub programs: Vec<Program>,
     /// The rounds.
     pub rounds: Vec<Round>,
-    /// One for each codec, block size and program.
+    /// One for each codec, block size and program, in the order measured.
     pub cells: Vec<Cell>,
 }
 
@@ -57,7 +57,7 @@ pub struct Program {
     pub name: String,
     /// Pages that were compressed.
     pub pages: usize,
-    /// Pages that repeat one word, and were left out.
+    /// Same-filled pages, which were left out.
     pub same_filled: usize,
 }
 
@@ -70,22 +70,22 @@ pub struct Cell {
     pub block: usize,
     /// Name of the program.
     pub program: String,
-    /// Bytes before, of all blocks.
+    /// Uncompressed size of all blocks, bytes.
     pub bytes: usize,
-    /// Bytes after; a block that does not shrink stays as it is.
+    /// Compressed size, bytes; a block that does not shrink is kept raw.
     pub compressed: usize,
-    /// The same, each object rounded up to a size class.
+    /// The same with each object rounded up to a size class.
     pub packed: usize,
-    /// Processor time for a page of 4 KiB, µs, in each round.
+    /// Processor time to compress 4 KiB in each round, µs.
     pub compress_us: Vec<f64>,
-    /// The way back.
+    /// Processor time to decompress 4 KiB in each round, µs.
     pub decompress_us: Vec<f64>,
 }
 
-/// Measures `codecs` and the kernel's on `dumps`; ends early, with whole rounds, when interrupted.
+/// Measures `codecs` and the kernel's on `dumps`; ends early, with complete rounds, when interrupted.
 ///
 /// # Errors
-/// If a codec does not give back what went in, or no round was completed.
+/// If a codec does not restore its input, or no round was completed.
 pub fn measure(codecs: &[Codec], dumps: Vec<Dump>, rounds: usize) -> Result<Measured> {
     let all: Vec<Pages> = dumps.into_iter().map(Pages::of).collect();
     let mut measured = Measured {
@@ -100,7 +100,7 @@ pub fn measure(codecs: &[Codec], dumps: Vec<Dump>, rounds: usize) -> Result<Meas
         rounds: Vec::new(),
         cells: Vec::new(),
     };
-    let mut contestants = enter(codecs)?;
+    let mut contestants = contestants(codecs)?;
     let mut objects = Objects::default();
     let progress = Progress::new(rounds * all.len() * contestants.len(), "passes");
     let mut calibration = Calibration::start();
@@ -126,27 +126,28 @@ pub fn measure(codecs: &[Codec], dumps: Vec<Dump>, rounds: usize) -> Result<Meas
     Ok(measured)
 }
 
-/// How many pages of a dump, of those that are not same-filled, `codec` does not bring down to `most` bytes.
+/// The number of pages of `dump`, same-filled ones apart, that `codec` leaves larger than `max` bytes.
 ///
 /// # Errors
-/// If the codec does not give back what went in.
-pub fn nr_poor_pages(dump: Dump, codec: Codec, most: usize) -> Result<usize> {
+/// If the codec does not restore its input.
+pub fn nr_poor_pages(dump: Dump, codec: Codec, max: usize) -> Result<usize> {
     let mut objects = Objects::default();
-    let mut contestant = Contestant::new(Which::Ours(codec), BLOCKS[0])?;
+    let mut contestant = Contestant::new(Implementation::Ours(codec), BLOCKS[0])?;
     contestant.pass(&Pages::of(dump), &mut objects)?;
     Ok(objects
         .lengths()
-        .filter(|len| len.is_none_or(|len| len > most))
+        .filter(|len| len.is_none_or(|len| len > max))
         .count())
 }
 
-/// Every codec at every block size, and the kernel's at the page size.
-fn enter(codecs: &[Codec]) -> Result<Vec<Contestant>> {
-    let kernels = [Which::KernelLz4, Which::KernelZstd].map(|which| (which, BLOCKS[0]));
+/// Each of `codecs` at every block size, and the kernel's at the page size.
+fn contestants(codecs: &[Codec]) -> Result<Vec<Contestant>> {
+    let kernels =
+        [Implementation::KernelLz4, Implementation::KernelZstd].map(|which| (which, BLOCKS[0]));
     let ours = BLOCKS
         .into_iter()
         .flat_map(|block| codecs.iter().map(move |&codec| (codec, block)))
-        .map(|(codec, block)| (Which::Ours(codec), block));
+        .map(|(codec, block)| (Implementation::Ours(codec), block));
     kernels
         .into_iter()
         .chain(ours)
@@ -178,7 +179,7 @@ fn cell(
     })
 }
 
-/// Adds a round; its cells come in the same order every time.
+/// Adds a round, whose cells are in the same order every time.
 fn add(all: &mut Vec<Cell>, round: Vec<Cell>) {
     if all.is_empty() {
         *all = round;

@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 
 use crate::compare::{Figure, Measured, Run};
-use crate::corpus::Scratch;
-use crate::progress::Progress;
-use crate::refused;
 use crate::sides::{Ran, Room, Side, Sides};
 pub use program::{Program, Size, build, chosen};
 pub use saving::measure as saving;
+use uzswap_corpus::Scratch;
+use uzswap_corpus::progress::Progress;
+use uzswap_corpus::refused;
 
 /// Whom uzswap is compared with unless others are asked for.
 pub const USUAL: [Side; 2] = [Side::Native, Side::KernelZswap];

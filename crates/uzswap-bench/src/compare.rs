@@ -6,16 +6,16 @@
 //! *Locking*: none.
 //! *Context*: the suites; [`crate::report`] shows it.
 
-mod show;
+mod table;
 
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::interrupt;
-use crate::progress::Progress;
-use crate::rounds::{Calibration, Round};
+use uzswap_corpus::interrupt;
+use uzswap_corpus::progress::Progress;
+use uzswap_corpus::rounds::{Calibration, Round};
 
 /// What was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

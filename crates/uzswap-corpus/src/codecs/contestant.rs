@@ -1,10 +1,10 @@
 //! A codec at a block size, ready to run: one of ours, or one as the kernel runs it.
 //!
-//! *What*: one call to compress and one to decompress, and timed passes over all blocks of a program.
-//! *Invariants*: the memory of a workspace lives as long as the workspace, at one address. A pass reads each block once
-//! and writes each object once, as a store does; objects lie densely one after the other.
+//! *What*: one call to compress, one to decompress, and timed passes over all blocks of a program.
+//! *Invariants*: a workspace's memory lives as long as the workspace, at one address. A pass reads each
+//! block once and writes each object once, as a store does; objects are contiguous.
 //! *Locking*: none.
-//! *Context*: the bench command.
+//! *Context*: the bench and analyze commands.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -14,19 +14,19 @@ use uzswap_compress::{Codec, WORKSPACE_ALIGN, Workspace};
 
 use super::blocks::Pages;
 
-/// Size classes of the pool are this far apart.
-const CLASS: usize = 16;
-/// What the kernel's zstd is set to.
+/// Distance of the pool's size classes, bytes.
+const CLASS_STEP: usize = 16;
+/// Level of the kernel's zstd.
 const KERNEL_ZSTD_LEVEL: i32 = 3;
 
-/// Which codec.
+/// Who implements the codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum Implementation {
     /// One of ours.
     Ours(Codec),
-    /// lz4 with a table that is cleared for each page.
+    /// lz4 whose table is cleared for each page.
     KernelLz4,
-    /// zstd 3 with contexts that are set up for each page.
+    /// zstd 3 whose contexts are set up for each page.
     KernelZstd,
 }
 
@@ -54,7 +54,7 @@ impl Memory {
     }
 }
 
-enum Engine {
+enum State {
     Ours(Box<Workspace>),
     Lz4,
     Zstd {
@@ -65,51 +65,60 @@ enum Engine {
 
 /// A codec at a block size.
 pub struct Contestant {
-    which: Which,
+    implementation: Implementation,
     block: usize,
-    engine: Engine,
-    /// Behind the engine's pointers; for the kernel's zstd the memory of its compressor.
+    state: State,
+    /// What the state points to; for the kernel's zstd, its compressor's memory.
     memory: Memory,
 }
 
-/// What a pass makes: one buffer for all contestants, since only one runs at a time.
+/// The output of a pass. Only one contestant runs at a time, so all can share one.
 #[derive(Default)]
 pub struct Objects {
     bytes: Vec<u8>,
-    /// Length of each object; `None` where the block is kept as it is.
+    /// Length of each object; `None` where the block is kept raw.
     lengths: Vec<Option<usize>>,
 }
 
 impl Objects {
-    /// Length of each object; `None` where the block is kept as it is.
+    /// Length of each object; `None` where the block is kept raw.
     pub fn lengths(&self) -> impl Iterator<Item = Option<usize>> {
         self.lengths.iter().copied()
     }
 }
 
-/// What a pass took.
+/// Sizes and times of a pass.
 pub struct Pass {
+    /// Uncompressed size, bytes.
     pub bytes: usize,
+    /// Compressed size, bytes.
     pub compressed: usize,
+    /// Compressed size with each object rounded up to a size class, bytes.
     pub packed: usize,
+    /// Processor time to compress, seconds.
     pub compress_s: f64,
+    /// Processor time to decompress as many blocks, seconds.
     pub decompress_s: f64,
 }
 
 impl Contestant {
     /// Sets it up.
-    pub fn new(which: Which, block: usize) -> Result<Self> {
-        let (engine, memory) = match which {
-            Which::Ours(codec) => {
+    ///
+    /// # Errors
+    /// If the codec does not take blocks of that size.
+    pub fn new(implementation: Implementation, block: usize) -> Result<Self> {
+        let (state, memory) = match implementation {
+            Implementation::Ours(codec) => {
                 let mut memory = Memory::new(Workspace::required_size(codec, block));
                 let (at, len) = (memory.as_mut_ptr(), memory.len());
-                // SAFETY: the memory is this contestant's alone and is not moved: a Vec's content stays where it is.
+                // SAFETY: the memory is this contestant's alone and never moves: a Vec's content stays
+                // where it is.
                 let workspace = unsafe { Workspace::init(at, len, codec, block) }
                     .with_context(|| format!("{codec} cannot be set up"))?;
-                (Engine::Ours(Box::new(workspace)), memory)
+                (State::Ours(Box::new(workspace)), memory)
             }
-            Which::KernelLz4 => (Engine::Lz4, Memory::new(0)),
-            Which::KernelZstd => {
+            Implementation::KernelLz4 => (State::Lz4, Memory::new(0)),
+            Implementation::KernelZstd => {
                 // SAFETY: plain functions of numbers.
                 let (params, compressor, decoder) = unsafe {
                     let params = zstd_sys::ZSTD_getParams(KERNEL_ZSTD_LEVEL, block as u64, 0);
@@ -117,39 +126,41 @@ impl Contestant {
                     (params, compressor, zstd_sys::ZSTD_estimateDCtxSize())
                 };
                 let decoder = Memory::new(decoder);
-                (Engine::Zstd { params, decoder }, Memory::new(compressor))
+                (State::Zstd { params, decoder }, Memory::new(compressor))
             }
         };
         Ok(Self {
-            which,
+            implementation,
             block,
-            engine,
+            state,
             memory,
         })
     }
 
     /// Name of the codec.
+    #[must_use]
     pub fn name(&self) -> String {
-        match self.which {
-            Which::Ours(codec) => codec.to_string(),
-            Which::KernelLz4 => "kernel lz4".into(),
-            Which::KernelZstd => "kernel zstd".into(),
+        match self.implementation {
+            Implementation::Ours(codec) => codec.to_string(),
+            Implementation::KernelLz4 => "kernel lz4".into(),
+            Implementation::KernelZstd => "kernel zstd".into(),
         }
     }
 
-    /// Bytes of a block.
+    /// Size of a block, bytes.
+    #[must_use]
     pub fn block(&self) -> usize {
         self.block
     }
 
     /// Compresses a block into `dst`; `None` if it does not fit.
     fn compress(&mut self, src: &[u8], dst: &mut [u8]) -> Option<usize> {
-        match &mut self.engine {
+        match &mut self.state {
             // SAFETY: blocks are readable and aligned to a page.
-            Engine::Ours(workspace) => unsafe {
+            State::Ours(workspace) => unsafe {
                 workspace.compress(src.as_ptr(), src.len(), dst).ok()
             },
-            Engine::Lz4 => {
+            State::Lz4 => {
                 // SAFETY: the lengths are those of the slices.
                 let written = unsafe {
                     lz4_sys::LZ4_compress_default(
@@ -161,10 +172,10 @@ impl Contestant {
                 };
                 usize::try_from(written).ok().filter(|&n| n > 0)
             }
-            Engine::Zstd { params, .. } => {
+            State::Zstd { params, .. } => {
                 let place = self.memory.as_mut_ptr().cast::<c_void>();
-                // SAFETY: the context lies in memory of our own, large enough for these parameters (checked: null is refused by
-                // the library with an error code); the lengths are those of the slices.
+                // SAFETY: the context lies in memory of our own. If that were too small it would be null,
+                // which the library refuses with an error code. The lengths are those of the slices.
                 let written = unsafe {
                     let context = zstd_sys::ZSTD_initStaticCCtx(place, self.memory.len());
                     zstd_sys::ZSTD_compress_advanced(
@@ -185,12 +196,12 @@ impl Contestant {
 
     /// Decompresses an object into the whole of `dst`.
     fn decompress(&mut self, src: &[u8], dst: &mut [u8]) -> bool {
-        match &mut self.engine {
-            Engine::Ours(workspace) => {
+        match &mut self.state {
+            State::Ours(workspace) => {
                 let id = workspace.codec().id();
                 workspace.decompress(id, src, dst).is_ok()
             }
-            Engine::Lz4 => {
+            State::Lz4 => {
                 let (Ok(from), Ok(to)) = (i32::try_from(src.len()), i32::try_from(dst.len()))
                 else {
                     return false;
@@ -206,7 +217,7 @@ impl Contestant {
                 };
                 written == to
             }
-            Engine::Zstd { decoder, .. } => {
+            State::Zstd { decoder, .. } => {
                 // SAFETY: as in `compress`.
                 let written = unsafe {
                     let context =
@@ -225,6 +236,9 @@ impl Contestant {
     }
 
     /// Compresses all blocks, then decompresses all objects.
+    ///
+    /// # Errors
+    /// If an object does not decompress.
     pub fn pass(&mut self, pages: &Pages, to: &mut Objects) -> Result<Pass> {
         let block = self.block;
         let Objects {
@@ -236,7 +250,7 @@ impl Contestant {
         let (mut at, mut packed) = (0, 0);
         let begin = processor_time();
         for src in pages.blocks(block) {
-            // What does not become smaller than the block is kept as it is.
+            // A block that does not shrink is kept raw.
             let length = self.compress(src, &mut objects[at..at + block - 1]);
             lengths.push(length);
             at += length.unwrap_or(0);
@@ -258,7 +272,7 @@ impl Contestant {
         let mut compressed = 0;
         for length in &*lengths {
             compressed += length.unwrap_or(block);
-            packed += length.map_or(block, |n| n.next_multiple_of(CLASS));
+            packed += length.map_or(block, |n| n.next_multiple_of(CLASS_STEP));
         }
         let bytes = lengths.len() * block;
         let decompressed = lengths.iter().flatten().count().max(1);
@@ -267,23 +281,22 @@ impl Contestant {
             compressed,
             packed,
             compress_s: between - begin,
-            // For as many blocks as were compressed: those that were kept would only be copied.
+            // Scaled to all blocks: those kept raw have nothing to decompress.
             decompress_s: (end - restart) * lengths.len() as f64 / decompressed as f64,
         })
     }
 
     /// Checks that the objects of a pass hold `pages`.
+    ///
+    /// # Errors
+    /// If they do not.
     pub fn verify(&mut self, pages: &Pages, objects: &Objects) -> Result<()> {
         let mut back = vec![0; self.block];
         let mut from = 0;
         for (src, length) in pages.blocks(self.block).zip(&objects.lengths) {
             if let Some(length) = length {
                 let good = self.decompress(&objects.bytes[from..from + length], &mut back);
-                ensure!(
-                    good && back == src,
-                    "{} gives back other bytes",
-                    self.name()
-                );
+                ensure!(good && back == src, "{} restores other bytes", self.name());
                 from += length;
             }
         }
@@ -291,7 +304,8 @@ impl Contestant {
     }
 }
 
-/// Seconds of processor time of this thread.
+/// Processor time of this thread, seconds.
+#[must_use]
 pub fn processor_time() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -305,7 +319,7 @@ pub fn processor_time() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::corpus::Dump;
+    use crate::Dump;
 
     fn pages() -> Pages {
         let text = b"the same few words again and again, with number ";
@@ -319,35 +333,38 @@ mod tests {
     }
 
     #[test]
-    fn every_contestant_gives_back_what_went_in() {
+    fn every_contestant_restores_its_input() {
         let pages = pages();
         let mut objects = Objects::default();
         for codec in super::super::CODECS {
             for block in super::super::BLOCKS {
                 let codec: Codec = codec.parse().unwrap();
-                let which = Which::Ours(codec);
-                let mut contestant = Contestant::new(which, block).unwrap();
+                let implementation = Implementation::Ours(codec);
+                let mut contestant = Contestant::new(implementation, block).unwrap();
                 let pass = contestant.pass(&pages, &mut objects).unwrap();
                 assert_eq!(pass.bytes, 64 * 4096);
                 assert!(pass.compressed < pass.packed && pass.packed < pass.bytes / 2);
                 contestant.verify(&pages, &objects).unwrap();
             }
         }
-        for which in [Which::KernelLz4, Which::KernelZstd] {
-            let mut contestant = Contestant::new(which, 4096).unwrap();
+        for implementation in [Implementation::KernelLz4, Implementation::KernelZstd] {
+            let mut contestant = Contestant::new(implementation, 4096).unwrap();
             assert!(
                 contestant.pass(&pages, &mut objects).unwrap().packed < 64 * 4096 / 4,
-                "{which:?}"
+                "{implementation:?}"
             );
             contestant.verify(&pages, &objects).unwrap();
-            // Objects of other pages are noticed.
+            // A damaged object is noticed.
             objects.bytes[20] ^= 0x55;
-            assert!(contestant.verify(&pages, &objects).is_err(), "{which:?}");
+            assert!(
+                contestant.verify(&pages, &objects).is_err(),
+                "{implementation:?}"
+            );
         }
     }
 
     #[test]
-    fn what_does_not_compress_is_kept() {
+    fn incompressible_blocks_are_kept_raw() {
         let mut x = 1_u64;
         let bytes = (0..16 * 4096)
             .map(|_| {
@@ -360,13 +377,17 @@ mod tests {
             bytes,
         });
         let mut objects = Objects::default();
-        for which in [Which::Ours(Codec::Lz4), Which::KernelLz4, Which::KernelZstd] {
-            let mut contestant = Contestant::new(which, 4096).unwrap();
+        for implementation in [
+            Implementation::Ours(Codec::Lz4),
+            Implementation::KernelLz4,
+            Implementation::KernelZstd,
+        ] {
+            let mut contestant = Contestant::new(implementation, 4096).unwrap();
             let pass = contestant.pass(&pages, &mut objects).unwrap();
             assert_eq!(
                 (pass.compressed, pass.packed),
                 (pass.bytes, pass.bytes),
-                "{which:?}"
+                "{implementation:?}"
             );
             contestant.verify(&pages, &objects).unwrap();
         }

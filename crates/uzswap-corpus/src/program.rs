@@ -1,7 +1,7 @@
-//! The programs whose memory is sampled, and when.
+//! The programs that a corpus samples, and when.
 //!
-//! *What*: for each program the command, what it works on, and how one sees that it has come to a state worth sampling.
-//! *Invariants*: what a program works on is the same every time: no clock, no random seed.
+//! *What*: for each program its command, its input, and how to see that it is in a state worth sampling.
+//! *Invariants*: the input is the same every time: no clock, no random seed.
 //! *Locking*: none.
 //! *Context*: the bench command.
 
@@ -16,29 +16,28 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::scratch::Scratch;
-use super::{sample, source};
+use crate::{Scratch, interrupt, proc_kib, source};
 
-/// Longest that a program may take to come to its state.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Longest that a program may take to reach its state.
+const MAX_START: Duration = Duration::from_secs(90);
 
 /// When to sample.
 #[derive(Clone, Copy, Debug)]
 enum Ready {
-    /// When it has done its work and waits.
+    /// When its work is done and it waits.
     Idle,
-    /// In the middle of its work, as soon as it holds so many MiB.
+    /// In the middle of its work, once it has this many MiB.
     Holding(u64),
 }
 
 /// A program to sample.
 pub struct Program {
-    /// Name of its file.
+    /// Its name, and that of its file.
     pub name: &'static str,
-    /// What it holds then.
+    /// What its memory holds then.
     pub what: &'static str,
     command: fn(&Path) -> Result<Command>,
-    /// What has to be done once it runs.
+    /// Gives it its input once it runs.
     feed: Option<fn(&Path) -> Result<()>>,
     ready: Ready,
 }
@@ -68,7 +67,7 @@ pub fn all() -> Vec<Program> {
             |dir| {
                 let script = write(dir, "orders.sql", include_str!("sources/orders.sql"))?;
                 let mut sqlite = Command::new(find("sqlite3")?);
-                // Standard input stays open behind the script, or it would end with it.
+                // Its standard input stays open after the script; otherwise it would exit.
                 let read = format!(".read {}", script.display());
                 sqlite.args(["-cmd", &read, ":memory:"]);
                 Ok(sqlite)
@@ -172,7 +171,7 @@ pub fn write(dir: &Path, name: &str, text: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The distribution's own program rather than a version switcher's script.
+/// Path of a program: the distribution's own rather than a version manager's shim.
 pub fn find(name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     [PathBuf::from("/usr/bin"), PathBuf::from("/bin")]
@@ -183,12 +182,12 @@ pub fn find(name: &str) -> Result<PathBuf> {
         .with_context(|| format!("{name} is not installed"))
 }
 
-/// The compiler proper behind a driver: it is its memory that is wanted.
+/// The command of the compiler proper behind a driver.
 fn compiler(dir: &Path, driver: &str, name: &str, code: &Path) -> Result<Command> {
-    let told = Command::new(find(driver)?)
+    let output = Command::new(find(driver)?)
         .arg(format!("-print-prog-name={name}"))
         .output()?;
-    let path = PathBuf::from(String::from_utf8_lossy(&told.stdout).trim());
+    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     ensure!(path.is_absolute(), "{name} is not installed");
     let mut compiler = Command::new(path);
     compiler
@@ -208,7 +207,7 @@ fn compiler(dir: &Path, driver: &str, name: &str, code: &Path) -> Result<Command
 
 const REDIS_SOCKET: &str = "redis.socket";
 
-/// Has the server fill itself by a script of ours.
+/// Has the server fill itself with a Lua script.
 fn fill_redis(dir: &Path) -> Result<()> {
     let begin = Instant::now();
     let mut stream = loop {
@@ -226,7 +225,7 @@ fn fill_redis(dir: &Path) -> Result<()> {
         "*3\r\n$4\r\nEVAL\r\n${}\r\n{script}\r\n$1\r\n0\r\n",
         script.len()
     )?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(MAX_START))?;
     let mut answer = [0; 256];
     let len = stream.read(&mut answer).context("it does not answer")?;
     let answer = String::from_utf8_lossy(&answer[..len]);
@@ -235,7 +234,7 @@ fn fill_redis(dir: &Path) -> Result<()> {
 }
 
 impl Program {
-    /// Starts it and waits until it is worth sampling.
+    /// Starts it and waits until it is in its state.
     pub fn start(&self, scratch: &Scratch) -> Result<Running> {
         let dir = scratch.path();
         let mut command = (self.command)(dir)?;
@@ -260,19 +259,19 @@ impl Program {
     }
 }
 
-/// A program of ours, of one process; ended when dropped, or when we are killed.
+/// A program that we started, of one process. It is killed when this is dropped, or when we are killed.
 pub struct Running(Child);
 
 impl Running {
     fn wait_until(&mut self, ready: Ready) -> Result<()> {
         let begin = Instant::now();
-        // Compilers grow fast: looked at often. Idleness needs a while to be seen.
+        // Compilers grow fast, so they are polled often. Idleness takes a while to show.
         let pause = match ready {
             Ready::Idle => Duration::from_millis(400),
             Ready::Holding(_) => Duration::from_millis(5),
         };
         let mut before = None;
-        while begin.elapsed() < PATIENCE && !crate::interrupt::happened() {
+        while begin.elapsed() < MAX_START && !interrupt::happened() {
             std::thread::sleep(pause);
             if let Some(status) = self.0.try_wait()? {
                 bail!("it ended early ({status})");
@@ -290,19 +289,15 @@ impl Running {
             }
         }
         bail!(
-            "it came to no state worth sampling within {} s",
-            PATIENCE.as_secs()
+            "it reached no state worth sampling within {} s",
+            MAX_START.as_secs()
         )
     }
 
     fn anonymous_mib(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let kib = status
-            .lines()
-            .find_map(|line| line.strip_prefix("RssAnon:"))
-            .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok())
-            .context("it has no memory any more")?;
-        Ok(kib >> 10)
+        proc_kib(&format!("/proc/{}/status", self.0.id()), "RssAnon:")
+            .map(|kib| kib >> 10)
+            .context("it has no memory any more")
     }
 
     /// Processor time so far, in ticks of 10 ms.
@@ -317,22 +312,19 @@ impl Running {
             .sum())
     }
 
-    /// Calls `look` while the program does not run.
-    pub fn stopped(
-        &self,
-        look: impl FnOnce(u32) -> Result<sample::Taken>,
-    ) -> Result<sample::Taken> {
+    /// Stops it for good; its pid.
+    pub fn stop(&self) -> Result<u32> {
         let pid = self.0.id();
         // SAFETY: no memory effects; the pid is that of a child that is not reaped yet.
         let sent = unsafe { libc::kill(pid.cast_signed(), libc::SIGSTOP) };
         ensure!(sent == 0, "it cannot be stopped");
-        look(pid)
+        Ok(pid)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // SIGKILL also ends a stopped process.
+        // SIGKILL ends a stopped process, too.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

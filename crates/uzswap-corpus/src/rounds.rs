@@ -1,30 +1,32 @@
-//! Rounds, and whether the processors were really there.
+//! Rounds of a measurement, and whether other work took the processors away during one.
 //!
-//! *What*: a spin calibration before the first round and after each; which rounds count.
-//! *Invariants*: a round is disturbed if the calibration on either side of it was. Disturbed rounds stay in the
-//! results, marked; medians leave them out as long as there is another.
+//! *What*: a spin calibration before the first round and after each; the choice of the rounds that
+//! count; medians.
+//! *Invariants*: a round is disturbed if the calibration before or after it was. Disturbed rounds stay
+//! in the results, marked; medians leave them out as long as there is another.
 //! *Locking*: none.
-//! *Context*: the bench command.
+//! *Context*: the bench and analyze commands.
 
 use serde::{Deserialize, Serialize};
 use uzswap_usemem::Spin;
 
-/// Two threads that spin take this many times as long as one, or one as long as the fastest so far:
-/// beyond that something else was running. Sibling hardware threads stay below it.
-const DISTURBED: f64 = 1.25;
+/// Ratio above which a calibration counts as disturbed: of two spinning threads' time to one's, or of
+/// one's time to the fastest so far. Sibling hardware threads stay below it.
+const MAX_SPIN_RATIO: f64 = 1.25;
 
 /// The calibration beside one round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Round {
-    /// Two threads against one, the worse of before and after; 1.0: there are two processors.
+    /// Time of two spinning threads over that of one, the worse of before and after; 1.0 means two
+    /// undisturbed processors.
     pub spin_ratio: f64,
     /// Seconds of one thread, the worse of before and after.
     pub spin_alone_s: f64,
-    /// Whether other work took processors away.
+    /// Whether other work took processors away during the round.
     pub disturbed: bool,
 }
 
-/// Calibrates around rounds.
+/// Calibrates between rounds.
 #[derive(Debug)]
 pub struct Calibration {
     before: Spin,
@@ -32,7 +34,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Before the first round.
+    /// Calibrates before the first round.
     #[must_use]
     pub fn start() -> Self {
         let before = Spin::measure();
@@ -42,7 +44,7 @@ impl Calibration {
         }
     }
 
-    /// After a round, which is also before the next.
+    /// Calibrates after a round, which is also before the next.
     pub fn round(&mut self) -> Round {
         let after = Spin::measure();
         self.fastest_s = self.fastest_s.min(after.alone_s);
@@ -52,12 +54,13 @@ impl Calibration {
         Round {
             spin_ratio,
             spin_alone_s,
-            disturbed: spin_ratio > DISTURBED || spin_alone_s > DISTURBED * self.fastest_s,
+            disturbed: spin_ratio > MAX_SPIN_RATIO
+                || spin_alone_s > MAX_SPIN_RATIO * self.fastest_s,
         }
     }
 }
 
-/// Numbers of the rounds that count.
+/// The numbers of the rounds that count.
 #[must_use]
 pub fn counted(rounds: &[Round]) -> Vec<usize> {
     let quiet: Vec<usize> = (0..rounds.len())
@@ -70,7 +73,7 @@ pub fn counted(rounds: &[Round]) -> Vec<usize> {
     }
 }
 
-/// One line about the rounds, for tables.
+/// One line about the rounds, to show with a table.
 #[must_use]
 pub fn describe(rounds: &[Round]) -> String {
     let disturbed = rounds.iter().filter(|round| round.disturbed).count();
@@ -92,7 +95,7 @@ pub fn describe(rounds: &[Round]) -> String {
     )
 }
 
-/// The median, or `None` of nothing.
+/// The median; `None` if there are no values.
 #[must_use]
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();

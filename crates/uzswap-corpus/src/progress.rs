@@ -1,22 +1,18 @@
-//! Progress with the time left, on standard error, where that is a terminal.
+//! A progress bar with the time left, on standard error if that is a terminal.
 
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar that is gone when it is dropped.
+/// A bar; dropping it clears it.
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// For `steps` steps; `unit` says what they are.
+    /// A bar of `steps` steps, counted in `unit`.
     #[must_use]
     pub fn new(steps: usize, unit: &str) -> Self {
-        let bar = if std::io::stderr().is_terminal() {
-            ProgressBar::new(steps as u64)
-        } else {
-            ProgressBar::hidden()
-        };
+        let bar = visible(ProgressBar::new(steps as u64));
         let template = format!("{{bar:30}} {{pos}}/{{len}} {unit}, {{eta}} left  {{msg}}");
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style);
@@ -25,36 +21,40 @@ impl Progress {
         Self(bar)
     }
 
-    /// For what takes nobody knows how long.
+    /// A spinner, for work of unknown length.
     #[must_use]
     pub fn endless() -> Self {
-        let bar = if std::io::stderr().is_terminal() {
-            ProgressBar::new_spinner()
-        } else {
-            ProgressBar::hidden()
-        };
+        let bar = visible(ProgressBar::new_spinner());
         bar.enable_steady_tick(std::time::Duration::from_millis(200));
         Self(bar)
     }
 
-    /// What is being done.
+    /// Shows what is being done.
     pub fn at(&self, what: &str) {
         self.0.set_message(what.to_owned());
     }
 
-    /// One more step is done.
+    /// Counts one more step as done.
     pub fn step(&self) {
         self.0.inc(1);
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn say(&self, line: &str) {
         self.hidden(|| eprintln!("{line}"));
     }
 
-    /// Calls what writes lines of its own.
+    /// Calls `write`, which prints lines of its own, with the bar out of the way.
     pub fn hidden(&self, write: impl FnOnce()) {
         self.0.suspend(write);
+    }
+}
+
+fn visible(bar: ProgressBar) -> ProgressBar {
+    if std::io::stderr().is_terminal() {
+        bar
+    } else {
+        ProgressBar::hidden()
     }
 }
 

@@ -1,7 +1,8 @@
-//! A directory that goes away with its owner.
+//! A temporary directory.
 //!
-//! *What*: a directory of our own, and what killed owners left is removed by whoever next needs one.
-//! *Invariants*: the owner holds a lock on its directory; one that can be locked has no owner. The lock is tried, never waited for.
+//! *What*: a directory that its owner removes, or, if the owner was killed, the next one to make one.
+//! *Invariants*: the owner holds a lock on its directory; one that can be locked has no owner. The lock
+//! is tried, never waited for.
 //! *Locking*: `flock` on the directory, which ends with the process.
 //! *Context*: the bench and analyze commands.
 
@@ -14,10 +15,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 
-/// What their names begin with.
+/// Prefix of their names.
 const PREFIX: &str = "uzswap-bench.";
 
-/// A directory of our own below `TMPDIR`.
+/// A fresh directory below `TMPDIR`, removed when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     dir: PathBuf,
@@ -25,10 +26,10 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a fresh one.
+    /// Makes one.
     ///
     /// # Errors
-    /// If the place for temporary files cannot be written.
+    /// If `TMPDIR` cannot be written.
     pub fn new() -> Result<Self> {
         static LEFTOVERS: Once = Once::new();
         let place = std::env::temp_dir();
@@ -42,18 +43,18 @@ impl Scratch {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let dir = place.join(format!("{PREFIX}{}.{number}", std::process::id()));
             match fs::create_dir(&dir) {
-                // Another machine's process, or an earlier one, has the same number.
+                // A process of another machine or an earlier one had the same number.
                 Err(why) if why.kind() == ErrorKind::AlreadyExists => continue,
                 made => made.with_context(|| format!("cannot make {}", dir.display()))?,
             }
-            // It may have been taken for a leftover until it was locked.
+            // Until it was locked, another process may have removed it as a leftover.
             if let Ok(lock) = lock(&dir) {
                 return Ok(Self { dir, _lock: lock });
             }
         }
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.dir
@@ -66,12 +67,12 @@ impl Drop for Scratch {
     }
 }
 
-/// Locks a directory that is there and has no owner.
+/// Locks a directory that exists and has no owner.
 fn lock(dir: &Path) -> IoResult<File> {
     let file = File::open(dir)?;
     // SAFETY: no memory effects.
     let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
-    // Removed between opening and locking, it is nobody's.
+    // It may have been removed between open and flock.
     if locked && dir.exists() {
         Ok(file)
     } else {
@@ -79,7 +80,7 @@ fn lock(dir: &Path) -> IoResult<File> {
     }
 }
 
-/// Removes the directories in `place` whose owners were killed; another user's are left alone.
+/// Removes the directories in `place` whose owners were killed, except another user's.
 fn remove_leftovers(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -1,6 +1,6 @@
 //! A program's pages, cut into blocks.
 
-use crate::corpus::Dump;
+use crate::Dump;
 
 const PAGE: usize = 4096;
 
@@ -8,17 +8,18 @@ const PAGE: usize = 4096;
 #[repr(C, align(4096))]
 struct Page([u8; PAGE]);
 
-/// Pages of one program that are not same-filled, aligned as in memory.
+/// Pages of one program, without same-filled ones, page-aligned.
 pub struct Pages {
-    /// The program.
+    /// Name of the program.
     pub name: String,
-    /// Pages that were left out.
+    /// Number of same-filled pages left out.
     pub same_filled: usize,
     pages: Vec<Page>,
 }
 
 impl Pages {
-    /// Of a dump.
+    /// The pages of a dump.
+    #[must_use]
     pub fn of(dump: Dump) -> Self {
         let all: Vec<Page> = dump
             .bytes
@@ -41,7 +42,8 @@ impl Pages {
         }
     }
 
-    /// So many pages that each repeat one word: every second zero, the others their number.
+    /// `nr` same-filled pages: every second one zero, the others filled with their number.
+    #[must_use]
     pub fn same_filled(nr: usize) -> Self {
         let page = |number: usize| {
             let mut page = Page([0; PAGE]);
@@ -58,6 +60,8 @@ impl Pages {
     }
 
     /// Number of pages.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "nothing asks")]
     pub fn len(&self) -> usize {
         self.pages.len()
     }
@@ -65,7 +69,8 @@ impl Pages {
     /// Whole blocks of `block` bytes, a multiple of the page size.
     pub fn blocks(&self, block: usize) -> impl Iterator<Item = &[u8]> {
         self.pages.chunks_exact(block / PAGE).map(|pages| {
-            // SAFETY: pages of a slice follow each other, are PAGE bytes each without padding, and any byte is valid.
+            // SAFETY: the pages of a slice are contiguous, PAGE bytes each without padding, and any
+            // byte is valid.
             unsafe { std::slice::from_raw_parts(pages.as_ptr().cast::<u8>(), pages.len() * PAGE) }
         })
     }

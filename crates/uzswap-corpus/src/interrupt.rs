@@ -1,9 +1,9 @@
-//! ^C ends a measurement, not the results: what was measured is kept, what was changed is put back.
+//! ^C ends a measurement and keeps its results.
 //!
-//! *What*: a flag that SIGINT, SIGTERM and SIGHUP set.
+//! *What*: a flag that SIGINT, SIGTERM and SIGHUP set; everything that takes long checks it.
 //! *Invariants*: the handler only stores to an atomic.
-//! *Locking*: none; the flag guards no other data, so relaxed order is enough.
-//! *Context*: signal handler; everything that takes long looks at the flag.
+//! *Locking*: none; the flag guards no other data, so relaxed ordering is enough.
+//! *Context*: signal handler.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,7 @@ extern "C" fn note(_: libc::c_int) {
     HAPPENED.store(true, Ordering::Relaxed);
 }
 
-/// From now on those signals only set the flag. Children have the default again after exec.
+/// Makes those signals only set the flag, from now on. Children get the default action on exec.
 pub fn catch() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: the handler is async-signal-safe and lives as long as the program.
@@ -21,8 +21,8 @@ pub fn catch() {
     }
 }
 
-/// What was interrupted has ended: the next one counts anew. Whether there was one.
-pub fn forget() -> bool {
+/// Clears the flag; returns whether it was set.
+pub fn take() -> bool {
     HAPPENED.swap(false, Ordering::Relaxed)
 }
 

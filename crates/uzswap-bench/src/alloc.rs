@@ -29,12 +29,12 @@ use anyhow::{Result, ensure};
 use uzswap_slots::{Run as Slots, Slots as Device};
 
 use crate::compare::{Figure, Goal, Measured, Run};
-use crate::progress::Progress;
-use crate::{Refused, interrupt};
 use clusters::Clusters;
 use memory::Shared;
 use one_lock::OneLock;
 use scan_swap_map::ScanSwapMap;
+use uzswap_corpus::progress::Progress;
+use uzswap_corpus::{Refused, interrupt};
 use workload::{Setting, Speed, Workload};
 
 pub use workload::Frees;

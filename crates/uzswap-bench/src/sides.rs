@@ -19,11 +19,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::corpus::Scratch;
-use crate::progress::Progress;
-use crate::refused;
 use kernel::Kernel;
 pub(crate) use kernel::pool_step_mib;
+use uzswap_corpus::Scratch;
+use uzswap_corpus::progress::Progress;
+use uzswap_corpus::refused;
 
 /// Who runs the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -234,7 +234,7 @@ impl Sides {
         job: &Job,
         progress: &Progress,
     ) -> Result<Option<Ran>> {
-        if !self.takes_part(side) || crate::interrupt::happened() {
+        if !self.takes_part(side) || uzswap_corpus::interrupt::happened() {
             progress.step();
             return Ok(None);
         }
