@@ -5,38 +5,17 @@
 //! to, with the program's return address on the stack.
 //! *Locking*: none. *Context*: the program's.
 
-use core::arch::naked_asm;
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 
+pub use crate::arch::dl::dlopen;
 use crate::next::Next;
 
-const RTLD_DEEPBIND: c_int = 8;
+/// The flag that the program's `dlopen` loses.
+pub const RTLD_DEEPBIND: c_int = 8;
 
 static DLOPEN: Next = Next::new(c"dlopen");
 
-extern "C" fn next() -> *mut c_void {
+/// The C library's `dlopen`.
+pub extern "C" fn next() -> *mut c_void {
     DLOPEN.get()
-}
-
-/// `dlopen(3)`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn dlopen(file: *const c_char, mode: c_int) -> *mut c_void {
-    naked_asm!(
-        "push rdi",
-        "push rsi",
-        // A call wants the stack aligned.
-        "push rax",
-        "call {next}",
-        "pop rcx",
-        "pop rsi",
-        "pop rdi",
-        "and esi, {mask}",
-        "jmp rax",
-        next = sym next,
-        mask = const !RTLD_DEEPBIND,
-    )
 }

@@ -10,6 +10,7 @@
 //! replace the parent's userfaultfd by its own: it gets a table of its own.
 //! *Locking*: plain heap, table of actions, then the engine's slots. *Context*: signal (SIGSYS).
 
+use uzswap_sys::arch::abi::CLONE_TID_ARGS;
 use uzswap_sys::signal::{SIGCHLD, UContext};
 use uzswap_sys::{Errno, nr};
 
@@ -37,13 +38,19 @@ pub fn copies_memory(call: &Call) -> bool {
 /// # Safety
 /// In the SIGSYS handler of the thread of record `r`, whose frame is open; `uc` is its context.
 pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -> isize {
-    let [flags, stack, parent_id, child_id, tls, _] = match call.nr {
-        nr::FORK => [uzswap_sys::syscall::int(SIGCHLD), 0, 0, 0, 0, 0],
-        _ => call.args,
+    let mut clone = Call {
+        nr: nr::CLONE,
+        args: match call.nr {
+            nr::FORK => [uzswap_sys::syscall::int(SIGCHLD), 0, 0, 0, 0, 0],
+            _ => call.args,
+        },
     };
-    // SAFETY: the record is this thread's; the clone keeps our stack, which the child has a copy of.
+    clone.args[0] &= !CLONE_FILES;
+    // The child starts on our stack, which it has a copy of.
+    let stack = core::mem::take(&mut clone.args[1]);
+    // SAFETY: the record is this thread's.
     unsafe {
-        for word in [parent_id, child_id] {
+        for word in CLONE_TID_ARGS.map(|n| clone.args[n]) {
             if let Err(errno) = Frame::pin_whole(m, r, word, 4) {
                 return fail(errno);
             }
@@ -55,10 +62,6 @@ pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -
             port::fork_failed(m, engine);
             return fail(Errno::EAGAIN);
         }
-        let clone = Call {
-            nr: nr::CLONE,
-            args: [flags & !CLONE_FILES, 0, parent_id, child_id, tls, 0],
-        };
         let ret = stub::issue(&clone);
         if ret != 0 {
             if ret < 0 {
@@ -79,7 +82,7 @@ pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -
         }
         guard::start_workers(m);
         if stack != 0 {
-            (*uc).uc_mcontext.rsp = stack as u64;
+            (*uc).set_stack_pointer(stack);
         }
         0
     }

@@ -29,7 +29,6 @@ pub mod ranges;
 pub mod stub;
 pub mod table;
 pub mod text;
-pub mod tls;
 pub mod user;
 pub mod vector;
 
@@ -42,7 +41,7 @@ use uzswap_sys::{Errno, nr, seccomp};
 
 use crate::signals::{self, believes_blocked, deliver};
 use crate::threads::{self, Record};
-use crate::{fds, fork, maps, workers};
+use crate::{arch, fds, fork, maps, workers};
 use filter::{Builder, TAG_A, TAG_B};
 use frame::{Frame, fail, in_arena, unblockable};
 use pieces::{Buffers, Transfer};
@@ -95,7 +94,7 @@ pub fn install(m: &Masked, mode: FaultMode) -> Result<(), StartError> {
     let Some(r) = threads::attach(m) else {
         return Err(failed(Errno::ENOMEM));
     };
-    tls::set_record(r);
+    arch::tls::set_record(r);
     uzswap_core::masked::set_leave(threads::leave);
     signals::install(m, mode).map_err(failed)?;
     filters().map_err(failed)?;
@@ -183,7 +182,7 @@ pub fn refuse(error: StartError) -> ! {
     crate::init::refuse_now(error)
 }
 
-/// The body of [`signals::entry::sigsys`].
+/// The body of [`arch::entry::sigsys`].
 ///
 /// # Safety
 /// From the entry.
@@ -217,7 +216,7 @@ pub unsafe extern "C" fn on_sigsys(
         }
         let call = Call {
             nr: usize::try_from((*info).si_syscall()).unwrap_or(0),
-            args: (*uc).syscall_args().map(uzswap_core::arena::narrow),
+            args: (*uc).syscall_args(),
         };
         port::count();
         if let Some(ret) = maps::bare::serve(&m, &call) {

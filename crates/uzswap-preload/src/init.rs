@@ -126,7 +126,7 @@ pub fn claim(group: &'static Group, reserved: Option<&'static Process>) -> &'sta
     // SAFETY: takes no argument.
     let ppid = unsafe { uzswap_sys::syscall::call0(nr::GETPPID) }.unwrap_or(0);
     let ppid = u32::try_from(ppid).unwrap_or(0);
-    let now = arch::rdtsc();
+    let now = arch::ticks();
     let process = match reserved {
         Some(process) => {
             process.begin(pid.unsigned_abs(), ppid, now);

@@ -6,6 +6,7 @@
 //! `guard` (system calls on evicted memory), `signals`, `threads`, `fork`, `fds`, `dl`.
 #![no_std]
 
+mod arch;
 mod dl;
 mod fds;
 mod fork;
@@ -26,12 +27,3 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     init::say(format_args!("uzswap: internal error: {info}"));
     uzswap_sys::thread::exit_group(127)
 }
-
-// The precompiled `core` names it for unwinding. Without link-time optimization, as in debug builds, the name
-// stays; nothing ever calls it. Hidden: Rust programs have their own.
-#[cfg(debug_assertions)]
-core::arch::global_asm!(
-    ".globl rust_eh_personality",
-    ".hidden rust_eh_personality",
-    "rust_eh_personality: ud2",
-);

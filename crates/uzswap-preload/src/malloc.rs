@@ -14,13 +14,13 @@ mod operators;
 mod options;
 mod plain;
 
-use core::arch::naked_asm;
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use uzswap_core::in_arena;
 use uzswap_sys::{Errno, PAGE_SIZE};
 
+use crate::arch::malloc::with_caller;
 use crate::init::{self, ENGINE};
 use crate::maps::set_errno;
 use crate::next::Next;
@@ -86,34 +86,18 @@ fn allocate(size: usize, caller: usize) -> *mut c_void {
     checked(heap::allocate(size))
 }
 
-/// The rest of an exported allocation function: jumps to `$to` with the caller's address as one more
-/// argument, in the register `$register`.
-macro_rules! with_caller {
-    ($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*), $register:literal, $to:ident) => {
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $ty),*) -> *mut c_void {
-            naked_asm!(concat!("mov ", $register, ", [rsp]"), "jmp {to}", to = sym $to)
-        }
-    };
-}
-
 with_caller!(
     /// `malloc(3)`.
-    malloc(size: usize), "rsi", malloc_for);
+    malloc(size: usize) => malloc_for);
 with_caller!(
     /// `calloc(3)`.
-    calloc(nr: usize, size: usize), "rdx", calloc_for);
+    calloc(nr: usize, size: usize) => calloc_for);
 with_caller!(
     /// `realloc(3)`.
-    realloc(p: *mut c_void, size: usize), "rdx", realloc_for);
+    realloc(p: *mut c_void, size: usize) => realloc_for);
 with_caller!(
     /// `reallocarray(3)`.
-    reallocarray(p: *mut c_void, nr: usize, size: usize), "rcx", reallocarray_for);
+    reallocarray(p: *mut c_void, nr: usize, size: usize) => reallocarray_for);
 
 extern "C" fn malloc_for(size: usize, caller: usize) -> *mut c_void {
     match heap::own() {

@@ -23,7 +23,6 @@
 //! *Context*: signal, init.
 
 pub mod deliver;
-pub mod entry;
 pub mod fault;
 pub mod resume;
 
@@ -38,6 +37,7 @@ use uzswap_sys::signal::{
 };
 use uzswap_sys::{Errno, thread};
 
+use crate::arch::entry;
 use crate::guard::frame::{fail, unblockable};
 use crate::guard::port::Masked;
 use crate::guard::user;
@@ -291,7 +291,7 @@ pub unsafe fn sigaltstack(r: *mut Record, uc: *mut UContext, new: usize, old: us
     // SAFETY: the record and the context are this thread's.
     unsafe {
         let now = (*r).altstack;
-        let sp = usize::try_from((*uc).uc_mcontext.rsp).unwrap_or(0);
+        let sp = (*uc).stack_pointer();
         let on = is_on(&now, sp);
         if new != 0 {
             let mut set = SigStack::DISABLED;

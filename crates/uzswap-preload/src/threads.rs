@@ -245,7 +245,7 @@ pub unsafe extern "C" fn enter(uc: *mut UContext) -> usize {
         return 0;
     };
     // SAFETY: the kernel's frame.
-    let interrupted = uzswap_core::arena::narrow(unsafe { (*uc).uc_mcontext.rsp });
+    let interrupted = unsafe { (*uc).stack_pointer() };
     let used = USED.load(Ordering::Relaxed);
     let known = (0..used).find(|&n| tid_of(n) == Some(tid));
     let n = match known {
@@ -308,34 +308,19 @@ pub unsafe fn drop_exec(r: *mut Record) {
 
 // New threads -------------------------------------------------------------------------------------
 
-/// Start routine and argument, as two registers.
+/// Start routine and argument, returned in two registers.
 #[repr(C)]
-struct Start {
+pub struct Start {
     routine: usize,
     argument: usize,
 }
 
-/// First code on a thread that `pthread_create` or `thrd_create` started: takes its slot, then
-/// becomes the program's routine, so that no frame of ours is below it. It works on the slot's
-/// stack, since the thread's own may lie in the arena.
-#[unsafe(naked)]
-unsafe extern "C" fn thread_start(slot: *mut c_void) -> *mut c_void {
-    core::arch::naked_asm!(
-        "push rbx",
-        "mov rbx, rsp",
-        // The record is at the end of the stack.
-        "mov rsp, rdi",
-        "mov rsi, rbx",
-        "call {begin}",
-        "mov rsp, rbx",
-        "pop rbx",
-        "mov rdi, rdx",
-        "jmp rax",
-        begin = sym begin,
-    )
-}
-
-unsafe extern "C" fn begin(r: *mut Record, sp: usize) -> Start {
+/// Runs on a new thread, on its slot's stack, before the program's routine: makes the slot the
+/// thread's. `sp` is the stack pointer of the thread's own stack.
+///
+/// # Safety
+/// From [`crate::arch::thread::thread_start`], whose slot `r` is.
+pub unsafe extern "C" fn begin(r: *mut Record, sp: usize) -> Start {
     let old = signal::block_all();
     // SAFETY: blocked just now.
     let m = unsafe { Masked::assume() };
@@ -349,7 +334,7 @@ unsafe extern "C" fn begin(r: *mut Record, sp: usize) -> Start {
         }
         TIDS.get(n).inspect(|t| t.store(tid, Ordering::Release));
         hold_stack(&m, sp);
-        crate::guard::tls::set_record(r);
+        crate::arch::tls::set_record(r);
         Start {
             routine: (*r).start[0],
             argument: (*r).start[1],
@@ -422,7 +407,12 @@ pub unsafe extern "C" fn pthread_create(
         let Some(r) = claim_for_new(routine, argument) else {
             return real(id, attr, routine, argument);
         };
-        let ret = real(id, attr, thread_start as *mut c_void, r.cast());
+        let ret = real(
+            id,
+            attr,
+            crate::arch::thread::thread_start as *mut c_void,
+            r.cast(),
+        );
         if ret != 0 {
             release(r);
         }
@@ -448,7 +438,11 @@ pub unsafe extern "C" fn thrd_create(
         let Some(r) = claim_for_new(routine, argument) else {
             return real(id, routine, argument);
         };
-        let ret = real(id, thread_start as *mut c_void, r.cast());
+        let ret = real(
+            id,
+            crate::arch::thread::thread_start as *mut c_void,
+            r.cast(),
+        );
         if ret != 0 {
             release(r);
         }
@@ -476,25 +470,15 @@ pub unsafe fn leave(job: Job, argument: *mut c_void) {
         return unsafe { on_slot(job as *const c_void, argument, 0) };
     };
     // SAFETY: the slot is this thread's, and free.
-    unsafe { switch(job as *const c_void, argument, record(n) as usize) }
+    unsafe { crate::arch::thread::switch(job as *const c_void, argument, record(n) as usize) }
 }
 
-#[unsafe(naked)]
-unsafe extern "C" fn switch(job: *const c_void, argument: *mut c_void, stack: usize) {
-    core::arch::naked_asm!(
-        "push rbx",
-        "mov rbx, rsp",
-        "mov rsp, rdx",
-        "mov rdx, rbx",
-        "call {on_slot}",
-        "mov rsp, rbx",
-        "pop rbx",
-        "ret",
-        on_slot = sym on_slot,
-    )
-}
-
-unsafe extern "C" fn on_slot(job: *const c_void, argument: *mut c_void, sp: usize) {
+/// Runs `job` with signals blocked. `sp`, if it is not 0, is the stack pointer of the caller, whose
+/// frames are pinned meanwhile.
+///
+/// # Safety
+/// From [`leave`].
+pub unsafe extern "C" fn on_slot(job: *const c_void, argument: *mut c_void, sp: usize) {
     // SAFETY: it was one in `leave`.
     let job: Job = unsafe { core::mem::transmute(job) };
     let old = signal::block_all();

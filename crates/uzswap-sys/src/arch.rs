@@ -1,59 +1,38 @@
-//! What: the few x86-64 instructions that have no name in Rust's core for our use.
-//! Invariants: none touches memory.
-//! Locking: none.
-//! Context: any.
+//! *What*: the CPU and the kernel's interface on it. All that knows an architecture lies in
+//! `arch/NAME/`, here and in `uzswap-preload`; a new architecture is one folder in each.
+//!
+//! An architecture provides, under these names:
+//! - `abi`: constants and structures of the kernel that differ: `AUDIT_ARCH`, `FOREIGN_ABI_NR`,
+//!   `CLONE_TID_ARGS`, `USER_END`, `MAP_32BIT`, `O_DIRECT` and its neighbours, `Stat`.
+//! - `cpu`: [`ticks`], [`current_cpu`], [`prefetch`].
+//! - `nr`: the number of every call named in this workspace. A call that the architecture lacks
+//!   (`fork`, `poll` on newer ones) gets a number that no kernel has, different for each.
+//! - `signal`: `UContext` and `SignalFrame`, the kernel's signal frame, with accessors; the
+//!   restorer.
+//! - `syscall`: `call0` to `call6`, `call_raw`, the gate (`GATE`, `issue_at`, `GATE_CODE`), and
+//!   `SYSCALL_LEN`.
+//! - `thread`: `clone_thread`.
+//!
+//! *Invariants*: what is not in the folder names no register, instruction or number of a CPU.
+//! *Locking*: none. *Context*: any.
 
-use core::arch::asm;
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("uzswap supports x86-64 Linux only");
 
-/// The time stamp counter, in cycles of the invariant TSC; not serialising (±20 ns).
-/// Differences between CPUs are meaningful on machines where Linux uses the TSC as clock source.
-#[inline(always)]
-#[must_use]
-pub fn rdtsc() -> u64 {
-    // SAFETY: reading the counter has no effect; Linux leaves CR4.TSD clear.
-    unsafe { core::arch::x86_64::_rdtsc() }
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    pub mod abi;
+    pub mod cpu;
+    pub mod nr;
+    pub mod signal;
+    pub mod syscall;
+    pub mod thread;
 }
+#[cfg(target_arch = "x86_64")]
+use x86_64 as selected;
 
-/// Tells the CPU that this is a spin loop.
-#[inline(always)]
-pub fn pause() {
-    core::hint::spin_loop();
-}
+pub use selected::cpu::{current_cpu, prefetch, ticks};
+pub use selected::{abi, nr, signal, syscall, thread};
 
-/// The CPU this thread runs on right now, read from the segment limit that Linux keeps per CPU
-/// for the vDSO's `getcpu` (about 5-10 ns, no system call). `None` where the kernel has none.
-#[inline(always)]
-#[must_use]
-pub fn cpu_by_segment_limit() -> Option<u32> {
-    const CPUNODE_SELECTOR: u32 = 0x7b;
-    let limit: u32;
-    let found: u8;
-    // SAFETY: `lsl` only reads a descriptor; with an unusable selector it clears ZF.
-    unsafe {
-        asm!(
-            "lsl {limit:e}, {sel:e}",
-            "setz {found}",
-            limit = inout(reg) 0u32 => limit,
-            sel = in(reg) CPUNODE_SELECTOR,
-            found = lateout(reg_byte) found,
-            options(nomem, nostack),
-        );
-    }
-    // The limit is cpu | node << 12.
-    (found != 0).then_some(limit & 0xfff)
-}
-
-/// Asks for `len` bytes at `addr` to be brought into the second-level cache. A hint: an address that
-/// is not mapped is no error.
-#[inline]
-pub fn prefetch(addr: usize, len: usize) {
-    const LINE: usize = 64;
-    for offset in (0..len).step_by(LINE) {
-        // SAFETY: prefetching reads nothing and never faults.
-        unsafe {
-            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T1 }>(
-                (addr + offset) as *const i8,
-            );
-        }
-    }
-}
+/// [`ticks`].
+pub use selected::cpu::ticks as rdtsc;

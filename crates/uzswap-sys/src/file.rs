@@ -9,6 +9,8 @@ use core::ffi::CStr;
 
 #[allow(missing_docs, reason = "see open(2) and fcntl(2)")]
 mod consts {
+    pub use crate::arch::abi::{O_DIRECT, O_DIRECTORY, O_NOFOLLOW};
+
     pub const AT_FDCWD: i32 = -100;
     pub const AT_EMPTY_PATH: i32 = 0x1000;
     pub const AT_SYMLINK_NOFOLLOW: i32 = 0x100;
@@ -20,9 +22,6 @@ mod consts {
     pub const O_TRUNC: i32 = 0o1000;
     pub const O_APPEND: i32 = 0o2000;
     pub const O_NONBLOCK: i32 = 0o4000;
-    pub const O_DIRECT: i32 = 0o40_000;
-    pub const O_DIRECTORY: i32 = 0o200_000;
-    pub const O_NOFOLLOW: i32 = 0o400_000;
     pub const O_CLOEXEC: i32 = 0o2_000_000;
     pub const F_GETFD: i32 = 1;
     pub const F_SETFD: i32 = 2;
@@ -45,32 +44,8 @@ mod consts {
     pub const S_ISGID: u32 = 0o2000;
     pub const STDERR: i32 = 2;
 }
+pub use crate::arch::abi::Stat;
 pub use consts::*;
-
-/// The kernel's `struct stat` of x86-64.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "see stat(2)")]
-pub struct Stat {
-    pub st_dev: u64,
-    pub st_ino: u64,
-    pub st_nlink: u64,
-    pub st_mode: u32,
-    pub st_uid: u32,
-    pub st_gid: u32,
-    pad: u32,
-    pub st_rdev: u64,
-    pub st_size: i64,
-    pub st_blksize: i64,
-    pub st_blocks: i64,
-    pub st_atime: u64,
-    pub st_atime_nsec: u64,
-    pub st_mtime: u64,
-    pub st_mtime_nsec: u64,
-    pub st_ctime: u64,
-    pub st_ctime_nsec: u64,
-    unused: [i64; 3],
-}
 
 /// The kernel's `struct pollfd`.
 #[repr(C)]
@@ -187,7 +162,7 @@ pub fn pwrite(fd: i32, buf: &[u8], offset: u64) -> Result<usize> {
 /// As fstat(2).
 pub fn fstat(fd: i32) -> Result<Stat> {
     let mut stat = Stat::default();
-    // SAFETY: `Stat` is the kernel's layout, 144 bytes.
+    // SAFETY: `Stat` is the kernel's layout.
     unsafe { call2(nr::FSTAT, int(fd), core::ptr::from_mut(&mut stat) as usize) }?;
     Ok(stat)
 }
@@ -199,7 +174,7 @@ pub fn fstat(fd: i32) -> Result<Stat> {
 pub fn fstatat(dir: i32, path: &CStr, flags: i32) -> Result<Stat> {
     let mut stat = Stat::default();
     let out = core::ptr::from_mut(&mut stat) as usize;
-    // SAFETY: `Stat` is the kernel's layout, 144 bytes; the path is read.
+    // SAFETY: `Stat` is the kernel's layout; the path is read.
     unsafe {
         call4(
             nr::NEWFSTATAT,

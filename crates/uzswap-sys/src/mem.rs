@@ -10,6 +10,8 @@ use crate::{Errno, nr};
 
 #[allow(missing_docs, reason = "see mmap(2)")]
 mod consts {
+    pub use crate::arch::abi::MAP_32BIT;
+
     pub const PROT_NONE: i32 = 0;
     pub const PROT_READ: i32 = 1;
     pub const PROT_WRITE: i32 = 2;
@@ -23,7 +25,6 @@ mod consts {
     pub const MAP_TYPE: i32 = 0x0f;
     pub const MAP_FIXED: i32 = 0x10;
     pub const MAP_ANONYMOUS: i32 = 0x20;
-    pub const MAP_32BIT: i32 = 0x40;
     pub const MAP_GROWSDOWN: i32 = 0x0100;
     pub const MAP_DENYWRITE: i32 = 0x0800;
     pub const MAP_EXECUTABLE: i32 = 0x1000;

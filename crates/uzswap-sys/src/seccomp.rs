@@ -86,7 +86,8 @@ impl SockFilter {
 pub const DATA_NR: u32 = 0;
 /// Byte offset of the architecture.
 pub const DATA_ARCH: u32 = 4;
-/// Byte offset of the low half of the instruction pointer (the address after `syscall`).
+/// Byte offset of the low half of the instruction pointer, which is behind the system call
+/// instruction.
 pub const DATA_IP_LO: u32 = 8;
 /// Byte offset of its high half.
 pub const DATA_IP_HI: u32 = 12;
@@ -103,8 +104,7 @@ pub const fn data_arg_hi(n: u32) -> u32 {
     data_arg_lo(n) + 4
 }
 
-/// `DATA_ARCH` of a 64-bit call. The x32 calls carry it too, with bit 30 set in the number.
-pub const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+pub use crate::arch::abi::{AUDIT_ARCH, FOREIGN_ABI_NR};
 
 /// Let the call through.
 pub const RET_ALLOW: u32 = 0x7fff_0000;

@@ -4,11 +4,10 @@
 //! Locking: blocking all signals is what makes an engine lock safe against handlers.
 //! Context: any.
 
-use crate::nr;
+pub use crate::arch::signal::{Access, SignalFrame, UContext, touching_restorer};
 use crate::syscall::{Result, call2, call3, call4, int, to_int};
 use crate::thread::Timespec;
-use core::arch::naked_asm;
-use core::ffi::c_void;
+use crate::{arch, nr};
 
 #[allow(missing_docs, reason = "see signal(7) and sigaction(2)")]
 mod consts {
@@ -179,7 +178,7 @@ pub struct SigAction {
     pub handler: usize,
     /// `SA_*`.
     pub flags: u64,
-    /// What a handler returns to, used with `SA_RESTORER`; x86-64 has no other way.
+    /// What a handler returns to, with `SA_RESTORER`.
     pub restorer: usize,
     /// Blocked while the handler runs, besides the signal itself.
     pub mask: SigSet,
@@ -204,23 +203,10 @@ impl SigAction {
         SigAction {
             handler: handler as *const () as usize,
             flags: flags | SA_SIGINFO | SA_RESTORER,
-            restorer: restorer as *const () as usize,
+            restorer: arch::signal::restorer as *const () as usize,
             mask,
         }
     }
-}
-
-/// Returns from a signal frame. The bytes are exactly those by which libgcc's unwinder and gdb know
-/// a signal frame without debug information (`mov $15, %rax; syscall`).
-#[unsafe(naked)]
-unsafe extern "C" fn restorer() {
-    naked_asm!(".byte 0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05")
-}
-
-/// The address of our restorer, for actions that are put together elsewhere.
-#[must_use]
-pub fn restorer_addr() -> usize {
-    restorer as *const () as usize
 }
 
 /// Sets the action of `signal` for the whole process, or only reads it, and returns the old one.
@@ -348,7 +334,7 @@ impl SigInfo {
         self.syscall
     }
 
-    /// SIGSYS: the instruction after the trapped `syscall`.
+    /// SIGSYS: the instruction after the trapped system call instruction.
     #[must_use]
     pub const fn si_call_addr(&self) -> usize {
         self.addr
@@ -369,91 +355,8 @@ impl SigInfo {
     }
 }
 
-/// The saved registers, in the kernel's order (`struct sigcontext`).
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs, reason = "registers are named by themselves")]
-pub struct MContext {
-    pub r8: u64,
-    pub r9: u64,
-    pub r10: u64,
-    pub r11: u64,
-    pub r12: u64,
-    pub r13: u64,
-    pub r14: u64,
-    pub r15: u64,
-    pub rdi: u64,
-    pub rsi: u64,
-    pub rbp: u64,
-    pub rbx: u64,
-    pub rdx: u64,
-    pub rax: u64,
-    pub rcx: u64,
-    pub rsp: u64,
-    pub rip: u64,
-    pub eflags: u64,
-    /// cs, gs, fs, ss.
-    pub segments: [u16; 4],
-    /// For page faults the hardware error code: see [`PF_WRITE`].
-    pub err: u64,
-    pub trapno: u64,
-    pub oldmask: u64,
-    /// The fault address.
-    pub cr2: u64,
-    /// Floating-point state, on the signal frame.
-    pub fpstate: *mut c_void,
-    reserved: [u64; 8],
-}
-
-/// `err`: the page was there (protection), not missing.
-pub const PF_PROT: u64 = 1;
-/// `err`: the access was a write.
-pub const PF_WRITE: u64 = 2;
-/// `err`: from user mode.
-pub const PF_USER: u64 = 4;
-/// `err`: an instruction fetch.
-pub const PF_INSTR: u64 = 16;
-
-/// The kernel's `ucontext`, which a handler may change: the thread resumes as it says.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct UContext {
-    /// `UC_*` flags.
-    pub uc_flags: u64,
-    /// Unused by the kernel.
-    pub uc_link: *mut c_void,
-    /// The thread's alternate stack.
-    pub uc_stack: SigStack,
-    /// Registers.
-    pub uc_mcontext: MContext,
-    /// The mask that returns with the frame. Only these 8 bytes are on a kernel frame.
-    pub uc_sigmask: SigSet,
-}
-
-impl UContext {
-    /// System call number (as trapped) or return value to be.
-    #[must_use]
-    pub const fn syscall_args(&self) -> [u64; 6] {
-        let r = &self.uc_mcontext;
-        [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
-    }
-
-    /// What the trapped call shall return.
-    #[expect(
-        clippy::cast_sign_loss,
-        reason = "rax holds -errno as two's complement"
-    )]
-    pub const fn set_syscall_return(&mut self, value: isize) {
-        self.uc_mcontext.rax = value as u64;
-    }
-}
-
 const _: () = {
     assert!(size_of::<SigInfo>() == 128);
-    assert!(size_of::<MContext>() == 256);
-    assert!(core::mem::offset_of!(UContext, uc_sigmask) == 296);
-    assert!(core::mem::offset_of!(MContext, rip) == 16 * 8);
-    assert!(core::mem::offset_of!(MContext, fpstate) == 184);
     assert!(size_of::<SigAction>() == 32);
     assert!(size_of::<SigStack>() == 24);
 };

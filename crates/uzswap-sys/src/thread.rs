@@ -4,9 +4,8 @@
 //! Locking: none.
 //! Context: any, except that spawning is for init.
 
-use crate::syscall::{GATE, Result, call0, call1, call2, call3, from_raw, int, to_int};
+use crate::syscall::{Result, call0, call1, call2, call3, from_raw, int, to_int};
 use crate::{Errno, arch, file, futex, nr};
-use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The kernel's `struct timespec`.
@@ -46,12 +45,11 @@ pub fn getpid() -> i32 {
 }
 
 /// The CPU this thread runs on; a hint, old as soon as it is read. No system call on a normal
-/// kernel (see [`arch::cpu_by_segment_limit`]); `RDPID` and `RDTSCP` would read the same value but
-/// need a CPU feature or cost 3× as much.
+/// kernel: see [`arch::current_cpu`].
 #[inline]
 #[must_use]
 pub fn sched_getcpu() -> u32 {
-    arch::cpu_by_segment_limit().unwrap_or_else(getcpu_syscall)
+    arch::current_cpu().unwrap_or_else(getcpu_syscall)
 }
 
 #[cold]
@@ -178,7 +176,7 @@ pub unsafe fn spawn_raw(
         | CLONE_PARENT_SETTID
         | CLONE_CHILD_CLEARTID;
     // SAFETY: the stack and the entry are the caller's promise; `alive` lives for ever.
-    let ret = unsafe { clone_thread(flags, stack_top, alive.as_ptr(), entry, arg) };
+    let ret = unsafe { arch::thread::clone_thread(flags, stack_top, alive.as_ptr(), entry, arg) };
     from_raw(ret).map(to_int)
 }
 
@@ -193,43 +191,4 @@ pub fn wait_exit(alive: &AtomicU32) {
         // The kernel wakes with the shared key; a changed word or a signal looks again.
         let _: core::result::Result<(), Errno> = futex::wait_shared(alive, tid, None);
     }
-}
-
-/// clone(2) needs assembly: the child returns on another stack, where no Rust frame exists.
-#[unsafe(naked)]
-unsafe extern "C" fn clone_thread(
-    flags: usize,
-    stack_top: usize,
-    tid: *mut u32,
-    entry: extern "C" fn(*mut core::ffi::c_void),
-    arg: *mut core::ffi::c_void,
-) -> isize {
-    naked_asm!(
-        "and rsi, -16",
-        // The child finds its entry and argument on its own stack.
-        "sub rsi, 16",
-        "mov [rsi], rcx",
-        "mov [rsi + 8], r8",
-        // parent_tid (rdx) and child_tid (r10) are the same word; tls (r8) is not set.
-        "mov r10, rdx",
-        "xor r8d, r8d",
-        "mov eax, {clone}",
-        "syscall",
-        "test rax, rax",
-        "jz 2f",
-        "ret",
-        "2:",
-        // Frame pointer 0 ends back traces.
-        "xor ebp, ebp",
-        "pop rax",
-        "pop rdi",
-        "call rax",
-        "xor edi, edi",
-        "mov eax, {exit}",
-        "call [rip + {gate}]",
-        "ud2",
-        clone = const nr::CLONE,
-        exit = const nr::EXIT,
-        gate = sym GATE,
-    )
 }

@@ -38,7 +38,7 @@ unsafe extern "C" fn on_sigbus(_: i32, info: *mut SigInfo, context: *mut UContex
         }) => {
             // A write to a protected page, or another thread came first and there is nothing to do.
             // SAFETY: as `info`.
-            if unsafe { (*context).uc_mcontext.err } & signal::PF_WRITE == 0 {
+            if unsafe { (*context).fault_access() } != signal::Access::Write {
                 return;
             }
             uffd.write_protect(addr, PAGE_SIZE, false, true)

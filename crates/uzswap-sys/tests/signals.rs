@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use uzswap_sys::signal::{self, SigAction, SigInfo, SigSet, SigStack, UContext};
-use uzswap_sys::{PAGE_SIZE, mem, nr, seccomp, syscall, thread};
+use uzswap_sys::{PAGE_SIZE, arch, mem, nr, seccomp, syscall, thread};
 
 static SEEN_CODE: AtomicI32 = AtomicI32::new(0);
 static SEEN_ADDR: AtomicUsize = AtomicUsize::new(0);
@@ -61,7 +61,7 @@ fn a_segv_handler_on_its_own_stack_repairs_the_access() {
     assert_eq!(SEEN_CODE.load(SeqCst), signal::SEGV_ACCERR);
     assert_eq!(SEEN_ADDR.load(SeqCst), page + 20);
     assert_eq!(
-        SEEN_ERR.load(SeqCst) & (signal::PF_WRITE | signal::PF_USER),
+        SEEN_ERR.load(SeqCst) & (arch::signal::PF_WRITE | arch::signal::PF_USER),
         6
     );
     assert!((stack..stack + stack_len).contains(&SEEN_SP.load(SeqCst)));
@@ -120,9 +120,9 @@ unsafe extern "C" fn emulate(_: i32, info: *mut SigInfo, context: *mut UContext)
     let args = context.syscall_args();
     let right = info.si_code == signal::SYS_SECCOMP
         && usize::try_from(info.si_syscall()) == Ok(nr::GETPPID)
-        && info.si_arch() == seccomp::AUDIT_ARCH_X86_64
+        && info.si_arch() == seccomp::AUDIT_ARCH
         && info.si_errno == 0x77
-        && info.si_call_addr() as u64 == context.uc_mcontext.rip;
+        && info.si_call_addr() == context.instruction_pointer();
     let answer = if right { args[0] + args[5] } else { 0 };
     context.set_syscall_return(isize::try_from(answer).unwrap_or(-1));
 }

@@ -18,8 +18,7 @@
 mod masks;
 mod vectors;
 
-use core::arch::naked_asm;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use uzswap_sys::signal::UContext;
 use uzswap_sys::syscall::{from_raw, int};
@@ -27,8 +26,9 @@ use uzswap_sys::{Errno, PAGE_SIZE, file, nr};
 
 use super::frame::in_arena;
 use super::port;
-use super::stub::{CALL, CALL_RETURN};
-use super::tls;
+use super::stub::CALL_RETURN;
+use crate::arch::fast::{is_before_issue, issue, issue_announced, saved_nr};
+use crate::arch::tls;
 use crate::maps::set_errno;
 use crate::next::Next;
 use crate::threads;
@@ -38,7 +38,7 @@ const MOST: usize = 64 << 10;
 /// Vectors that are looked at.
 const MOST_VECTORS: usize = 64;
 /// What a call returns that a signal kept from being issued.
-const NOT_ISSUED: isize = -512;
+pub const NOT_ISSUED: isize = -512;
 const MSG_DONTWAIT: i32 = 0x40;
 const MSG_NOSIGNAL: i32 = 0x4000;
 const MSG_MORE: i32 = 0x8000;
@@ -50,81 +50,6 @@ static CANCELS: AtomicBool = AtomicBool::new(false);
 #[inline]
 fn on() -> bool {
     super::enabled() && !CANCELS.load(Ordering::Relaxed)
-}
-
-/// Issues a call through the stub page.
-#[unsafe(naked)]
-unsafe extern "C" fn issue(
-    nr: usize,
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> isize {
-    naked_asm!(
-        // For `returned_from`.
-        "mov [rsp - 8], rdi",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, [rsp + 8]",
-        "movabs r11, {call}",
-        "jmp r11",
-        call = const CALL,
-    )
-}
-
-/// Issues a call through the stub page, unless `word` no longer says `says`.
-#[unsafe(naked)]
-unsafe extern "C" fn issue_announced(
-    word: *const AtomicU64,
-    says: u64,
-    nr: usize,
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> isize {
-    naked_asm!(
-        // For `returned_from`.
-        "mov [rsp - 8], rdx",
-        "mov r11, rdi",
-        "mov rdi, rcx",
-        "mov rcx, rsi",
-        "mov rsi, r8",
-        "mov rax, rdx",
-        "mov rdx, r9",
-        "mov r10, [rsp + 8]",
-        "mov r8, [rsp + 16]",
-        "mov r9, [rsp + 24]",
-        ".globl uzswap_announced",
-        ".hidden uzswap_announced",
-        "uzswap_announced:",
-        "cmp [r11], rcx",
-        "jne 2f",
-        "movabs r11, {call}",
-        "jmp r11",
-        "2:",
-        ".globl uzswap_not_announced",
-        ".hidden uzswap_not_announced",
-        "uzswap_not_announced:",
-        "mov rax, {not_issued}",
-        "ret",
-        call = const CALL,
-        not_issued = const NOT_ISSUED,
-    )
-}
-
-unsafe extern "C" {
-    fn uzswap_announced();
-    fn uzswap_not_announced();
 }
 
 /// Issues a call that reads `len` bytes to `addr`, which stay in the arena for it. `None`: the C
@@ -149,11 +74,8 @@ pub fn redirect(uc: &mut UContext) {
     if !record.is_null() {
         port::withdraw(threads::number(record));
     }
-    let ip = uzswap_core::arena::narrow(uc.uc_mcontext.rip);
-    let announced =
-        uzswap_announced as *const () as usize..uzswap_not_announced as *const () as usize;
-    if ip == CALL || announced.contains(&ip) {
-        uc.uc_mcontext.rip = CALL_RETURN as u64;
+    if is_before_issue(uc.instruction_pointer()) {
+        uc.set_instruction_pointer(CALL_RETURN);
         uc.set_syscall_return(NOT_ISSUED);
     }
 }
@@ -163,15 +85,15 @@ pub fn redirect(uc: &mut UContext) {
 /// # Safety
 /// In a handler; `uc` is its context, outside the window.
 pub unsafe fn returned_from(uc: &UContext) -> Option<usize> {
-    if uzswap_core::arena::narrow(uc.uc_mcontext.rip) != CALL_RETURN {
+    if uc.instruction_pointer() != CALL_RETURN {
         return None;
     }
-    let at = uzswap_core::arena::narrow(uc.uc_mcontext.rsp).checked_sub(8)?;
+    let at = saved_nr(uc);
     // A stack in managed memory may be gone.
     if in_arena(at, 8).is_some() {
         return None;
     }
-    // SAFETY: they put it there, below their stack pointer, which is the same now.
+    // SAFETY: they put it there, and nothing has run since.
     Some(unsafe { *(at as *const usize) })
 }
 

@@ -27,8 +27,8 @@ use uzswap_core::{ARENA_BASE, ARENA_LEN};
 use uzswap_io::queue::NR_EVENTS;
 use uzswap_sys::mem::{MAP_FIXED, MAP_FIXED_NOREPLACE};
 use uzswap_sys::seccomp::{
-    AUDIT_ARCH_X86_64, DATA_ARCH, DATA_IP_HI, DATA_IP_LO, DATA_NR, RET_ALLOW, RET_ERRNO, RET_TRAP,
-    data_arg_hi, data_arg_lo, op,
+    AUDIT_ARCH, DATA_ARCH, DATA_IP_HI, DATA_IP_LO, DATA_NR, FOREIGN_ABI_NR, RET_ALLOW, RET_ERRNO,
+    RET_TRAP, data_arg_hi, data_arg_lo, op,
 };
 use uzswap_sys::{Errno, nr};
 
@@ -46,8 +46,6 @@ const PROBE_NR: u32 = 0x5a53;
 const PROBE_ARG: u32 = 0x757a_7377;
 const PROBE_ANSWER: u32 = 0xa51;
 
-/// Call numbers with this bit are of the x32 ABI.
-const X32: u32 = 0x4000_0000;
 const CLONE_VM: u32 = 0x100;
 /// Flags of mmap(2) by which the address is no hint.
 const FIXED: u32 = (MAP_FIXED | MAP_FIXED_NOREPLACE).cast_unsigned();
@@ -107,10 +105,10 @@ impl Builder {
             }
         }
         program.load(DATA_ARCH);
-        program.jump(op::JEQ, AUDIT_ARCH_X86_64, 1, 0);
+        program.jump(op::JEQ, AUDIT_ARCH, 1, 0);
         program.ret(RET_ALLOW);
         program.load(DATA_NR);
-        program.jump(op::JGE, X32, 0, 1);
+        program.jump(op::JGE, FOREIGN_ABI_NR, 0, 1);
         program.ret(RET_ALLOW);
         program.tree(starts.get(..len).unwrap_or_default(), leaves);
     }

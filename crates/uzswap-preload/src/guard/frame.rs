@@ -101,7 +101,7 @@ impl Frame {
     /// `r` is the calling thread's record.
     pub unsafe fn stack_pointer(r: *mut Record) -> Option<usize> {
         // SAFETY: an open frame's context is on the slot stack.
-        unsafe { (*r).frame.uc.as_ref() }.map(|uc| uzswap_core::arena::narrow(uc.uc_mcontext.rsp))
+        unsafe { (*r).frame.uc.as_ref() }.map(UContext::stack_pointer)
     }
 
     /// Drops pins from the last back to number `keep`.
@@ -214,8 +214,7 @@ impl Frame {
             let done = (*f).done;
             match state {
                 State::NotIssued if done == 0 => {
-                    // Before its `syscall` instruction, as after a restart.
-                    (*program).uc_mcontext.rip -= 2;
+                    (*program).rewind_syscall();
                 }
                 State::NotIssued => (*program).set_syscall_return(done.cast_signed()),
                 State::Returned(ret) => {
@@ -240,9 +239,7 @@ impl Frame {
             Self::close(m, r);
             // The floating-point state of the trapped call is still on the slot stack, where the
             // copied pointer says.
-            (*uc).uc_mcontext = (*program).uc_mcontext;
-            (*uc).uc_sigmask = (*program).uc_sigmask;
-            (*uc).uc_flags = (*program).uc_flags;
+            (*uc).become_copy(&*program);
             Some(mask)
         }
     }

@@ -7,7 +7,6 @@
 //! block is its own: none is [`super::large`].
 //! *Locking*: theirs. *Context*: the program's.
 
-use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 
@@ -19,18 +18,8 @@ use crate::next::Next;
 /// Least size asked of mimalloc, bytes: smaller blocks of its are aligned to less than glibc's.
 pub const LEAST: usize = 16;
 
-// The loader fills this in with jemalloc's function, or with null: before anything is allocated, and
-// without our asking it, which it does not always bear.
-global_asm!(
-    ".pushsection .data.rel.ro.uzswap_mallctl, \"aw\", @progbits",
-    ".balign 8",
-    ".weak mallctl",
-    ".hidden uzswap_mallctl",
-    ".globl uzswap_mallctl",
-    "uzswap_mallctl: .quad mallctl",
-    ".popsection",
-);
-
+// Declared in `arch`. The loader fills it in with jemalloc's function, or with null: before anything
+// is allocated, and without our asking it, which it does not always bear.
 unsafe extern "C" {
     #[link_name = "uzswap_mallctl"]
     static MALLCTL: usize;

@@ -4,8 +4,9 @@
 //! stack as its caller left it, so that no frame of ours is unwound.
 //! *Locking*: none. *Context*: the program's.
 
-use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_void};
+
+use crate::arch::malloc::throwing_new;
 
 use super::heap::{self, LEAST};
 use super::{free, ready};
@@ -61,41 +62,11 @@ extern "C" fn thrower() -> *mut c_void {
     thrower
 }
 
-/// A form that throws: `$align` is the instruction that puts the alignment into `rsi`.
-macro_rules! throwing_new {
-    ($($name:ident($($arg:ident),*), $align:literal;)*) => {$(
-        /// A form of `operator new` that throws.
-        ///
-        /// # Safety
-        /// As the C++ library's.
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        #[allow(non_snake_case, reason = "the C++ ABI's name")]
-        pub unsafe extern "C" fn $name($($arg: usize),*) -> *mut c_void {
-            naked_asm!(
-                "sub rsp, 8",
-                $align,
-                "call {allocate}",
-                "test rax, rax",
-                "jz 2f",
-                "add rsp, 8",
-                "ret",
-                "2:",
-                "call {thrower}",
-                "add rsp, 8",
-                "jmp rax",
-                allocate = sym allocate,
-                thrower = sym thrower,
-            )
-        }
-    )*};
-}
-
 throwing_new! {
-    _Znwm(size), "xor esi, esi";
-    _Znam(size), "xor esi, esi";
-    _ZnwmSt11align_val_t(size, align), "";
-    _ZnamSt11align_val_t(size, align), "";
+    _Znwm(size);
+    _Znam(size);
+    _ZnwmSt11align_val_t(size, align);
+    _ZnamSt11align_val_t(size, align);
 }
 
 macro_rules! nothrow_new {

@@ -6,11 +6,11 @@
 //! *Locking*: one leaf lock, only ever tried: its holder may be a frame that a handler of the program
 //! interrupted, or a thread that a fork left behind. *Context*: the program's.
 
+use core::hint::spin_loop;
 use core::sync::atomic::AtomicU64;
 
 use uzswap_group::counters::{Counters, add, sub};
 use uzswap_sync::lock::{Lock, LockGuard};
-use uzswap_sys::arch::pause;
 
 use super::span::Span;
 use crate::init::ENGINE;
@@ -64,7 +64,7 @@ fn table() -> Option<LockGuard<'static, Table>> {
     (0..TRIES).find_map(|_| {
         let guard = TABLE.try_lock();
         if guard.is_none() {
-            pause();
+            spin_loop();
         }
         guard
     })

@@ -11,32 +11,17 @@
 
 use uzswap_sys::signal::{
     self, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SIG_DFL, SIG_IGN, SigAction, SigInfo, SigSet,
-    UContext, tgsigqueueinfo,
+    SignalFrame, UContext, tgsigqueueinfo,
 };
 use uzswap_sys::{Errno, thread};
 
-use super::{action, entry, is_on, reset};
+use super::{action, is_on, reset};
 use crate::guard::fast;
 use crate::guard::frame::{Frame, in_arena, unblockable};
 use crate::guard::port::{self, Masked};
 use crate::threads::{self, Record};
 
-/// What the kernel puts on the stack before a handler: return address, context, information.
-const FRAME_LEN: usize = 8 + CONTEXT_LEN + size_of::<SigInfo>();
-const CONTEXT_LEN: usize = size_of::<UContext>();
-const _: () = assert!(CONTEXT_LEN == 304);
-
-/// Bytes below the stack pointer that belong to the interrupted function.
-const RED_ZONE: usize = 128;
-/// Offsets into the saved floating-point state: the mark of an extended state, and its length.
-const FP_MAGIC: usize = 464;
-const FP_LEN: usize = 468;
-const FP_XSTATE_MAGIC1: u32 = 0x4650_5853;
-const FP_LEGACY_LEN: usize = 512;
-/// Flags that a handler starts without: trap, direction, resume.
-const EFLAGS_CLEARED: u64 = 0x100 | 0x400 | 0x1_0000;
-
-/// The body of [`entry::program`].
+/// The body of [`crate::arch::entry::program`].
 ///
 /// # Safety
 /// From the entry.
@@ -62,7 +47,7 @@ pub unsafe extern "C" fn on_program(
 pub unsafe fn collapse(m: &Masked, uc: *mut UContext) -> SigSet {
     // SAFETY: the caller's promise; a stack pointer in a slot is on the stack of its thread.
     unsafe {
-        let sp = usize::try_from((*uc).uc_mcontext.rsp).unwrap_or(0);
+        let sp = (*uc).stack_pointer();
         let Some(r) = threads::at(sp) else {
             fast::redirect(&mut *uc);
             return (*uc).uc_sigmask;
@@ -145,7 +130,7 @@ unsafe fn build(
     unsafe {
         // A thread without a slot got its frame on its own stack already: there it stays.
         let in_place = threads::at(uc as usize).is_none();
-        let sp = usize::try_from((*uc).uc_mcontext.rsp).unwrap_or(0);
+        let sp = (*uc).stack_pointer();
         let altstack = r.map(|r| (*r).altstack);
         let on_altstack = match altstack {
             Some(stack) if action.flags & SA_ONSTACK != 0 && stack.size > 0 => {
@@ -154,28 +139,27 @@ unsafe fn build(
             _ => None,
         };
         let frame = match on_altstack {
-            None if in_place => uc as usize - 8,
+            None if in_place => SignalFrame::of(uc),
             top => {
-                let from = top.unwrap_or(sp.wrapping_sub(RED_ZONE));
+                let from = top.unwrap_or(sp.wrapping_sub(SignalFrame::RED_ZONE));
                 place(m, uc, from)
             }
         };
-        let context = (frame + 8) as *mut UContext;
+        let context = &raw mut (*frame).context;
         // The program's view of its own mask: its beliefs are in the record.
         (*context).uc_sigmask = (*uc).uc_sigmask;
         if let Some(r) = r {
             (*context).uc_stack = threads::kernel_stack(r);
         }
-        let at = (frame + 8 + CONTEXT_LEN) as *mut SigInfo;
+        let at = &raw mut (*frame).info;
         if !core::ptr::eq(at, info) {
             at.write(*info);
         }
-        let restorer = if in_arena(frame, 1).is_some() {
-            entry::restorer as *const () as usize
+        let restorer = if in_arena(frame as usize, 1).is_some() {
+            signal::touching_restorer as *const () as usize
         } else {
             action.restorer
         };
-        (frame as *mut usize).write(restorer);
 
         let mut blocked = SigSet(mask.0 | action.mask.0);
         if action.flags & SA_NODEFER == 0 {
@@ -187,47 +171,26 @@ unsafe fn build(
         if let Some(r) = r {
             enter.uc_stack = threads::kernel_stack(r);
         }
-        let regs = &mut enter.uc_mcontext;
-        // No saved state means the initial state, with which handlers start.
-        regs.fpstate = core::ptr::null_mut();
-        regs.rip = action.handler as u64;
-        regs.rsp = frame as u64;
-        regs.rdi = u64::from(signal.unsigned_abs());
-        regs.rsi = at as u64;
-        regs.rdx = context as u64;
-        regs.rax = 0;
-        regs.eflags &= !EFLAGS_CLEARED;
+        enter.enter_handler(action.handler, signal, frame, restorer);
         scratch
     }
 }
 
 /// Copies context and floating-point state of `uc` to the program's stack below `from`, and returns
 /// where the frame is.
-unsafe fn place(m: &Masked, uc: *mut UContext, from: usize) -> usize {
+unsafe fn place(m: &Masked, uc: *mut UContext, from: usize) -> *mut SignalFrame {
     // SAFETY: the state is the kernel's, and as long as it says. The destination is where the
     // kernel would have written; if nothing can be written there, the process ends by SIGSEGV, as
     // it would have.
     unsafe {
-        let state = (*uc).uc_mcontext.fpstate as usize;
-        let state_len = if state == 0 {
-            0
-        } else if ((state + FP_MAGIC) as *const u32).read() == FP_XSTATE_MAGIC1 {
-            ((state + FP_LEN) as *const u32).read() as usize
-        } else {
-            FP_LEGACY_LEN
-        };
-        let state_to = from.wrapping_sub(state_len) & !63;
-        let frame = (state_to.wrapping_sub(FRAME_LEN) & !15).wrapping_sub(8);
-        let pin = in_arena(frame, from.wrapping_sub(frame))
+        let (state, state_len) = (*uc).fp_state();
+        let (frame, state_to) = SignalFrame::below(from, state_len);
+        let pin = in_arena(frame as usize, from.wrapping_sub(frame as usize))
             .and_then(|(addr, len)| port::pin(m, addr, len).ok());
         core::ptr::copy(state as *const u8, state_to as *mut u8, state_len);
-        let context = (frame + 8) as *mut UContext;
+        let context = &raw mut (*frame).context;
         core::ptr::copy(uc, context, 1);
-        (*context).uc_mcontext.fpstate = if state == 0 {
-            core::ptr::null_mut()
-        } else {
-            state_to as *mut core::ffi::c_void
-        };
+        (*context).set_fp_state(if state == 0 { 0 } else { state_to });
         if let Some(pin) = pin {
             port::unpin(m, pin);
         }

@@ -8,7 +8,7 @@
 use uzswap_core::in_arena;
 use uzswap_core::region::Flags;
 use uzswap_sys::signal::{
-    BUS_ADRERR, PF_INSTR, PF_WRITE, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGSEGV, SigInfo, UContext,
+    Access, BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGSEGV, SigInfo, UContext,
 };
 
 use super::{believes_blocked, deliver, ours};
@@ -16,7 +16,7 @@ use crate::guard::port::{self, Fault, Masked};
 use crate::init::ENGINE;
 use crate::threads;
 
-/// The body of [`super::entry::fault`].
+/// The body of [`crate::arch::entry::fault`].
 ///
 /// # Safety
 /// From the entry.
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn on_fault(
         let mut told = *info;
         if may_be_ours(signal, &told) {
             let addr = told.si_addr();
-            let forbidden = signal == SIGSEGV && is_forbidden(addr, (*uc).uc_mcontext.err);
+            let forbidden = signal == SIGSEGV && is_forbidden(addr, (*uc).fault_access());
             if !forbidden {
                 match port::fault(&m, addr) {
                     Fault::Resolved => return uc,
@@ -71,9 +71,9 @@ fn may_be_ours(signal: i32, info: &SigInfo) -> bool {
     raised && in_arena(info.si_addr())
 }
 
-/// Whether the program itself has seen to it that an access of the kind in `err` is not to be made at `addr`: what the
-/// kernel would look at first, had it the protection that the program set.
-fn is_forbidden(addr: usize, err: u64) -> bool {
+/// Whether the protection that the program itself set forbids `access` at `addr`: what the kernel
+/// would look at first.
+fn is_forbidden(addr: usize, access: Access) -> bool {
     let Some(region) = ENGINE.region(addr) else {
         return false;
     };
@@ -81,12 +81,10 @@ fn is_forbidden(addr: usize, err: u64) -> bool {
     if flags.contains(Flags::FOREIGN) {
         return false;
     }
-    if err & PF_INSTR != 0 {
-        !flags.contains(Flags::EXEC)
-    } else if err & PF_WRITE != 0 {
-        !flags.contains(Flags::WRITE)
-    } else {
-        // Each of the three lets x86 read.
-        flags.prot() == 0
+    match access {
+        Access::Execute => !flags.contains(Flags::EXEC),
+        Access::Write => !flags.contains(Flags::WRITE),
+        // Every protection but none lets the CPU read.
+        Access::Read => flags.prot() == 0,
     }
 }

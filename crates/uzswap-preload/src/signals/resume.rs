@@ -11,16 +11,12 @@
 use uzswap_sys::signal::UContext;
 use uzswap_sys::{Errno, PAGE_SIZE, nr};
 
-use crate::guard::fast;
+use crate::arch::code;
 use crate::guard::frame::{Frame, fail, in_arena};
 use crate::guard::port::Masked;
 use crate::guard::stub::{self, CALL_RETURN, Call};
+use crate::guard::{fast, int};
 use crate::threads::{self, Record};
-
-/// `mov eax, imm32`, then `syscall`.
-const MOV_EAX: u8 = 0xb8;
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
-const LEN: usize = 7;
 
 /// Stack that must be left for a call to go on in the handler: the next signal comes on top of it.
 const ROOM: usize = 24 << 10;
@@ -35,26 +31,20 @@ pub unsafe fn resume(m: &Masked, r: *mut Record, uc: *mut UContext) {
     let Some((number, by)) = broken_off else {
         return;
     };
-    // The upper half of an `int` is anything.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the kernel takes the low half"
-    )]
-    let is_endless = |timeout: u64| (timeout as i32) < 0;
     let again = match number {
         nr::NANOSLEEP | nr::POLL | nr::RESTART_SYSCALL => false,
         nr::CLOCK_NANOSLEEP => b & 1 != 0,
         // Those that take a time write back what is left of it.
         nr::PAUSE | nr::SELECT | nr::PSELECT6 | nr::PPOLL => true,
-        nr::EPOLL_WAIT | nr::EPOLL_PWAIT if is_endless(d) => true,
+        nr::EPOLL_WAIT | nr::EPOLL_PWAIT if int(d) < 0 => true,
         nr::RT_SIGTIMEDWAIT if c == 0 => true,
         _ => return,
     };
     // SAFETY: the caller's promise; a thread that is in no window has no open frame.
     unsafe {
         if again {
-            (*uc).set_syscall_return(number.cast_signed());
-            (*uc).uc_mcontext.rip -= 2;
+            (*uc).set_syscall_nr(number);
+            (*uc).rewind_syscall();
             return;
         }
         let here = (&raw const again).addr();
@@ -71,7 +61,7 @@ pub unsafe fn resume(m: &Masked, r: *mut Record, uc: *mut UContext) {
             By::Program => {
                 // A handler of the program's that comes finds the restart about to be issued, which then
                 // returns EINTR: as it is after a handler.
-                (*uc).set_syscall_return(restart.nr.cast_signed());
+                (*uc).set_syscall_nr(restart.nr);
                 Frame::open(r, uc);
                 let ret = Frame::issue(r, &restart);
                 Frame::close(m, r);
@@ -94,16 +84,16 @@ enum By {
 /// # Safety
 /// As [`resume`].
 unsafe fn broken_off(r: *mut Record, uc: &UContext) -> Option<(usize, By)> {
-    if uc.uc_mcontext.rax.cast_signed() != fail(Errno::EINTR) as i64 {
+    if uc.syscall_return() != fail(Errno::EINTR) {
         return None;
     }
-    let sp = uzswap_core::arena::narrow(uc.uc_mcontext.rsp);
+    let sp = uc.stack_pointer();
     // SAFETY: the caller's promise.
     unsafe {
         match stub::state(uc) {
             None => loaded(uc).map(|number| (number, By::Program)),
             // Past the call, its result may be saved already: EINTR it is.
-            Some(_) if uzswap_core::arena::narrow(uc.uc_mcontext.rip) != CALL_RETURN => None,
+            Some(_) if uc.instruction_pointer() != CALL_RETURN => None,
             Some(_) if threads::at(sp).is_some() => Some(((*r).frame.nr, By::Guard)),
             Some(_) => fast::returned_from(uc).map(|number| (number, By::Program)),
         }
@@ -115,16 +105,12 @@ unsafe fn broken_off(r: *mut Record, uc: &UContext) -> Option<(usize, By)> {
 /// # Safety
 /// The thread has just executed what is before its instruction pointer.
 unsafe fn loaded(uc: &UContext) -> Option<usize> {
-    let at = uzswap_core::arena::narrow(uc.uc_mcontext.rip).checked_sub(LEN)?;
+    let at = uc.instruction_pointer().checked_sub(code::LEN)?;
     // Code in managed memory may be gone; before a page's beginning there may be nothing. A call of the C
     // library's that happens to lie there returns EINTR.
-    if in_arena(at, LEN).is_some() || at % PAGE_SIZE > PAGE_SIZE - LEN {
+    if in_arena(at, code::LEN).is_some() || at % PAGE_SIZE > PAGE_SIZE - code::LEN {
         return None;
     }
     // SAFETY: code of the page that the thread has just executed a call from.
-    let code = unsafe { *(at as *const [u8; LEN]) };
-    let [MOV_EAX, n @ .., a, b] = code else {
-        return None;
-    };
-    ([a, b] == SYSCALL).then(|| u32::from_le_bytes(n) as usize)
+    code::loaded_nr(unsafe { *(at as *const [u8; code::LEN]) })
 }

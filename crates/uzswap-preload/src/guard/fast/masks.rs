@@ -8,8 +8,9 @@ use uzswap_sys::signal::{
 };
 
 use super::{Mask, next, real};
+use crate::arch::tls;
+use crate::guard::enabled;
 use crate::guard::frame::in_arena;
-use crate::guard::{enabled, tls};
 use crate::signals::ours;
 
 /// Changes the mask without a trap, if that can be done; returns the old one.

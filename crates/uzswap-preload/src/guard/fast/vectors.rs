@@ -3,6 +3,7 @@
 //!
 //! *Invariants*, *locking*, *context*: as [`super`].
 
+use uzswap_sys::arch::abi::USER_END;
 use uzswap_sys::mem::IoVec;
 use uzswap_sys::syscall::int;
 use uzswap_sys::{PAGE_SIZE, nr};
@@ -16,7 +17,7 @@ use crate::guard::vector::MsgHdr;
 
 /// Not a null or kernel address, which calls are given to see them fail.
 const fn is_plausible(at: usize) -> bool {
-    at >= PAGE_SIZE && at < 0x7fff_ffff_0000
+    at >= PAGE_SIZE && at < USER_END
 }
 
 /// Where the buffers of a vector lie after its first `done` bytes, and how long they are; empty ones are passed over.

@@ -25,7 +25,7 @@ fn call(nr: usize, args: [u64; 6]) -> Data {
     let ip = LIBC.0 as u64 + 0x77;
     Data {
         nr,
-        arch: AUDIT_ARCH_X86_64,
+        arch: AUDIT_ARCH,
         ip,
         args,
     }
@@ -93,12 +93,12 @@ fn what_must_not_be_touched_passes() {
     let mut other = stub;
     other.ip = stub::HOUSE_RETURN as u64;
     assert_eq!(run(code, &other).0, TRAP_A);
-    let mut x32 = call(nr::READ, [IN_ARENA; 6]);
-    x32.nr |= X32;
-    assert_eq!(run(code, &x32).0, RET_ALLOW);
-    let mut i386 = call(nr::READ, [IN_ARENA; 6]);
-    i386.arch = 0x4000_0003;
-    assert_eq!(run(code, &i386).0, RET_ALLOW);
+    let mut foreign = call(nr::READ, [IN_ARENA; 6]);
+    foreign.nr |= FOREIGN_ABI_NR;
+    assert_eq!(run(code, &foreign).0, RET_ALLOW);
+    let mut other_arch = call(nr::READ, [IN_ARENA; 6]);
+    other_arch.arch = 0x4000_0003;
+    assert_eq!(run(code, &other_arch).0, RET_ALLOW);
 }
 
 #[test]

@@ -1,7 +1,6 @@
-//! What: the x86-64 system call numbers, one constant a call.
-//! Invariants: the numbers are kernel ABI and never change.
-//! Locking: none.
-//! Context: any.
+//! *What*: the system call numbers, one constant a call.
+//! *Invariants*: the numbers are kernel ABI and never change.
+//! *Locking*: none. *Context*: any.
 #![allow(missing_docs, reason = "a number documents itself: see syscalls(2)")]
 
 pub const READ: usize = 0;

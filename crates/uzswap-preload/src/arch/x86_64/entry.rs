@@ -67,7 +67,7 @@ macro_rules! entry {
 
 entry! {
     /// SIGBUS, and SIGSEGV where that is ours.
-    fault => super::fault::on_fault
+    fault => crate::signals::fault::on_fault
 }
 entry! {
     /// SIGSYS.
@@ -75,37 +75,5 @@ entry! {
 }
 entry! {
     /// Every signal for which the program has a handler.
-    program => super::deliver::on_program
-}
-
-/// Returns from a program's handler whose frame lies in the arena: brings the frame in, then asks
-/// the kernel to read it.
-///
-/// # Safety
-/// For a handler to return to.
-#[unsafe(naked)]
-pub unsafe extern "C" fn restorer() {
-    naked_asm!(
-        // The frame is a few KiB above: touch every page of it.
-        "mov al, [rsp]",
-        "mov al, [rsp + 431]",
-        "mov rcx, [rsp + 224]",
-        "test rcx, rcx",
-        "jz 2f",
-        "mov al, [rcx]",
-        "mov edx, [rcx + 464]",
-        "cmp edx, 0x46505853",
-        "jne 2f",
-        "mov edx, [rcx + 468]",
-        "mov al, [rcx + rdx - 1]",
-        "cmp edx, 4096",
-        "jb 2f",
-        "mov al, [rcx + 4096]",
-        "mov al, [rcx + rdx - 4096]",
-        "2:",
-        "mov eax, {sigreturn}",
-        "syscall",
-        "ud2",
-        sigreturn = const nr::RT_SIGRETURN,
-    )
+    program => crate::signals::deliver::on_program
 }

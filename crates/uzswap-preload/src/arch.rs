@@ -1,0 +1,34 @@
+//! *What*: code of this library that is written for one architecture: assembly, and what it shares
+//! with assembly. A new architecture is a folder beside `x86_64`, and one in `uzswap-sys`.
+//!
+//! An architecture provides, under these names:
+//! - `code`: the instructions before a system call of the C library, and the number they load.
+//! - `dl`: `dlopen`, which jumps on.
+//! - `entry`: where the kernel enters our handlers: `fault`, `sigsys`, `program`.
+//! - `fast`: issuing a call in the program's own context.
+//! - `malloc`: `with_caller!`, `throwing_new!`.
+//! - `stub`: issuing a call through the stub page, and the window.
+//! - `symbols`: symbols that Rust cannot declare.
+//! - `table`: the pointer arguments of every system call.
+//! - `thread`: the start of the program's threads, and the switch to a slot stack.
+//! - `tls`: one thread-local word.
+//!
+//! *Invariants*: what is not in the folder names no register, instruction or number of a CPU.
+//! *Locking*: none. *Context*: any.
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    pub mod code;
+    pub mod dl;
+    pub mod entry;
+    pub mod fast;
+    pub mod malloc;
+    pub mod stub;
+    mod symbols;
+    pub mod table;
+    pub mod thread;
+    pub mod tls;
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::{code, dl, entry, fast, malloc, stub, table, thread, tls};

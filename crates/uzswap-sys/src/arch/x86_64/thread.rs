@@ -1,0 +1,50 @@
+//! *What*: the start of a thread that the C library does not know of.
+//! *Invariants*: the child touches no stack but its own.
+//! *Locking*: none. *Context*: init.
+
+use super::nr;
+use super::syscall::GATE;
+use core::arch::naked_asm;
+
+/// clone(2), whose child calls `entry` on its own stack. Not issued at the gate, whose return
+/// address is on the parent's stack.
+///
+/// # Safety
+/// As [`crate::thread::spawn_raw`].
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn clone_thread(
+    flags: usize,
+    stack_top: usize,
+    tid: *mut u32,
+    entry: extern "C" fn(*mut core::ffi::c_void),
+    arg: *mut core::ffi::c_void,
+) -> isize {
+    naked_asm!(
+        "and rsi, -16",
+        // The child finds its entry and argument on its own stack.
+        "sub rsi, 16",
+        "mov [rsi], rcx",
+        "mov [rsi + 8], r8",
+        // parent_tid (rdx) and child_tid (r10) are the same word; tls (r8) is not set.
+        "mov r10, rdx",
+        "xor r8d, r8d",
+        "mov eax, {clone}",
+        "syscall",
+        "test rax, rax",
+        "jz 2f",
+        "ret",
+        "2:",
+        // Frame pointer 0 ends back traces.
+        "xor ebp, ebp",
+        "pop rax",
+        "pop rdi",
+        "call rax",
+        "xor edi, edi",
+        "mov eax, {exit}",
+        "call [rip + {gate}]",
+        "ud2",
+        clone = const nr::CLONE,
+        exit = const nr::EXIT,
+        gate = sym GATE,
+    )
+}
