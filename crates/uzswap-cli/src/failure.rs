@@ -1,4 +1,6 @@
-//! Why uzswap ended a process, in one line with the next step.
+//! *What*: why uzswap ended a process: one line with the cause and the next step.
+//!
+//! *Locking*: none. *Context*: `uzswap run`, after the command has ended.
 
 use std::sync::atomic::Ordering;
 
@@ -6,9 +8,9 @@ use uzswap_core::StartStep;
 use uzswap_group::group::{FAILURE_MAPPINGS, FAILURE_OVER_LIMIT, FAILURE_START, Group};
 use uzswap_group::knobs::is_on;
 
-use crate::report::Totals;
+use crate::group_view::totals::Totals;
+use crate::group_view::{PAGE, device, label, name_of, pid_of};
 use crate::size::Size;
-use crate::swap_devices;
 
 /// A process that uzswap ended.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ impl Failure {
         let pid = failure.pid.load(Ordering::Relaxed);
         let line = match reason {
             FAILURE_OVER_LIMIT => over_limit(
-                &name_of(group, pid),
+                &who(group, pid),
                 failure.needed.load(Ordering::Relaxed),
                 failure.limit.load(Ordering::Relaxed),
                 totals.compression_ratio(),
@@ -40,10 +42,10 @@ impl Failure {
             FAILURE_MAPPINGS => format!(
                 "{} was ended: it has as many mappings as a process may have, which without userfaultfd \
                  leaves none for its memory: raise 'sysctl vm.max_map_count'",
-                name_of(group, pid)
+                who(group, pid)
             ),
             FAILURE_START => start(
-                &name_of(group, pid),
+                &who(group, pid),
                 failure.step.load(Ordering::Relaxed),
                 failure.errno.load(Ordering::Relaxed),
                 failure.limit.load(Ordering::Relaxed),
@@ -51,7 +53,7 @@ impl Failure {
             _ => format!(
                 "{} was ended because uzswap found its own state damaged: please report this with the \
                  command and the output of 'uzswap --version'",
-                name_of(group, pid)
+                who(group, pid)
             ),
         };
         Some(Failure { pid, line })
@@ -60,13 +62,13 @@ impl Failure {
 
 /// What kept memory from going to swap, and what to do about it.
 fn swap(group: &Group, totals: &Totals) -> String {
-    let Some(device) = swap_devices::names(group) else {
+    let Some(device) = device::names(group) else {
         return "there was no swap device (give one by --swap)".to_owned();
     };
     if !is_on(&group.knobs.writeback) {
         return "writing to swap was off (--writeback on)".to_owned();
     }
-    let total = Size(group.config.swap.nr_slots() * 4096);
+    let total = Size(group.config.swap.nr_slots() * PAGE);
     match (totals.get("swap_write_fail"), totals.get("swap_full")) {
         (0, 0) => format!("nothing more could go to swap on {device}"),
         (0, _) => {
@@ -139,30 +141,13 @@ fn start(who: &str, step: u32, errno: u32, limit: u64) -> String {
     format!("uzswap could not start in {who}: {why}{error}")
 }
 
-/// `name (pid)`, as far as the group knows the name.
-fn name_of(group: &Group, pid: u32) -> String {
-    group
-        .used()
-        .iter()
-        .find(|p| p.pid.load(Ordering::Relaxed) == pid)
-        .map(|p| comm(&p.comm))
-        .filter(|name| !name.is_empty())
-        .map_or_else(
-            || format!("process {pid}"),
-            |name| format!("{name} ({pid})"),
-        )
-}
-
-/// A process's name out of its slot; only what prints.
-pub fn comm(cells: &[std::sync::atomic::AtomicU64; 2]) -> String {
-    let bytes = cells
-        .iter()
-        .flat_map(|cell| cell.load(Ordering::Relaxed).to_ne_bytes());
-    let bytes: Vec<u8> = bytes.take_while(|&b| b != 0).collect();
-    String::from_utf8_lossy(&bytes)
-        .chars()
-        .filter(|c| !c.is_control())
-        .collect()
+/// How messages name process `pid`.
+fn who(group: &Group, pid: u32) -> String {
+    let found = group.used().iter().find(|p| pid_of(p) == pid);
+    match found {
+        Some(process) if !name_of(process).is_empty() => label(process),
+        _ => format!("process {pid}"),
+    }
 }
 
 #[cfg(test)]

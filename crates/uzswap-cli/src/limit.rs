@@ -1,16 +1,18 @@
-//! The limit of a run, `--ram`: what it is at the beginning, and how it is changed while the run goes on.
+//! *What*: the limit of a run, `--ram`: its initial value, and how `uzswap set` changes it.
 //!
-//! *What*: processes read the limit from the group's knob `ram` with every page that they charge, so a higher one holds
-//! at once. A lower one holds at once for what is charged from then on, and each process is asked to come down to it.
+//! Processes read the knob `ram` each time they charge a page, so a higher limit holds at once. A
+//! lower one holds at once for new charges; each process is then asked to come down to it.
 //!
 //! *Invariants*
-//! - `resident + pool + metadata <= ram_ceiling` for each process, at every moment. The ceiling is `ram`, except while
-//!   `ram` is being lowered, when it is what that was: a process that cannot come down is not ended for it.
-//! - Once [`change`] has lowered the limit and returned, it is the ceiling and no process is above it; but a fork child
-//!   that had not begun by then may come down with its first fault only. If it could not, all is as it was. If it is
-//!   killed halfway, the ceiling stays as it was and processes keep trying.
+//! - `resident + pool + metadata <= ram_ceiling` for each process at every moment. The ceiling is
+//!   `ram`, but while `ram` is being lowered it is the previous limit, so that no process is ended
+//!   because it cannot come down.
+//! - When [`change`] returns after lowering the limit, the ceiling is the new limit and no process
+//!   is above it. One exception: a fork child that had not started yet may come down at its first
+//!   fault. If [`change`] fails, nothing has changed. If it is killed halfway, the ceiling stays
+//!   and processes keep trying.
 //!
-//! *Locking*: none; of two at once, one is told. *Context*: `uzswap run` and `uzswap set`.
+//! *Locking*: none; of two concurrent changes one fails. *Context*: `uzswap run`, `uzswap set`.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -22,20 +24,19 @@ use uzswap_core::min_ram;
 use uzswap_group::group::{Group, Process};
 use uzswap_group::request::COME_DOWN;
 
-use crate::ask::{LOOK, ask, is_there, must_be_near, spinner};
-use crate::command::stat::live_processes;
-use crate::failure::comm;
+use crate::group_view::{label, live_processes, pid_of};
+use crate::request::{POLL_INTERVAL, check_pid_namespace, has_program, send, spinner};
 use crate::size::Size;
 
-/// How long a process may be unable to be asked, as it starts a program or is asked by somebody else.
-const READY: Duration = Duration::from_secs(2);
+/// How long a process may refuse requests because it starts a program or serves another request.
+const MAX_BUSY_TIME: Duration = Duration::from_secs(2);
 
-/// The least limit that works on this machine.
-pub fn least(codec: Codec) -> Size {
+/// The lowest limit that works on this machine.
+pub fn min_limit(codec: Codec) -> Size {
     Size(min_ram(codec).next_multiple_of(1 << 20))
 }
 
-/// Sets the limit of a group that nobody uses yet, bytes.
+/// Sets the initial limit of a group that has no processes yet, bytes.
 pub fn begin(group: &Group, ram: u64) {
     let ram = ram & !0xfff;
     group.knobs.ram.store(ram, Relaxed);
@@ -45,7 +46,7 @@ pub fn begin(group: &Group, ram: u64) {
 /// Changes the limit of the group of process `pid` to `ram` bytes.
 ///
 /// # Errors
-/// Some process cannot come down to it, or cannot be asked to: nothing was changed.
+/// A process cannot come down to the limit or does not answer. Nothing has changed then.
 pub fn change(group: &Group, pid: u32, ram: u64) -> Result<()> {
     let ram = ram & !0xfff;
     let ceiling = &group.config.ram_ceiling;
@@ -54,15 +55,15 @@ pub fn change(group: &Group, pid: u32, ram: u64) -> Result<()> {
         group.knobs.ram.store(ram, SeqCst);
         return Ok(());
     }
-    must_be_near(pid)?;
+    check_pid_namespace(pid)?;
     let before = group.knobs.ram.swap(ram, SeqCst);
     let highest = ceiling.load(SeqCst);
     let lowered = come_down(group).and_then(|()| {
         let lowered = ceiling.compare_exchange(highest, ram, SeqCst, SeqCst);
         if group.knobs.ram.load(SeqCst) != ram || lowered.is_err() {
-            bail!("another 'uzswap set' changes it, too");
+            bail!("another 'uzswap set' is changing it: try again");
         }
-        // Whoever charged up to the ceiling before that.
+        // Processes may have charged up to the old ceiling before the exchange.
         come_down(group)
     });
     lowered.map_err(|error| {
@@ -75,18 +76,18 @@ pub fn change(group: &Group, pid: u32, ram: u64) -> Result<()> {
     })
 }
 
-/// Has every process come down to the limit, also those that begin meanwhile.
+/// Has every process come down to the limit, including those that start meanwhile.
 fn come_down(group: &Group) -> Result<()> {
     let waiting = spinner();
     let mut asked = HashSet::new();
-    let pid_of = |process: &Process| process.pid.load(Relaxed);
     while let Some(process) = live_processes(group).find(|p| !asked.contains(&pid_of(p))) {
-        let (pid, name) = (pid_of(process), comm(&process.comm));
-        waiting.set_message(format!("{name} ({pid}) comes down"));
+        let (pid, who) = (pid_of(process), label(process));
+        waiting.set_message(format!("{who} evicts memory"));
         let over = ask_in_time(process, pid)?;
         if over > 0 {
             bail!(
-                "{name} ({pid}) would have to free {} more: the rest is in use, held by system calls, or does not fit",
+                "{who} is still {} above it: its memory is in use, held by system calls, or cannot be \
+                 swapped",
                 Size(over)
             );
         }
@@ -96,16 +97,15 @@ fn come_down(group: &Group) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that process `pid` has above the limit after it was asked; one that just starts a program is asked again.
+/// Has process `pid` come down. Returns the bytes it still has above the limit.
 fn ask_in_time(process: &Process, pid: u32) -> Result<u64> {
     let began = Instant::now();
     loop {
-        match ask(process, COME_DOWN, 0) {
+        match send(process, COME_DOWN, 0) {
             Ok(done) => return Ok(done.over),
-            // It is gone, and its memory with it.
-            Err(_) if process.pid.load(Relaxed) != pid || !is_there(pid) => return Ok(0),
-            Err(error) if began.elapsed() > READY => return Err(error),
-            Err(_) => std::thread::sleep(LOOK),
+            Err(_) if pid_of(process) != pid || !has_program(pid) => return Ok(0),
+            Err(error) if began.elapsed() > MAX_BUSY_TIME => return Err(error),
+            Err(_) => std::thread::sleep(POLL_INTERVAL),
         }
     }
 }

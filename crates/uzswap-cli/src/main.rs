@@ -1,7 +1,6 @@
 //! `uzswap`: run any program in less memory than it needs.
 
 mod args;
-mod ask;
 mod clock;
 mod command;
 mod command_line;
@@ -9,22 +8,22 @@ mod compressor;
 mod elf;
 mod failure;
 mod group_file;
+mod group_view;
 mod kernel;
 mod knob;
 mod limit;
 mod preload;
 mod private_dir;
+mod prometheus;
 mod ram;
 mod report;
+mod request;
 mod size;
 mod status;
 mod summary;
 mod supervise;
 mod swap;
-mod swap_devices;
-mod swap_group;
 mod target;
-mod top;
 mod trace;
 
 use std::process::ExitCode;
@@ -56,7 +55,7 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         args::Command::Run(run) => command::run::run(run),
         args::Command::Stat(stat) => command::stat::stat(stat),
-        args::Command::Top(options) => top::top(options),
+        args::Command::Top(options) => command::top::top(options),
         args::Command::Set(set) => command::set::set(set),
         args::Command::Analyze(analyze) => command::analyze::analyze(analyze),
         args::Command::Reclaim(reclaim) => command::reclaim::reclaim(reclaim),

@@ -12,6 +12,8 @@ pub const FAILED: u8 = 125;
 pub const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found, as env(1) has it.
 pub const NOT_FOUND: u8 = 127;
+/// SIGINT ended it, as a shell has it.
+pub const INTERRUPTED: u8 = 130;
 
 /// An error with an exit status of its own.
 #[derive(Debug)]

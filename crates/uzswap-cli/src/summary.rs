@@ -1,15 +1,17 @@
-//! What `run` says on stderr when the command has ended.
+//! *What*: the lines that `uzswap run` prints to stderr after the command has ended.
+//!
+//! *Locking*: none. *Context*: `uzswap run`.
 
 use std::sync::atomic::Ordering;
 
 use uzswap_group::group::Group;
 
-use crate::report::{Totals, nanoseconds, seconds, stored_by};
+use crate::group_view::totals::{Totals, stored_by};
+use crate::group_view::{PAGE, device};
 use crate::size::Size;
-use crate::swap_devices;
 
 /// The summary's lines, without the `uzswap: ` before each.
-pub fn lines(group: &Group, totals: &Totals, hz: u64, elapsed_s: f64) -> Vec<String> {
+pub fn lines(group: &Group, totals: &Totals, elapsed_s: f64) -> Vec<String> {
     let limit = Size(group.knobs.ram.load(Ordering::Relaxed));
     let processes = match group.nr_started.load(Ordering::Relaxed) {
         0 | 1 => String::new(),
@@ -28,15 +30,15 @@ pub fn lines(group: &Group, totals: &Totals, hz: u64, elapsed_s: f64) -> Vec<Str
             totals.compression_ratio(),
             stored_by(group, totals),
         ));
-        let took = |percent| duration(nanoseconds(totals.faults().percentile(percent), hz));
+        let took = |percent| duration(totals.fault_ns(percent));
         lines.push(format!(
             "{} faults ({} refaults), half within {}, 99 % within {}; {:.2} s in faults, {:.2} s reclaiming, of {:.2} s ({} mode)",
             totals.get("faults"),
             totals.get("refaults"),
             took(50),
             took(99),
-            seconds(totals.get("fault_ticks"), hz),
-            seconds(totals.get("reclaim_ticks"), hz),
+            totals.seconds("fault_ticks"),
+            totals.seconds("reclaim_ticks"),
             elapsed_s,
             totals.fault_mode(),
         ));
@@ -48,15 +50,15 @@ pub fn lines(group: &Group, totals: &Totals, hz: u64, elapsed_s: f64) -> Vec<Str
 
 /// What went to the swap devices, if anything did, and how often it failed.
 fn swap(group: &Group, totals: &Totals) -> Vec<String> {
-    let device = swap_devices::names(group).unwrap_or_default();
-    let written = totals.get("pswpout") * 4096;
-    let peak = group.config.swap.peak.load(Ordering::Relaxed) * 4096;
+    let device = device::names(group).unwrap_or_default();
+    let written = totals.get("pswpout") * PAGE;
+    let peak = group.config.swap.peak.load(Ordering::Relaxed) * PAGE;
     let moved = (written > 0).then(|| {
         format!(
             "swap: {} of memory written to {} of {device}, {} read back",
             Size(written),
             Size(peak),
-            Size(totals.get("pswpin") * 4096),
+            Size(totals.get("pswpin") * PAGE),
         )
     });
     let bad = totals.get("swap_write_fail");

@@ -1,8 +1,8 @@
-//! `run --trace`: samples the group's counters while the command runs.
+//! *What*: `uzswap run --trace FILE`: samples the group's counters while the command runs. The file
+//! format is in `uzswap_bench::trace`.
 //!
-//! *What*: says when the next sample is due, takes it, writes it. The file's form is in `uzswap_bench::trace`.
-//! *Invariants*: tracing never ends the command: a file that cannot be written any more is told once and left.
-//! *Locking*: none: it happens in the supervisor's one thread, between signals.
+//! *Invariants*: a write error ends the trace with one message, never the command.
+//! *Locking*: none. *Context*: the supervisor's only thread, between signals.
 
 use std::fs::File;
 use std::sync::atomic::Ordering;
@@ -10,23 +10,24 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use uzswap_bench::trace::{self, End, Head, Sample, Writer};
-use uzswap_group::group::{Group, is_alive};
+use uzswap_group::group::Group;
 
 use crate::clock::Moment;
 use crate::command_line;
-use crate::report::{PAGE, Totals, When, compressor, rounded, seconds, used_slots};
+use crate::group_view::totals::{Totals, When, compressor, rounded};
+use crate::group_view::{PAGE, live_processes};
 
-/// The trace of a group's life.
+/// Writes a run's trace.
 pub struct Tracer<'a> {
     group: &'a Group,
     begin: Moment,
     next: Duration,
-    /// None once the file could not be written.
+    /// None after a write error.
     writer: Option<Writer>,
 }
 
 impl<'a> Tracer<'a> {
-    /// Begins with a sample at once.
+    /// Starts the trace; the first [`Tracer::tick`] takes a sample.
     pub fn start(file: File, group: &'a Group, begin: Moment) -> Result<Self> {
         let head = Head::new(
             env!("CARGO_PKG_VERSION"),
@@ -43,7 +44,7 @@ impl<'a> Tracer<'a> {
         })
     }
 
-    /// Samples if it is time to; returns how long it is until the next time.
+    /// Takes a sample if one is due. Returns the time until the next; none after a write error.
     pub fn tick(&mut self) -> Option<Duration> {
         let elapsed = self.begin.elapsed();
         if elapsed >= self.next {
@@ -54,7 +55,7 @@ impl<'a> Tracer<'a> {
         Some(self.next.saturating_sub(self.begin.elapsed()))
     }
 
-    /// The command has ended with `status`.
+    /// Takes the last sample and records the command's exit status.
     pub fn end(mut self, status: u8) {
         self.sample(When::AtEnd);
         if let Some(writer) = self.writer.take() {
@@ -62,27 +63,26 @@ impl<'a> Tracer<'a> {
                 exit_status: status,
                 elapsed_s: rounded(self.begin.elapsed().as_secs_f64()),
             };
-            told(writer.end(end));
+            written(writer.end(end));
         }
     }
 
     fn sample(&mut self, when: When) {
         let sample = self.look(when);
         if let Some(writer) = &mut self.writer
-            && !told(writer.sample(sample))
+            && !written(writer.sample(sample))
         {
             self.writer = None;
         }
     }
 
     fn look(&self, when: When) -> Sample {
-        let (group, hz) = (self.group, self.begin.hz_since());
-        let totals = Totals::of(group, when, is_alive);
+        let group = self.group;
+        let totals = Totals::of(group, when, self.begin.hz_since());
         let bytes = |name| totals.get(name) * PAGE;
-        let live = used_slots(group).filter(|p| is_alive(p.pid.load(Ordering::Relaxed)));
         Sample {
             elapsed_s: rounded(self.begin.elapsed().as_secs_f64()),
-            live: live.count() as u64,
+            live: live_processes(group).count() as u64,
             ram_limit: group.knobs.ram.load(Ordering::Relaxed),
             resident: totals.get("resident"),
             zswap: totals.get("pool_total_size"),
@@ -96,16 +96,16 @@ impl<'a> Tracer<'a> {
             zswpin: totals.get("zswpin"),
             pswpout: totals.get("pswpout"),
             pswpin: totals.get("pswpin"),
-            fault_s: seconds(totals.get("fault_ticks"), hz),
-            reclaim_s: seconds(totals.get("reclaim_ticks"), hz),
+            fault_s: totals.seconds("fault_ticks"),
+            reclaim_s: totals.seconds("reclaim_ticks"),
         }
     }
 }
 
-/// Whether a line was written; if not, says so.
-fn told(written: std::io::Result<()>) -> bool {
-    if let Err(why) = &written {
-        eprintln!("uzswap: the trace ends here, its file cannot be written: {why}");
+/// Whether a line was written; prints a message if not.
+fn written(result: std::io::Result<()>) -> bool {
+    if let Err(why) = &result {
+        eprintln!("uzswap: cannot write the trace, which ends here: {why}");
     }
-    written.is_ok()
+    result.is_ok()
 }

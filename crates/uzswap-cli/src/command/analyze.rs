@@ -20,10 +20,10 @@ use uzswap_analyze::process;
 use uzswap_corpus::Scratch;
 use uzswap_corpus::interrupt;
 
-use super::bench::{INTERRUPTED, with_status};
+use super::with_status;
 use crate::group_file::{self, Access};
 use crate::size::Size;
-use crate::status::{NOT_EXECUTABLE, refused};
+use crate::status::{INTERRUPTED, NOT_EXECUTABLE, refused};
 use crate::supervise;
 use crate::target;
 

@@ -9,15 +9,13 @@ use uzswap_bench::results::{Results, Suite};
 use uzswap_bench::sides::{Side, Sides};
 use uzswap_bench::{alloc, apps, batch, disk, same_filled, store, usemem, work};
 use uzswap_compress::Codec;
-use uzswap_corpus::{self as corpus, Refused, codecs, interrupt};
+use uzswap_corpus::{self as corpus, codecs, interrupt};
 
+use super::with_status;
 use crate::command_line;
 use crate::compressor::Compressor;
 use crate::size::Size;
-use crate::status::refused;
-
-/// As a shell has it for a command that SIGINT ended.
-pub(super) const INTERRUPTED: u8 = 130;
+use crate::status::INTERRUPTED;
 
 #[derive(Debug, Args)]
 pub struct Bench {
@@ -512,12 +510,4 @@ pub fn report(options: &Report) -> Result<u8> {
             Ok(0)
         }),
     )
-}
-
-/// What was asked for wrongly ends with status 2.
-pub(super) fn with_status(result: Result<u8>) -> Result<u8> {
-    result.map_err(|error| match error.downcast::<Refused>() {
-        Ok(Refused(line)) => refused(2, line),
-        Err(error) => error,
-    })
 }

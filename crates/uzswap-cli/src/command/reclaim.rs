@@ -1,32 +1,34 @@
-//! `uzswap reclaim PID SIZE`: asks managed processes to evict memory, or to write what is compressed to
-//! swap, and waits until they have.
-
-use std::sync::atomic::Ordering;
+//! *What*: `uzswap reclaim PID SIZE`: asks managed processes to evict memory, or to write compressed
+//! memory to swap, and waits until they have.
+//!
+//! *Locking*: none. *Context*: one thread.
 
 use anyhow::{Result, bail};
 use serde_json::json;
 use uzswap_group::knobs::is_on;
 use uzswap_group::request::{EVICT, WRITE_BACK};
 
+use super::print;
 use crate::args::Reclaim;
-use crate::ask::{Done, ask, processes, spinner};
-use crate::command::print;
-use crate::failure::comm;
 use crate::group_file::{self, Access};
+use crate::group_view::{label, name_of, pid_of};
+use crate::request::{Done, send, spinner, targets};
 use crate::size::Size;
 use crate::status;
 
-/// Asks process `options.pid`, or all processes of the run if that is 'uzswap run' itself.
+/// Asks process `options.pid`, or if that is a supervisor its processes one after the other.
 pub fn reclaim(options: &Reclaim) -> Result<u8> {
     let Size(wanted) = options.size;
     let group = group_file::of_process(options.pid, Access::Change)?;
     let what = if options.writeback_only {
         if group.config.swap.nr_slots() == 0 {
-            bail!("there is no swap device to write to: see 'uzswap run --swap'");
+            bail!(
+                "this run has no swap device to write to: start it with 'uzswap run --swap PATH'"
+            );
         }
         if !is_on(&group.knobs.writeback) {
             bail!(
-                "writing to swap is off: 'uzswap set {} writeback=on'",
+                "writeback to swap is off in this run: turn it on with 'uzswap set {} writeback=on'",
                 options.pid
             );
         }
@@ -37,14 +39,13 @@ pub fn reclaim(options: &Reclaim) -> Result<u8> {
     let waiting = spinner();
     let mut sum = Done::default();
     let mut asked = Vec::new();
-    for process in processes(&group, options.pid)? {
+    for process in targets(&group, options.pid)? {
         if sum.done >= wanted {
             break;
         }
-        let name = comm(&process.comm);
-        let pid = process.pid.load(Ordering::Relaxed);
-        waiting.set_message(format!("{name} ({pid}) reclaims"));
-        let Done { done, freed, .. } = ask(process, what, wanted - sum.done)?;
+        waiting.set_message(format!("{} reclaims", label(process)));
+        let (pid, name) = (pid_of(process), name_of(process));
+        let Done { done, freed, .. } = send(process, what, wanted - sum.done)?;
         asked.push(json!({ "pid": pid, "name": name, "reclaimed": done, "freed": freed }));
         sum.done += done;
         sum.freed += freed;

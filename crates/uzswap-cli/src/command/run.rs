@@ -19,17 +19,18 @@ use crate::args::{FaultMode, OverLimit, Run, Switch};
 use crate::clock::Moment;
 use crate::failure::Failure;
 use crate::group_file::{self, GroupFile};
+use crate::group_view::totals::{Totals, When};
 use crate::kernel;
 use crate::limit;
 use crate::preload::Preload;
 use crate::ram;
-use crate::report::{Report, Totals, When};
+use crate::report::Report;
 use crate::size::Size;
 use crate::status;
 use crate::summary;
 use crate::supervise::{self, Child, End};
 use crate::swap;
-use crate::swap_group::SwapGroup;
+use crate::swap::shared::SwapGroup;
 use crate::target::{self, Target};
 use crate::trace::Tracer;
 
@@ -66,8 +67,7 @@ pub fn run(options: &Run) -> Result<u8> {
     let end = child.wait(|| tracer.as_mut().and_then(Tracer::tick))?;
 
     let elapsed_s = begin.elapsed().as_secs_f64();
-    let hz = begin.hz_since();
-    let totals = Totals::of(&group, When::AtEnd, |_| false);
+    let totals = Totals::of(&group, When::AtEnd, begin.hz_since());
     let failure = Failure::of(&group, &totals);
     let status = match &failure {
         Some(failure) if failure.pid == child.pid() => status::FAILED,
@@ -83,12 +83,12 @@ pub fn run(options: &Run) -> Result<u8> {
     if group.nr_started.load(Ordering::Relaxed) == 0 {
         eprintln!("uzswap: nothing was managed: no process loaded uzswap's library");
     } else if !options.quiet {
-        for line in summary::lines(&group, &totals, hz, elapsed_s) {
+        for line in summary::lines(&group, &totals, elapsed_s) {
             eprintln!("uzswap: {line}");
         }
     }
     if let Some(file) = stats {
-        let mut report = Report::of_group(&group, &totals, hz, elapsed_s);
+        let mut report = Report::of_group(&group, &totals, elapsed_s);
         add_outcome(&mut report, options, end, status);
         write_stats(file, &report).context("cannot write the statistics")?;
     }
@@ -141,7 +141,7 @@ fn find_target(options: &Run) -> Result<Target> {
 /// `--ram` or its default, in bytes, if it is enough to run at all.
 fn ram(options: &Run) -> Result<u64> {
     let codec = options.knobs.codec();
-    let least = limit::least(codec);
+    let least = limit::min_limit(codec);
     match options.knobs.ram() {
         Some(ram) if ram < least => {
             bail!("--ram {ram} is too small: the least that works here with {codec} is {least}")

@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 use uzswap_group::group::Group;
 use uzswap_group::knobs::{Knobs, Values, codec_of};
 
+use super::print;
 use crate::args::Set;
-use crate::command::print;
 use crate::group_file::{self, Access};
 use crate::knob::{Assignment, show, takes, to_json};
 use crate::limit;
@@ -62,7 +62,7 @@ fn check_room(group: &Group, changes: &[Assignment]) -> Result<()> {
     };
     let ram = Size(to_be(Values::Size, &group.knobs.ram));
     let codec = codec_of(to_be(Values::Codec, &group.knobs.compressor));
-    if let Some((codec, least)) = codec.map(|codec| (codec, limit::least(codec)))
+    if let Some((codec, least)) = codec.map(|codec| (codec, limit::min_limit(codec)))
         && ram < least
     {
         let line =

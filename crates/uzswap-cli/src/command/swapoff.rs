@@ -1,9 +1,9 @@
-//! `uzswap swapoff PID [DEVICE]`: has all processes of a run bring back what they have on a swap device, which is
-//! not written to any more.
+//! *What*: `uzswap swapoff PID [DEVICE]`: has all processes of a run bring back what they have on a
+//! swap device. The device is not written to any more.
 //!
-//! *Invariants*: a device from which not everything could be brought back is in use again, as before, when this ends.
-//! If this is killed, the device stays off and what is there is read as ever; the same command goes on with it.
-//! *Context*: one thread.
+//! *Invariants*: a device that could not be emptied is in use again when this ends, and nothing is
+//! lost. If this is killed, the device stays off and its data readable; the same command resumes.
+//! *Locking*: none. *Context*: one thread.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,24 +13,24 @@ use serde_json::json;
 use uzswap_group::group::{DEVICE_OFF, DEVICE_ON, Group, LIVE, Process, SLOTS_KEPT, is_alive};
 use uzswap_group::request::SWAP_OFF;
 
+use super::print;
 use crate::args::SwapOff;
-use crate::ask::{ask, must_be_near, spinner};
-use crate::command::print;
-use crate::failure::comm;
 use crate::group_file::{self, Access};
+use crate::group_view::device::{SwapDevice, devices};
+use crate::group_view::{label, name_of, pid_of};
+use crate::request::{check_pid_namespace, send, spinner};
 use crate::size::Size;
-use crate::swap_devices::{SwapDevice, swap_devices};
-use crate::swap_group::Users;
+use crate::swap::shared::Users;
 
-/// How long a fork child may take to begin, so that it can be asked.
-const BIRTH: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(5);
+/// How long a fork child may take until it can be asked.
+const MAX_START_TIME: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Brings back everything from the device that `options` name.
+/// Empties the device that `options` names.
 pub fn swapoff(options: &SwapOff) -> Result<u8> {
     let group = group_file::of_process(options.pid, Access::Change)?;
-    must_be_near(options.pid)?;
-    let devices = swap_devices(&group);
+    check_pid_namespace(options.pid)?;
+    let devices = devices(&group);
     let number = find(&devices, options.device.as_deref())?;
     let name = &devices[number].name;
     let device = &group.config.swap.devices[number];
@@ -38,7 +38,7 @@ pub fn swapoff(options: &SwapOff) -> Result<u8> {
     let before = device.state.swap(DEVICE_OFF, Ordering::AcqRel);
     let brought = bring_back(&group, number, &users);
     let brought = brought.map_err(|why| {
-        // It was off because an attempt was broken off.
+        // It was off already if an earlier swapoff was killed.
         let before = if before == DEVICE_OFF {
             DEVICE_ON
         } else {
@@ -51,7 +51,7 @@ pub fn swapoff(options: &SwapOff) -> Result<u8> {
     print(&if options.json {
         let processes = brought.iter().map(|(process, bytes)| {
             json!({
-                "pid": process.pid.load(Ordering::Relaxed), "name": comm(&process.comm), "brought_back": bytes,
+                "pid": pid_of(process), "name": name_of(process), "brought_back": bytes,
             })
         });
         let all = json!({
@@ -64,7 +64,7 @@ pub fn swapoff(options: &SwapOff) -> Result<u8> {
     Ok(0)
 }
 
-/// The number of the device that is called `wanted`, or has that number as `stat` counts them.
+/// Index of the device named `wanted`, or with that number in the list of `uzswap stat`.
 fn find(devices: &[SwapDevice], wanted: Option<&str>) -> Result<usize> {
     let list = || {
         let names = devices.iter().zip(1..);
@@ -84,14 +84,17 @@ fn find(devices: &[SwapDevice], wanted: Option<&str>) -> Result<usize> {
         ([one], _) => Ok(*one),
         ([], None) => bail!("every swap device of this run is off"),
         ([], Some(wanted)) => bail!(
-            "{wanted} is no swap device of this run, which has {}",
+            "{wanted} is not a swap device of this run, which has {}",
             list()
         ),
-        _ => bail!("which device? name one, or give its number: {}", list()),
+        _ => bail!(
+            "this run has several swap devices: give the name or number of one: {}",
+            list()
+        ),
     }
 }
 
-/// Asks every process that has something on device `number`, until none has. Returns what each brought back.
+/// Asks each process with data on device `number` until none is left. Returns each one's bytes.
 fn bring_back<'a>(
     group: &'a Group,
     number: usize,
@@ -101,25 +104,25 @@ fn bring_back<'a>(
     let mut brought = Vec::new();
     let began = Instant::now();
     loop {
-        let mut unborn = false;
+        let mut starting = false;
         let mut asked = 0;
         for (at, process) in group.used().iter().enumerate() {
             if !users.has(at) {
                 continue;
             }
             if process.state.load(Ordering::Acquire) != LIVE {
-                unborn = true;
+                starting = true;
                 continue;
             }
-            let pid = process.pid.load(Ordering::Relaxed);
+            let pid = pid_of(process);
             if process.swap_user.load(Ordering::Relaxed) == SLOTS_KEPT {
-                bail!("process {pid} is in another pid namespace and cannot be asked");
+                bail!("process {pid} is in another pid namespace, where it cannot be signalled");
             }
             if !is_alive(pid) {
                 continue;
             }
-            waiting.set_message(format!("{} ({pid}) brings back", comm(&process.comm)));
-            match ask(process, SWAP_OFF, number as u64) {
+            waiting.set_message(format!("{} reads its memory back", label(process)));
+            match send(process, SWAP_OFF, number as u64) {
                 Ok(done) => brought.push((process, done.done)),
                 Err(_) if !is_alive(pid) => continue,
                 Err(why) => return Err(why),
@@ -127,21 +130,22 @@ fn bring_back<'a>(
             asked += 1;
             if users.has(at) && is_alive(pid) {
                 bail!(
-                    "{} ({pid}) has no room for {} in its --ram or on another device, or cannot read it",
-                    comm(&process.comm),
+                    "{} has no room for {} in its --ram or on another device, or cannot read it",
+                    label(process),
                     Size(users.bytes(at)),
                 );
             }
         }
-        if asked == 0 && !unborn {
+        if asked == 0 && !starting {
             waiting.finish_and_clear();
             return Ok(brought);
         }
-        if unborn && began.elapsed() > BIRTH {
+        if starting && began.elapsed() > MAX_START_TIME {
             bail!(
-                "a child that is being made does not begin: it is stopped, or the machine is very busy"
+                "a child process did not start within {} s: it is stopped, or the machine is very busy",
+                MAX_START_TIME.as_secs()
             );
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

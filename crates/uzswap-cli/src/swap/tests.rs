@@ -12,9 +12,9 @@ use uzswap_io::device::Fd;
 use uzswap_io::{Device, HEADER_SLOTS, SLOT};
 
 use super::area::{HEADER, LEAST};
+use super::shared::SwapGroup;
 use super::*;
 use crate::group_file::GroupFile;
-use crate::swap_group::SwapGroup;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,9 +1,11 @@
-//! The swap devices as the processes of a group share them.
+//! *What*: how the processes of a group share its swap devices. The supervisor holds each device and
+//! the memory of its slot allocator open; the group file names the descriptors, which each process
+//! opens anew through `/proc`.
 //!
-//! *What*: holds each device and the memory of its slot allocator open, and says in the group's
-//! configuration under which numbers, so that every process opens them anew by `/proc`.
-//! *Invariants*: all stay open as long as the group lives. The memory is a memfd: nothing of it is
-//! left behind, whatever kills us. A file that the user named stays, but takes no space once the run is over.
+//! *Invariants*: everything stays open as long as the group lives. The allocator's memory is a memfd,
+//! so nothing is left behind when the supervisor is killed. A swap file that the user named remains,
+//! but takes no space after the run.
+//! *Locking*: none here; [`Slots`] has its own. *Context*: `uzswap run`, `uzswap swapoff`.
 
 use std::cmp::Reverse;
 use std::ffi::CStr;
@@ -21,21 +23,24 @@ use uzswap_io::device::Fd;
 use uzswap_io::{Device, MAX_DEVICE_SLOTS};
 use uzswap_slots::{CLUSTER_SLOTS, Slots};
 
-use crate::swap::SwapArea;
+use super::SwapArea;
+use crate::group_view::PAGE;
 
+/// Name of the memory file that holds a slot allocator.
 const NAME: &CStr = c"uzswap-slots";
-/// Numbers between the slots of two devices, so that nothing is ever taken for going on from one to the other. Also the
-/// slots of the smallest device.
+/// Unused slot numbers between two devices, so that no run of slots crosses from one to the next.
 const GAP: u64 = CLUSTER_SLOTS as u64;
+/// Slots of the smallest device.
+const MIN_SLOTS: u64 = CLUSTER_SLOTS as u64;
 
-/// The devices and their tables of slots, open.
+/// The open devices, each with the memory of its slot allocator.
 #[derive(Debug)]
 pub struct SwapGroup(Vec<(SwapArea, File)>);
 
 impl SwapGroup {
     /// Shares `areas` through `config`, those of the highest priority first.
     pub fn new(mut areas: Vec<SwapArea>, encrypt: bool, config: &SwapConfig) -> Result<Self> {
-        // Stable: what has the same priority keeps the order in which it was named.
+        // A stable sort: areas of the same priority keep the order of the command line.
         areas.sort_by_key(|area| Reverse(area.priority));
         config.encrypt.store(encrypt.into(), Ordering::Relaxed);
         let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
@@ -44,8 +49,8 @@ impl SwapGroup {
         let mut shared = Vec::new();
         for (mut area, device) in areas.into_iter().zip(&config.devices) {
             area.nr_slots = area.nr_slots.min(MAX_DEVICE_SLOTS.saturating_sub(first));
-            if area.nr_slots < GAP {
-                bail!("--swap takes 1 TiB in all, and more is asked for: see --swap-max");
+            if area.nr_slots < MIN_SLOTS {
+                bail!("all --swap devices together may have 1 TiB: limit each by --swap-max");
             }
             let table = share(&area, first, device)?;
             first += area.nr_slots + GAP;
@@ -54,8 +59,8 @@ impl SwapGroup {
         Ok(SwapGroup(shared))
     }
 
-    /// The run is over. What is in files that have names is given back to the disk, unless a process of the group
-    /// goes on that may need it.
+    /// After the run: frees the disk space of swap files that have names, unless a process of the
+    /// group that may need them is still running.
     pub fn end(self, group: &Group) {
         if !group.used().iter().all(has_ended) {
             return;
@@ -65,17 +70,18 @@ impl SwapGroup {
                 .metadata()
                 .is_ok_and(|meta| meta.is_file() && meta.nlink() > 0);
             if has_name && let Ok(device) = Device::<Fd>::new(file.as_raw_fd(), nr_slots) {
-                // A file system that cannot keeps the space, as it would for any file.
+                // Not every file system can.
                 let _ = device.discard(0, nr_slots);
             }
         }
     }
 }
 
-/// Says in `config` all that there is to be known of `area`, whose first slot has the number `first`. Returns its table.
+/// Describes `area`, whose first slot has number `first`, in `config`. Returns its allocator's memory.
 fn share(area: &SwapArea, first: u64, config: &DeviceConfig) -> Result<File> {
     let nr_slots = u32::try_from(area.nr_slots).unwrap_or(u32::MAX);
-    let table = table(nr_slots, area.rotational).context("cannot make the table of swap slots")?;
+    let table =
+        table(nr_slots, area.rotational).context("cannot create the swap slot allocator")?;
     let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
     set(&config.device_fd, area.file.as_raw_fd().unsigned_abs());
     set(&config.table_fd, table.as_raw_fd().unsigned_abs());
@@ -87,7 +93,7 @@ fn share(area: &SwapArea, first: u64, config: &DeviceConfig) -> Result<File> {
     Ok(table)
 }
 
-/// Whether a slot's process has surely ended: not if its number may be another pid namespace's, or is not known.
+/// Whether a process has certainly ended. One whose pid is unknown, or of another namespace, has not.
 fn has_ended(process: &Process) -> bool {
     match process.state.load(Ordering::Acquire) {
         FREE => true,
@@ -99,7 +105,7 @@ fn has_ended(process: &Process) -> bool {
     }
 }
 
-/// Memory for `nr_slots` slots, none of them in use.
+/// Memory of an allocator of `nr_slots` free slots.
 fn table(nr_slots: u32, rotational: bool) -> io::Result<File> {
     let len = Slots::memory_len(nr_slots);
     // SAFETY: a C string; the flag is a valid one.
@@ -111,8 +117,8 @@ fn table(nr_slots: u32, rotational: bool) -> io::Result<File> {
     let file = unsafe { File::from_raw_fd(fd) };
     file.set_len(len as u64)?;
     let at = map(&file, len)?;
-    // SAFETY: shared memory of that length, page aligned and writable. It is unmapped when the allocator that was
-    // attached to it is gone.
+    // SAFETY: shared memory of that length, page aligned and writable; the allocator attached to it
+    // is dropped before it is unmapped.
     unsafe {
         Slots::attach(at.cast(), nr_slots, &|_| true).set_kind(rotational, true);
         libc::munmap(at, len);
@@ -120,7 +126,7 @@ fn table(nr_slots: u32, rotational: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// Maps the first `len` bytes of a table, shared and writable.
+/// Maps the first `len` bytes of an allocator's memory.
 fn map(table: &File, len: usize) -> io::Result<*mut libc::c_void> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a fresh shared mapping at an address that the kernel picks.
@@ -140,12 +146,12 @@ fn map(table: &File, len: usize) -> io::Result<*mut libc::c_void> {
     Ok(at)
 }
 
-/// Who has something on a device, looked at from outside the run.
+/// The processes with data on a device, seen from outside the run.
 #[derive(Debug)]
 pub struct Users(Slots<'static>);
 
 impl Users {
-    /// Of `device` of `group`.
+    /// Those of `device` of `group`.
     pub fn of(group: &Group, device: &DeviceConfig) -> Result<Self> {
         let supervisor = group.supervisor.load(Ordering::Relaxed);
         let fd = device.table_fd.load(Ordering::Relaxed);
@@ -159,23 +165,23 @@ impl Users {
                 true => map(&table, len),
                 false => Err(io::ErrorKind::UnexpectedEof.into()),
             })
-            .with_context(|| format!("cannot look at the slots of process {supervisor}'s swap"))?;
-        // SAFETY: shared memory of that length, page aligned, never unmapped; everybody goes by the configuration's
-        // number of slots.
+            .with_context(|| format!("cannot open the swap slots of 'uzswap run' {supervisor}"))?;
+        // SAFETY: shared memory of that length, page aligned, never unmapped. All processes take the
+        // number of slots from the same configuration.
         Ok(Users(unsafe {
             Slots::attach(table.cast(), nr_slots, &|_| true)
         }))
     }
 
-    /// Whether the process of slot `number` has anything there.
+    /// Whether process number `number` of the group has data there.
     pub fn has(&self, number: usize) -> bool {
         self.0.holds(number)
     }
 
-    /// Bytes of the slots that the process of slot `number` has anything in.
+    /// Bytes of the slots that process number `number` uses.
     pub fn bytes(&self, number: usize) -> u64 {
         let mut bytes = 0;
-        self.0.for_each_owned(number, |_, _| bytes += 4096);
+        self.0.for_each_owned(number, |_, _| bytes += PAGE);
         bytes
     }
 }

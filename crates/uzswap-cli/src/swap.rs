@@ -14,6 +14,7 @@ mod area;
 mod block;
 mod disk;
 mod file;
+pub mod shared;
 #[cfg(test)]
 mod tests;
 

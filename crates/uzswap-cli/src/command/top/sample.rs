@@ -1,8 +1,9 @@
-//! What `uzswap top` looks at: every process that runs under uzswap, time after time.
+//! *What*: the samples of `uzswap top`: finds supervisors in `/proc`, maps their groups, and makes
+//! rows, rates and histories from the counters.
 //!
-//! *What*: finds runs by their supervisors in `/proc`, maps their groups to read, makes rows and rates of the counters.
-//! *Invariants*: a watched process is never asked, signalled or stopped, nor is anything of it read but its counters:
-//! only supervisors' mappings are. *Context*: one thread.
+//! *Invariants*: a watched process is never signalled or stopped. Of `/proc`, only supervisors'
+//! entries are read; of processes, only their counters in the group file.
+//! *Locking*: none. *Context*: one thread.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -13,13 +14,11 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use uzswap_group::group::{Group, Process};
 
-use crate::command::stat::{live_processes, sizes};
-use crate::failure::comm;
 use crate::group_file::{self, Access, Mapping};
-use crate::report::PAGE;
+use crate::group_view::{PAGE, Sizes, live_processes, name_of, pid_of};
 
-/// Samples that a process's history keeps.
-const HISTORY: usize = 600;
+/// Samples kept of each process.
+const MAX_HISTORY: usize = 600;
 
 /// A process at one moment. Sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -32,13 +31,13 @@ pub struct Row {
     pub resident: u64,
     pub zswap: u64,
     pub metadata: u64,
-    /// Stored in the pool, before compression.
+    /// In the pool, before compression.
     pub zswapped: u64,
-    /// On the swap device, before compression.
+    /// On swap devices, before compression.
     pub swapped: u64,
     pub faults_per_s: f64,
     pub refaults_per_s: f64,
-    /// Bytes read from and written to the swap device in a second.
+    /// Bytes per second read from and written to swap devices.
     pub swap_in_per_s: f64,
     pub swap_out_per_s: f64,
 }
@@ -49,14 +48,14 @@ impl Row {
         self.resident + self.zswap + self.metadata
     }
 
-    /// Bytes stored for each byte of pool; none while nothing is stored.
+    /// Bytes stored per byte of pool; none while nothing is stored.
     #[expect(clippy::cast_precision_loss, reason = "a ratio to a few digits")]
     pub fn ratio(&self) -> Option<f64> {
         (self.zswapped > 0).then(|| self.zswapped as f64 / self.zswap.max(PAGE) as f64)
     }
 }
 
-/// Counters that rates are made of.
+/// The counters that have rates, at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     at: Instant,
@@ -76,28 +75,28 @@ impl Counts {
         Counts { at, counts }
     }
 
-    /// What each rose by in a second since `before`.
+    /// Rise of each per second since `before`.
     #[expect(clippy::cast_precision_loss, reason = "a rate to a few digits")]
     fn since(&self, before: &Counts) -> [f64; 4] {
         let seconds = self.at.duration_since(before.at).as_secs_f64().max(1e-3);
         let mut rates = [0.0; 4];
         for (rate, (now, before)) in rates.iter_mut().zip(self.counts.iter().zip(&before.counts)) {
-            // A process that began anew counts from zero.
+            // exec starts the counters again at zero.
             *rate = now.saturating_sub(*before) as f64 / seconds;
         }
         rates
     }
 }
 
-/// Whom to look at.
+/// Which processes are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whom {
     All,
-    /// The run of this process, which its first sight told.
+    /// Those of the run of this supervisor.
     Run(u32),
 }
 
-/// The processes, and what they were.
+/// The watched processes and their history.
 pub struct Watch {
     whom: Whom,
     groups: HashMap<u32, Mapping>,
@@ -107,7 +106,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Everything that may be looked at, or the run that process `pid` belongs to.
+    /// Watches the run that process `pid` belongs to, or every run that this user may read.
     pub fn new(pid: Option<u32>) -> Result<Self> {
         let mut groups = HashMap::new();
         let whom = match pid {
@@ -136,7 +135,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// As if it had seen `rows`, of no run.
+    /// A watch of no run, whose only sample is `rows`.
     #[cfg(test)]
     pub(super) fn of_rows(rows: Vec<Row>) -> Self {
         let mut watch = Watch {
@@ -150,7 +149,7 @@ impl Watch {
         watch
     }
 
-    /// Looks once more. Rates are those since the last look.
+    /// Takes a sample. Rates are those since the one before.
     pub fn sample(&mut self) {
         if self.whom == Whom::All {
             self.find_runs();
@@ -178,41 +177,41 @@ impl Watch {
         self.note(rows);
     }
 
-    /// Keeps what was seen.
+    /// Keeps `rows` as the latest sample.
     pub(super) fn note(&mut self, rows: Vec<Row>) {
         self.history
             .retain(|pid, _| rows.iter().any(|row| row.pid == *pid));
         for row in &rows {
             let history = self.history.entry(row.pid).or_default();
             history.push_back(row.clone());
-            if history.len() > HISTORY {
+            if history.len() > MAX_HISTORY {
                 history.pop_front();
             }
         }
         self.rows = rows;
     }
 
-    /// The processes as they were at the last look.
+    /// The latest sample.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// One of them.
+    /// Process `pid` in the latest sample.
     pub fn row(&self, pid: u32) -> Option<&Row> {
         self.rows.iter().find(|row| row.pid == pid)
     }
 
-    /// What a process was at each look, the oldest first.
+    /// The samples of a process, oldest first.
     pub fn history(&self, pid: u32) -> impl DoubleEndedIterator<Item = &Row> {
         self.history.get(&pid).into_iter().flatten()
     }
 
-    /// Maps the groups of runs that are new, and lets go of those that have ended.
+    /// Maps the groups of new runs and unmaps those of runs that have ended.
     fn find_runs(&mut self) {
         let found: HashSet<u32> = supervisors().collect();
         self.groups.retain(|pid, _| found.contains(pid));
         for pid in found {
-            // Another user's, one that is about to start, or of another version: not for us.
+            // Mapping fails for another user's run, one that is starting, and one of another version.
             if !self.groups.contains_key(&pid)
                 && let Ok(group) = group_file::of_process(pid, Access::Read)
                 && group.supervisor.load(Relaxed) == pid
@@ -224,22 +223,22 @@ impl Watch {
 }
 
 fn row(group: &Group, supervisor: u32, process: &Process) -> Row {
-    let [resident, zswap, metadata, zswapped] = sizes(process);
+    let sizes = Sizes::of(process);
     Row {
-        pid: process.pid.load(Relaxed),
+        pid: pid_of(process),
         supervisor,
-        name: comm(&process.comm),
+        name: name_of(process),
         ram_limit: group.knobs.ram.load(Relaxed),
-        resident,
-        zswap,
-        metadata,
-        zswapped,
+        resident: sizes.resident,
+        zswap: sizes.pool,
+        metadata: sizes.metadata,
+        zswapped: sizes.stored,
         swapped: process.counters.swapped_pages.load(Relaxed) * PAGE,
         ..Row::default()
     }
 }
 
-/// Processes that may be an `uzswap run`: those of the name that this program has.
+/// Candidates for supervisors: processes with the name of this program.
 fn supervisors() -> impl Iterator<Item = u32> {
     let own = fs::read_to_string("/proc/self/comm").unwrap_or_default();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

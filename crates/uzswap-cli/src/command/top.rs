@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
+use super::print;
 use crate::args::Top;
-use crate::command::print;
 use sample::Watch;
 use view::{Asked, View};
 

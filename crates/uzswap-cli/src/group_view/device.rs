@@ -1,26 +1,29 @@
-//! *What*: what the group knows of each swap device, for people and for programs.
+//! *What*: the group's swap devices, as `stat` prints them and as JSON has them.
+//!
+//! *Locking*: none. *Context*: any command.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use uzswap_group::group::{DEVICE_FAILED, DEVICE_OFF, DEVICE_ON, DeviceConfig, Group, Text};
 
+use super::PAGE;
 use crate::size::Size;
 
-/// A swap device; sizes in bytes.
+/// A swap device. Sizes are in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct SwapDevice {
     /// The file, directory or block device.
     pub name: String,
-    /// The higher, the earlier it is filled.
+    /// Devices of higher priority are filled first.
     pub priority: i32,
-    /// `on`; `failed`: nothing is written to it any more; `off`: what was there is brought back.
+    /// `on`; `failed`: no longer written to; `off`: emptied by `uzswap swapoff`.
     pub state: &'static str,
     /// Its size.
     pub total: u64,
-    /// In use, in whole clusters.
+    /// In use, counted in whole clusters.
     pub used: u64,
-    /// The most that ever was.
+    /// The most that was ever in use.
     pub peak: u64,
     /// Read from it.
     pub bytes_in: u64,
@@ -42,9 +45,9 @@ impl SwapDevice {
                 DEVICE_OFF => "off",
                 _ => "unknown",
             },
-            total: number(&device.nr_slots) * 4096,
-            used: number(&device.used) * 4096,
-            peak: number(&device.peak) * 4096,
+            total: number(&device.nr_slots) * PAGE,
+            used: number(&device.used) * PAGE,
+            peak: number(&device.peak) * PAGE,
             bytes_in: number(&device.bytes_in),
             bytes_out: number(&device.bytes_out),
             write_fail: number(&device.write_fail),
@@ -72,12 +75,12 @@ impl std::fmt::Display for SwapDevice {
 }
 
 /// The group's swap devices, in the order in which they are filled.
-pub fn swap_devices(group: &Group) -> Vec<SwapDevice> {
+pub fn devices(group: &Group) -> Vec<SwapDevice> {
     group.config.swap.devices().map(SwapDevice::of).collect()
 }
 
-/// What they are called, together; `None`: there are none.
+/// Their names, separated by commas; none if there are no devices.
 pub fn names(group: &Group) -> Option<String> {
-    let names: Vec<_> = swap_devices(group).into_iter().map(|d| d.name).collect();
+    let names: Vec<_> = devices(group).into_iter().map(|d| d.name).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }

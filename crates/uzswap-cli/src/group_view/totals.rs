@@ -1,0 +1,388 @@
+//! *What*: the group's counters, summed over its processes, and values derived from them.
+//!
+//! *Invariants*: counters add up over all processes that ever ran, gauges as [`When`] says, peaks
+//! are the highest of any one process. *Locking*: none. *Context*: any command.
+
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+
+use uzswap_group::counters::{Counters, Histogram, Kind, NR_BUCKETS, OrderCounters};
+use uzswap_group::group::{
+    FAULT_MODE_AUTO, FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, Group, Process,
+};
+use uzswap_group::knobs::CODEC_AUTO;
+
+use super::{PAGE, is_alive, pid_of, used_slots};
+use crate::knob::show_codec;
+
+/// Which processes' gauges count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// While the group runs: gauges add up over the live processes.
+    Now,
+    /// After its end: gauges are the last values of the process that needed most memory.
+    AtEnd,
+}
+
+/// Sums over a group.
+#[derive(Clone, Debug)]
+pub struct Totals {
+    cells: Vec<u64>,
+    /// By folio order.
+    orders: Vec<[u64; OrderCounters::ALL.len()]>,
+    faults: Faults,
+    /// Most data that the pool of the process that needed most memory held, and the RAM for it.
+    peak_stored: u64,
+    peak_pool: u64,
+    fault_mode: u32,
+    /// Rate of the time stamp counter.
+    hz: u64,
+}
+
+impl Totals {
+    /// Adds up `group`, whose times are counted in ticks of a counter that runs at `hz`.
+    pub fn of(group: &Group, when: When, hz: u64) -> Self {
+        Self::sum(group, when, hz, is_alive)
+    }
+
+    fn sum(group: &Group, when: When, hz: u64, is_alive: impl Fn(u32) -> bool) -> Self {
+        let slots: Vec<&Process> = used_slots(group).collect();
+        let all = || slots.iter().copied().chain([&group.ended]);
+        // A real process wins a tie against the sums of those that ended.
+        let most = [&group.ended]
+            .into_iter()
+            .chain(slots.iter().copied())
+            .max_by_key(|p| p.counters.need_peak.load(Relaxed))
+            .unwrap_or(&group.ended);
+        let mut totals = Totals {
+            cells: vec![0; Counters::ALL.len()],
+            orders: Vec::new(),
+            faults: Faults::default(),
+            peak_stored: most.counters.zswapped_peak.load(Relaxed),
+            peak_pool: most.counters.pool_peak.load(Relaxed),
+            // All processes have the same mode; `ended` has none.
+            fault_mode: [most]
+                .into_iter()
+                .chain(slots.iter().copied())
+                .map(|p| p.fault_mode.load(Relaxed))
+                .find(|&mode| mode != FAULT_MODE_AUTO)
+                .unwrap_or(FAULT_MODE_AUTO),
+            hz,
+        };
+        for process in all() {
+            let gauges_count = match when {
+                When::AtEnd => ptr::eq(process, most),
+                When::Now => !ptr::eq(process, &raw const group.ended) && is_alive(pid_of(process)),
+            };
+            totals.add(process, gauges_count);
+        }
+        totals
+    }
+
+    fn add(&mut self, process: &Process, gauges_count: bool) {
+        let cells = process.counters.cells();
+        for ((sum, cell), what) in self.cells.iter_mut().zip(cells).zip(Counters::ALL) {
+            let value = cell.load(Relaxed);
+            match what.kind {
+                Kind::Counter => *sum += value,
+                Kind::Peak => *sum = value.max(*sum),
+                Kind::Gauge if gauges_count => *sum += value,
+                Kind::Gauge => {}
+            }
+        }
+        self.orders
+            .resize(process.orders.len(), [0; OrderCounters::ALL.len()]);
+        for (sums, order) in self.orders.iter_mut().zip(&process.orders) {
+            for (sum, cell) in sums.iter_mut().zip(order.cells()) {
+                *sum += cell.load(Relaxed);
+            }
+        }
+        self.faults.add(&process.fault_ticks);
+    }
+
+    /// A counter by its name.
+    pub fn get(&self, name: &str) -> u64 {
+        Counters::ALL
+            .iter()
+            .position(|known| known.name == name)
+            .map_or(0, |i| self.cells[i])
+    }
+
+    /// The sum of a counter of ticks, in seconds.
+    pub fn seconds(&self, name: &str) -> f64 {
+        seconds(self.get(name), self.hz)
+    }
+
+    /// How long `percent` of the faults took at most, ns, to a quarter octave.
+    pub fn fault_ns(&self, percent: u64) -> u64 {
+        nanoseconds(self.faults.percentile(percent), self.hz)
+    }
+
+    /// The longest fault, ns.
+    pub fn max_fault_ns(&self) -> u64 {
+        nanoseconds(self.faults.max, self.hz)
+    }
+
+    /// How many faults surely took no more than `ns`. The bucket that holds `ns` is left out.
+    pub fn faults_within(&self, ns: u32) -> u64 {
+        let ticks = u128::from(ns) * u128::from(self.hz) / 1_000_000_000;
+        self.faults.within(u64::try_from(ticks).unwrap_or(u64::MAX))
+    }
+
+    /// How many faults were timed.
+    pub fn nr_faults_timed(&self) -> u64 {
+        self.faults.count()
+    }
+
+    /// Bytes of data for each byte of pool, when the pool held most; 1 if it never held any.
+    #[allow(clippy::cast_precision_loss, reason = "a ratio to a few digits")]
+    pub fn compression_ratio(&self) -> f64 {
+        if self.peak_stored == 0 {
+            1.0
+        } else {
+            // Same-filled pages take no pool memory at all.
+            self.peak_stored as f64 / self.peak_pool.max(PAGE) as f64
+        }
+    }
+
+    /// How faults were served: `signal`, `thread`, or `none` if nothing was managed.
+    pub fn fault_mode(&self) -> &'static str {
+        match self.fault_mode {
+            FAULT_MODE_SIGNAL => "signal",
+            FAULT_MODE_THREAD => "thread",
+            FAULT_MODE_SEGV => "segv",
+            _ => "none",
+        }
+    }
+
+    /// The cells of [`OrderCounters`] by folio size, from `4kB` on.
+    pub fn orders(&self) -> impl Iterator<Item = (String, &[u64; OrderCounters::ALL.len()])> {
+        let orders = self.orders.iter().enumerate();
+        orders.map(|(order, cells)| (format!("{}kB", 4 << order), cells))
+    }
+}
+
+/// Durations of faults, in ticks.
+#[derive(Clone, Debug)]
+struct Faults {
+    buckets: Vec<u64>,
+    max: u64,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Faults {
+            buckets: vec![0; NR_BUCKETS],
+            max: 0,
+        }
+    }
+}
+
+impl Faults {
+    fn add(&mut self, from: &Histogram) {
+        for (sum, bucket) in self.buckets.iter_mut().zip(&from.buckets) {
+            *sum += bucket.load(Relaxed);
+        }
+        self.max = self.max.max(from.max.load(Relaxed));
+    }
+
+    fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// Faults in the buckets that end at `ticks` or before.
+    fn within(&self, ticks: u64) -> u64 {
+        let ends = (1..).map(Histogram::lower_bound);
+        let buckets = self.buckets.iter().zip(ends);
+        let whole = buckets.filter(|(_, end)| *end <= ticks);
+        whole.map(|(count, _)| count).sum()
+    }
+
+    /// Upper end of the bucket that `percent` of the faults lie in or below; 0 without faults.
+    fn percentile(&self, percent: u64) -> u64 {
+        let rank = (self.count() * percent).div_ceil(100).max(1);
+        let mut seen = 0;
+        for (index, count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if seen >= rank {
+                return Histogram::lower_bound(index + 1).min(self.max);
+            }
+        }
+        0
+    }
+}
+
+fn nanoseconds(ticks: u64, hz: u64) -> u64 {
+    let ns = u128::from(ticks) * 1_000_000_000 / u128::from(hz.max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+/// Seconds of `ticks`, to the microsecond.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "microseconds stay exact for 285 years"
+)]
+pub fn seconds(ticks: u64, hz: u64) -> f64 {
+    (nanoseconds(ticks, hz) / 1000) as f64 / 1e6
+}
+
+/// The codec as `--compressor` names it.
+pub fn compressor(group: &Group) -> String {
+    show_codec(group.knobs.compressor.load(Relaxed))
+}
+
+/// The codecs that pages were stored with so far; with `auto` those it picked.
+pub fn picked(group: &Group, totals: &Totals) -> Vec<String> {
+    let knobs = &group.knobs;
+    let denser = is_auto(group) && totals.get("zswpout_denser") > 0;
+    let denser = denser.then(|| knobs.denser_codec());
+    let codecs = knobs.codec().into_iter().chain(denser);
+    codecs.map(|codec| codec.to_string()).collect()
+}
+
+fn is_auto(group: &Group) -> bool {
+    group.knobs.compressor.load(Relaxed) == CODEC_AUTO
+}
+
+/// The codec; with `auto` what it picked and the share of the denser codec.
+pub fn stored_by(group: &Group, totals: &Totals) -> String {
+    let picked = picked(group, totals).join(" and ");
+    let share = totals.get("zswpout_denser") * 100 / totals.get("zswpout").max(1);
+    match is_auto(group) {
+        false => picked,
+        true if totals.get("zswpout_denser") == 0 => format!("{picked} (auto)"),
+        true => format!("{picked} (auto, {share} % the latter)"),
+    }
+}
+
+/// Rounded to six decimals.
+pub fn rounded(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use uzswap_group::group::LIVE;
+
+    /// A zeroed group on the heap: too large for a test's stack.
+    pub fn group() -> Box<Group> {
+        // SAFETY: Group is atomics only: all zero is a valid value; the layout is Group's own.
+        unsafe {
+            let layout = std::alloc::Layout::new::<Group>();
+            Box::from_raw(std::alloc::alloc_zeroed(layout).cast::<Group>())
+        }
+    }
+
+    pub fn set(process: &Process, name: &str, value: u64) {
+        let index = Counters::ALL
+            .iter()
+            .position(|known| known.name == name)
+            .unwrap();
+        process.counters.cells()[index].store(value, Relaxed);
+    }
+
+    pub fn start(group: &Group, pid: u32) -> &Process {
+        group.claim(pid, 1, 0, |_| true)
+    }
+
+    #[test]
+    fn counters_add_up_and_peaks_do_not() {
+        let group = group();
+        for (pid, faults, peak) in [(10, 5, 300), (11, 7, 200)] {
+            let process = start(&group, pid);
+            set(process, "faults", faults);
+            set(process, "ram_peak", peak);
+        }
+        set(&group.ended, "faults", 100);
+        set(&group.ended, "ram_peak", 250);
+        let totals = Totals::sum(&group, When::Now, 1, |_| true);
+        assert_eq!(totals.get("faults"), 112);
+        assert_eq!(totals.get("ram_peak"), 300);
+    }
+
+    #[test]
+    fn gauges_are_the_live_processes_now_and_the_largest_process_at_the_end() {
+        let group = group();
+        for (pid, resident, need) in [(10, 50, 900), (11, 70, 100), (12, 1, 2)] {
+            let process = start(&group, pid);
+            set(process, "resident", resident);
+            set(process, "need_peak", need);
+            process.fault_mode.store(FAULT_MODE_SIGNAL, Relaxed);
+        }
+        let alive = |pid| pid != 12;
+        let now = Totals::sum(&group, When::Now, 1, alive);
+        assert_eq!(now.get("resident"), 120);
+        let end = Totals::of(&group, When::AtEnd, 1);
+        assert_eq!(end.get("resident"), 50);
+        assert_eq!(end.fault_mode(), "signal");
+    }
+
+    #[test]
+    fn a_process_that_ended_and_whose_slot_is_reused_still_counts() {
+        let group = group();
+        set(start(&group, 10), "zswpout", 3);
+        // The same pid again: it has called exec.
+        set(start(&group, 10), "zswpout", 4);
+        let live = group
+            .processes
+            .iter()
+            .filter(|p| p.state.load(Relaxed) == LIVE);
+        assert_eq!(live.count(), 1);
+        assert_eq!(Totals::of(&group, When::AtEnd, 1).get("zswpout"), 7);
+    }
+
+    #[test]
+    fn the_ratio_is_the_one_at_the_peak() {
+        let group = group();
+        assert_eq!(
+            rounded(Totals::of(&group, When::AtEnd, 1).compression_ratio()),
+            1.0
+        );
+        let process = start(&group, 10);
+        set(process, "need_peak", 1);
+        set(process, "zswapped_peak", 40 * PAGE);
+        set(process, "pool_peak", 16 * PAGE);
+        let totals = Totals::of(&group, When::AtEnd, 1);
+        assert_eq!(rounded(totals.compression_ratio()), 2.5);
+    }
+
+    #[test]
+    fn percentiles_are_within_a_quarter_octave() {
+        let histogram = Histogram {
+            buckets: [const { std::sync::atomic::AtomicU64::new(0) }; NR_BUCKETS],
+            max: 0.into(),
+        };
+        for ticks in 1..=10_000 {
+            histogram.record(ticks);
+        }
+        let mut faults = Faults::default();
+        assert_eq!(faults.percentile(50), 0, "without faults");
+        faults.add(&histogram);
+        for (percent, exact) in [(1, 100_u64), (50, 5000), (90, 9000), (99, 9900)] {
+            let told = faults.percentile(percent);
+            assert!(
+                told >= exact && told <= exact * 5 / 4,
+                "p{percent}: {told} for {exact}"
+            );
+        }
+        assert_eq!(faults.percentile(100), 10_000);
+        assert_eq!(faults.max, 10_000);
+    }
+
+    #[test]
+    fn one_long_fault_does_not_move_the_median() {
+        let histogram = Histogram {
+            buckets: [const { std::sync::atomic::AtomicU64::new(0) }; NR_BUCKETS],
+            max: 0.into(),
+        };
+        for _ in 0..99 {
+            histogram.record(1000);
+        }
+        histogram.record(1 << 40);
+        let mut faults = Faults::default();
+        faults.add(&histogram);
+        assert!(faults.percentile(99) < 1300, "{}", faults.percentile(99));
+        assert_eq!(faults.percentile(100), 1 << 40);
+    }
+}

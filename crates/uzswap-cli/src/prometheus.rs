@@ -1,0 +1,284 @@
+//! *What*: `uzswap stat --prometheus`: the text exposition format, version 0.0.4. One metric for
+//! every counter in [`uzswap_group::counters`], under its name and with its meaning as help; then
+//! the values that `--json` derives, each swap device and each live process.
+//!
+//! *Invariants*: names begin with `uzswap_`; counters end in `_total`; sizes are in bytes and times
+//! in seconds, and the name says so. Every sample is labelled with the supervisor's pid.
+//! *Locking*: none. *Context*: `uzswap stat`.
+
+use std::fmt::{Display, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uzswap_group::counters::{Counter, Counters, Kind, OrderCounters, Unit};
+use uzswap_group::group::Group;
+
+use crate::group_view::device::{SwapDevice, devices};
+use crate::group_view::totals::{Totals, compressor, rounded};
+use crate::group_view::{PAGE, Sizes, elapsed_s, live_processes, name_of, pid_of};
+
+const COUNTER: &str = "counter";
+const GAUGE: &str = "gauge";
+
+/// Upper bounds of the histogram of fault times, ns.
+const BOUNDS: [u32; 19] = [
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+    200_000_000,
+    500_000_000,
+    1_000_000_000,
+];
+
+/// Every metric of the group.
+pub fn text(group: &Group, totals: &Totals) -> String {
+    let mut out = Exposition {
+        text: String::new(),
+        supervisor: group.supervisor.load(Ordering::Relaxed),
+    };
+    run(&mut out, group, totals);
+    for what in Counters::ALL {
+        let name = metric_name(what);
+        out.family(&name, metric_kind(what.kind), what.meaning);
+        match what.unit {
+            Unit::Ticks => out.sample(&name, &[], totals.seconds(what.name)),
+            Unit::Count | Unit::Bytes => out.sample(&name, &[], totals.get(what.name)),
+        }
+    }
+    orders(&mut out, totals);
+    fault_times(&mut out, totals);
+    swap_devices(&mut out, group);
+    processes(&mut out, group);
+    out.text
+}
+
+/// Name of a counter's metric: the counter's, with unit and kind.
+fn metric_name(what: &Counter) -> String {
+    let name = match what.unit {
+        Unit::Ticks => what.name.replace("_ticks", "_seconds"),
+        Unit::Bytes if !what.name.contains("_bytes") => format!("{}_bytes", what.name),
+        Unit::Bytes | Unit::Count => what.name.to_owned(),
+    };
+    match what.kind {
+        Kind::Counter => name + "_total",
+        Kind::Gauge | Kind::Peak => name,
+    }
+}
+
+fn metric_kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Counter => COUNTER,
+        Kind::Gauge | Kind::Peak => GAUGE,
+    }
+}
+
+/// Metrics of the run that no counter holds.
+fn run(out: &mut Exposition, group: &Group, totals: &Totals) {
+    out.family("info", GAUGE, "What runs, in its labels; always 1.");
+    let labels = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("compressor", &compressor(group)),
+        ("fault_mode", totals.fault_mode()),
+    ];
+    out.sample("info", &labels, 1);
+    let started = group.nr_started.load(Ordering::Relaxed);
+    let limit = group.knobs.ram.load(Ordering::Relaxed);
+    let folio = PAGE << group.config.folio_order.load(Ordering::Relaxed);
+    let stored = totals.get("stored_pages") * PAGE;
+    let pool = totals.get("pool_total_size");
+    let ratio = rounded(totals.compression_ratio());
+    let failed = u32::from(group.failure.reason.load(Ordering::Acquire) != 0);
+    let elapsed = rounded(elapsed_s(group));
+    let mut one = |name, kind, help, value: &dyn Display| {
+        out.family(name, kind, help);
+        out.sample(name, &[], value);
+    };
+    one(
+        "processes_total",
+        COUNTER,
+        "Processes managed so far.",
+        &started,
+    );
+    one(
+        "elapsed_seconds",
+        GAUGE,
+        "Wall time since the first process started.",
+        &elapsed,
+    );
+    one("ram_limit_bytes", GAUGE, "Limit of each process.", &limit);
+    one("folio_bytes", GAUGE, "Folio size.", &folio);
+    one("zswap_bytes", GAUGE, "RAM of the compressed pool.", &pool);
+    one(
+        "zswapped_bytes",
+        GAUGE,
+        "Data in the pool, before compression.",
+        &stored,
+    );
+    one(
+        "compression_ratio",
+        GAUGE,
+        "Data per byte of pool, at the pool's peak.",
+        &ratio,
+    );
+    one("failed", GAUGE, "1 if uzswap ended a process.", &failed);
+}
+
+fn orders(out: &mut Exposition, totals: &Totals) {
+    for (index, what) in OrderCounters::ALL.iter().enumerate() {
+        let name = format!("folio_{}", metric_name(what));
+        out.family(&name, metric_kind(what.kind), what.meaning);
+        for (order, cells) in totals.orders() {
+            out.sample(&name, &[("order", &order)], cells[index]);
+        }
+    }
+}
+
+fn fault_times(out: &mut Exposition, totals: &Totals) {
+    let name = "fault_duration_seconds";
+    out.family(name, "histogram", "Time spent handling a page fault.");
+    let bucket = format!("{name}_bucket");
+    for ns in BOUNDS {
+        let bound = (f64::from(ns) / 1e9).to_string();
+        out.sample(&bucket, &[("le", &bound)], totals.faults_within(ns));
+    }
+    let count = totals.nr_faults_timed();
+    out.sample(&bucket, &[("le", "+Inf")], count);
+    out.sample(&format!("{name}_sum"), &[], totals.seconds("fault_ticks"));
+    out.sample(&format!("{name}_count"), &[], count);
+}
+
+fn swap_devices(out: &mut Exposition, group: &Group) {
+    type CellOf = fn(&SwapDevice) -> u64;
+    let cells: [(&str, &str, &str, CellOf); 6] = [
+        ("size_bytes", GAUGE, "Size of a swap device.", |d| d.total),
+        (
+            "used_bytes",
+            GAUGE,
+            "Swap in use, in whole clusters.",
+            |d| d.used,
+        ),
+        ("peak_bytes", GAUGE, "Most swap ever in use.", |d| d.peak),
+        (
+            "bytes_in_total",
+            COUNTER,
+            "Bytes read from a swap device.",
+            |d| d.bytes_in,
+        ),
+        (
+            "bytes_out_total",
+            COUNTER,
+            "Bytes written to a swap device.",
+            |d| d.bytes_out,
+        ),
+        (
+            "write_fail_total",
+            COUNTER,
+            "Failed writes to a swap device.",
+            |d| d.write_fail,
+        ),
+    ];
+    let devices = devices(group);
+    for (key, kind, help, cell) in cells.iter().filter(|_| !devices.is_empty()) {
+        let name = format!("swap_device_{key}");
+        out.family(&name, kind, help);
+        for (number, device) in devices.iter().enumerate() {
+            let (number, priority) = (number.to_string(), device.priority.to_string());
+            let labels = [
+                ("number", number.as_str()),
+                ("device", &device.name),
+                ("priority", &priority),
+            ];
+            out.sample(&name, &labels, cell(device));
+        }
+    }
+}
+
+fn processes(out: &mut Exposition, group: &Group) {
+    type SizeOf = fn(&Sizes) -> u64;
+    type CellOf = fn(&Counters) -> &AtomicU64;
+    let live: Vec<_> = live_processes(group)
+        .map(|process| (pid_of(process).to_string(), name_of(process), process))
+        .collect();
+    let sizes: [(&str, &str, SizeOf); 4] = [
+        (
+            "resident",
+            "Managed memory of a process in RAM, uncompressed.",
+            |s| s.resident,
+        ),
+        ("zswap", "RAM of a process's compressed pool.", |s| s.pool),
+        ("metadata", "RAM of a process's tables and buffers.", |s| {
+            s.metadata
+        }),
+        (
+            "zswapped",
+            "Data in a process's pool, before compression.",
+            |s| s.stored,
+        ),
+    ];
+    for (key, help, size) in sizes {
+        let metric = format!("process_{key}_bytes");
+        out.family(&metric, GAUGE, help);
+        for (pid, name, process) in &live {
+            let labels = [("pid", pid.as_str()), ("name", name)];
+            out.sample(&metric, &labels, size(&Sizes::of(process)));
+        }
+    }
+    let counts: [(&str, &str, CellOf); 2] = [
+        ("faults", "Page faults served for a process.", |c| &c.faults),
+        (
+            "refaults",
+            "Page faults of a process on evicted pages.",
+            |c| &c.refaults,
+        ),
+    ];
+    for (key, help, cell) in counts {
+        let metric = format!("process_{key}_total");
+        out.family(&metric, COUNTER, help);
+        for (pid, name, process) in &live {
+            let value = cell(&process.counters).load(Ordering::Relaxed);
+            out.sample(&metric, &[("pid", pid), ("name", name)], value);
+        }
+    }
+}
+
+struct Exposition {
+    text: String,
+    supervisor: u32,
+}
+
+impl Exposition {
+    /// Begins a metric. Its samples must follow at once.
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        let _ = writeln!(self.text, "# HELP uzswap_{name} {help}");
+        let _ = writeln!(self.text, "# TYPE uzswap_{name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let _ = write!(
+            self.text,
+            "uzswap_{name}{{supervisor=\"{}\"",
+            self.supervisor
+        );
+        for (label, text) in labels {
+            let text = text
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('\n', "\\n");
+            let _ = write!(self.text, ",{label}=\"{text}\"");
+        }
+        let _ = writeln!(self.text, "}} {value}");
+    }
+}

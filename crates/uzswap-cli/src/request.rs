@@ -1,0 +1,130 @@
+//! *What*: requests to managed processes, to free memory or to bring it back: what `uzswap reclaim`,
+//! `set` and `swapoff` have in common.
+//!
+//! *Invariants*: SIGSYS is sent to a process only after its request door was taken; see
+//! [`uzswap_group::request`]. If this program is killed, the process finishes its request alone.
+//! *Locking*: none. *Context*: one thread.
+
+use std::io::{Error, IsTerminal, stderr};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use uzswap_group::group::{Group, Process};
+use uzswap_group::request::{SHUT, VALUE, WORKING, ringing};
+
+use crate::group_view::{Sizes, live_processes, pid_of};
+
+/// How often a process's answer is looked for.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a process may take to accept a request. A stopped one never does.
+const MAX_ACCEPT_TIME: Duration = Duration::from_secs(10);
+
+/// The outcome of a request, bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Done {
+    /// Evicted, written back or brought back.
+    pub done: u64,
+    /// RAM freed.
+    pub freed: u64,
+    /// Memory still above the process's limit.
+    pub over: u64,
+}
+
+/// On a terminal, shows what is being waited for.
+pub fn spinner() -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let waiting = ProgressBar::new_spinner().with_style(
+        ProgressStyle::with_template("{spinner} {msg}, {elapsed}")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+    );
+    waiting.enable_steady_tick(Duration::from_millis(100));
+    waiting
+}
+
+/// The processes that a request for `pid` goes to: process `pid` itself, or those of supervisor
+/// `pid`, the largest in RAM first.
+pub fn targets(group: &Group, pid: u32) -> Result<Vec<&Process>> {
+    check_pid_namespace(pid)?;
+    let mut live: Vec<_> = live_processes(group).collect();
+    if let Some(own) = live.iter().find(|process| pid_of(process) == pid) {
+        return Ok(vec![own]);
+    }
+    if group.supervisor.load(Ordering::Relaxed) != pid || live.is_empty() {
+        bail!("process {pid} manages no memory");
+    }
+    live.sort_by_key(|process| std::cmp::Reverse(Sizes::of(process).resident));
+    Ok(live)
+}
+
+/// Fails unless process `pid` is in this pid namespace, where the group's pids mean the same.
+pub fn check_pid_namespace(pid: u32) -> Result<()> {
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    if namespace("self") != namespace(&pid.to_string()) {
+        bail!("process {pid} is in another pid namespace: run this command in that namespace");
+    }
+    Ok(())
+}
+
+/// Whether process `pid` runs a program. A zombie does not.
+pub fn has_program(pid: u32) -> bool {
+    std::path::Path::new(&format!("/proc/{pid}/exe")).exists()
+}
+
+/// Sends a request to one process and waits for its end.
+pub fn send(process: &Process, what: u32, wanted: u64) -> Result<Done> {
+    let request = &process.request;
+    let pid = pid_of(process);
+    let own = std::process::id();
+    request.ring(own).map_err(|door| match door {
+        SHUT => anyhow!("process {pid} is starting or ending a program: try again"),
+        _ => anyhow!(
+            "process {pid} serves another 'uzswap reclaim', 'set' or 'swapoff': try again later"
+        ),
+    })?;
+    request.what.store(what, Ordering::Relaxed);
+    request.wanted.store(wanted, Ordering::Relaxed);
+    request.done.store(0, Ordering::Relaxed);
+    request.freed.store(0, Ordering::Relaxed);
+    if let Err(error) = signal(pid) {
+        request.open();
+        bail!("cannot signal process {pid}: {error}");
+    }
+    let began = Instant::now();
+    loop {
+        match request.door.load(Ordering::Acquire) {
+            SHUT => bail!("process {pid} started another program before it was done: try again"),
+            WORKING => {}
+            door if door != ringing(own) => break,
+            _ if began.elapsed() > MAX_ACCEPT_TIME && request.give_up(own) => bail!(
+                "process {pid} did not answer within {} s: it is stopped, or very busy",
+                MAX_ACCEPT_TIME.as_secs()
+            ),
+            _ => {}
+        }
+        if !has_program(pid) {
+            bail!("process {pid} ended before it was done");
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(Done {
+        done: request.done.load(Ordering::Relaxed),
+        freed: request.freed.load(Ordering::Relaxed),
+        over: request.over.load(Ordering::Relaxed),
+    })
+}
+
+/// Sends the signal that announces a request.
+fn signal(pid: u32) -> Result<(), Error> {
+    let value = libc::sigval {
+        sival_ptr: std::ptr::without_provenance_mut(VALUE.unsigned_abs() as usize),
+    };
+    // SAFETY: the process handles SIGSYS, since its door was open. The value is a plain number.
+    match unsafe { libc::sigqueue(pid.cast_signed(), libc::SIGSYS, value) } {
+        0 => Ok(()),
+        _ => Err(Error::last_os_error()),
+    }
+}
