@@ -38,7 +38,7 @@ pub enum Codec {
 pub enum CodecId {
     /// An LZ4 block.
     Lz4 = 1,
-    /// A zstd frame without magic number, content size, checksum and dictionary; if it is of more than a page, behind a byte that says
+    /// A zstd frame without magic number, content size and checksum; if it is of more than a page, behind a byte that says
     /// how the words of its pages are written: 0 as they are, 1 in planes of bytes, 2 as differences.
     Zstd = 2,
     /// A raw deflate stream.

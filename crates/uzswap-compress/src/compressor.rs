@@ -6,8 +6,8 @@
 
 use crate::error::{CompressError, InitError};
 use crate::{
-    Codec, Digest, MAX_BLOCK, MIN_BLOCK, align_up, check_block, check_memory, deflate, lz4, pz,
-    stable, zstd,
+    Codec, MAX_BLOCK, MIN_BLOCK, align_up, check_block, check_memory, deflate, lz4, pz, stable,
+    zstd,
 };
 use core::ptr::NonNull;
 
@@ -171,25 +171,6 @@ impl Compressor {
         len: usize,
         dst: &mut [u8],
     ) -> Result<usize, CompressError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.compress_by(None, src, len, dst) }
-    }
-
-    /// [`Compressor::compress`], by a dictionary if one is given that serves this codec and length.
-    ///
-    /// # Errors
-    /// As [`Compressor::compress`], and [`CompressError::Failed`] if it does not.
-    ///
-    /// # Safety
-    /// As [`Compressor::compress`].
-    #[inline]
-    pub unsafe fn compress_by(
-        &mut self,
-        digest: Option<&Digest>,
-        src: *const u8,
-        len: usize,
-        dst: &mut [u8],
-    ) -> Result<usize, CompressError> {
         if len == 0 || len > self.max_block || !len.is_multiple_of(MIN_BLOCK) {
             return Err(CompressError::Failed);
         }
@@ -198,7 +179,7 @@ impl Compressor {
         unsafe { stable::copy(staging, src, len) };
         // SAFETY: just written, and used by nothing but the call below.
         let src = unsafe { core::slice::from_raw_parts(staging, len) };
-        self.compress_stable_by(digest, src, dst)
+        self.compress_stable(src, dst)
     }
 
     /// [`Compressor::compress`] of memory that nobody writes, of any length up to
@@ -208,31 +189,8 @@ impl Compressor {
     /// As [`Compressor::compress`].
     #[inline]
     pub fn compress_stable(&mut self, src: &[u8], dst: &mut [u8]) -> Result<usize, CompressError> {
-        self.compress_stable_by(None, src, dst)
-    }
-
-    /// [`Compressor::compress_stable`], by a dictionary if one is given that serves this codec and length.
-    ///
-    /// # Errors
-    /// As [`Compressor::compress_by`].
-    #[inline]
-    pub fn compress_stable_by(
-        &mut self,
-        digest: Option<&Digest>,
-        src: &[u8],
-        dst: &mut [u8],
-    ) -> Result<usize, CompressError> {
         if src.is_empty() || src.len() > self.max_block {
             return Err(CompressError::Failed);
-        }
-        if let Some(digest) = digest {
-            return match self.context {
-                Context::Zstd(cctx, _) if digest.serves(self.codec, src.len()) => {
-                    // SAFETY: a context made by `init`, ours by `&mut self`; the digest is borrowed.
-                    unsafe { zstd::compress_by(cctx, digest.cdict, src, dst) }
-                }
-                _ => Err(CompressError::Failed),
-            };
         }
         match self.context {
             // SAFETY: a context made by `init`, ours by `&mut self`. The same for the others.

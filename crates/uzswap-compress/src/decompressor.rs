@@ -6,7 +6,6 @@
 
 use crate::error::{DecompressError, InitError};
 use crate::filter::Scratch;
-use crate::trainer::DICTIONARY_LEN;
 use crate::{CodecId, MIN_BLOCK, align_up, check_memory, deflate, lz4, pz, zstd};
 use core::ptr::NonNull;
 
@@ -126,23 +125,6 @@ impl Decompressor {
                 pz::decompress(unsafe { workspace.as_mut() }, src, dst)
             }
         }
-    }
-
-    /// Decompresses `src`, a page that zstd made by a [`Digest`](crate::Digest) of `dictionary`, into the whole of `dst`. Any
-    /// input is safe; with another dictionary it fails or makes other bytes.
-    ///
-    /// # Errors
-    /// [`DecompressError::Corrupt`].
-    pub fn decompress_by(
-        &mut self,
-        dictionary: &[u8; DICTIONARY_LEN],
-        src: &[u8],
-        dst: &mut [u8],
-    ) -> Result<(), DecompressError> {
-        let made = self.zstd.or_else(|| self.make_zstd());
-        let (dctx, _) = made.ok_or(DecompressError::Corrupt)?;
-        // SAFETY: made in our memory, ours by `&mut self`.
-        unsafe { zstd::decompress_by(dctx, dictionary, src, dst) }
     }
 
     /// Where the part of a codec begins.

@@ -16,14 +16,12 @@ pub mod codec;
 pub mod compressor;
 pub mod decompressor;
 mod deflate;
-pub mod dictionary;
 pub mod error;
 mod filter;
 mod lz4;
 mod pz;
 pub mod same_filled;
 mod stable;
-pub mod trainer;
 pub mod workspace;
 mod zstd;
 
@@ -32,10 +30,8 @@ use core::ptr::NonNull;
 pub use codec::{Codec, CodecId, ParseCodecError};
 pub use compressor::Compressor;
 pub use decompressor::Decompressor;
-pub use dictionary::Digest;
 pub use error::{CompressError, DecompressError, InitError};
 pub use same_filled::{fill, same_filled};
-pub use trainer::{DICTIONARY_LEN, Trainer};
 pub use workspace::Workspace;
 
 /// The smallest block that may be compressed, in bytes: one page.

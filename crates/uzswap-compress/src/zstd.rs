@@ -10,14 +10,11 @@ use core::ffi::c_int;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 use zstd_sys::{
-    ZSTD_CCtx, ZSTD_CCtx_refCDict, ZSTD_CCtx_reset, ZSTD_CCtx_setParameter, ZSTD_CDict,
-    ZSTD_CHAINLOG_MIN, ZSTD_DCtx, ZSTD_DCtx_reset, ZSTD_DCtx_setParameter, ZSTD_ErrorCode,
-    ZSTD_ParamSwitch_e, ZSTD_ResetDirective, ZSTD_cParameter, ZSTD_compress2,
-    ZSTD_compressionParameters, ZSTD_dParameter, ZSTD_decompress_usingDict, ZSTD_decompressDCtx,
-    ZSTD_dictContentType_e, ZSTD_dictLoadMethod_e, ZSTD_estimateCCtxSize_usingCParams,
-    ZSTD_estimateCDictSize_advanced, ZSTD_estimateDCtxSize, ZSTD_format_e, ZSTD_getCParams,
-    ZSTD_getErrorCode, ZSTD_initStaticCCtx, ZSTD_initStaticCDict, ZSTD_initStaticDCtx,
-    ZSTD_isError, ZSTD_strategy,
+    ZSTD_CCtx, ZSTD_CCtx_reset, ZSTD_CCtx_setParameter, ZSTD_DCtx, ZSTD_DCtx_reset,
+    ZSTD_DCtx_setParameter, ZSTD_ErrorCode, ZSTD_ParamSwitch_e, ZSTD_ResetDirective,
+    ZSTD_cParameter, ZSTD_compress2, ZSTD_dParameter, ZSTD_decompressDCtx,
+    ZSTD_estimateCCtxSize_usingCParams, ZSTD_estimateDCtxSize, ZSTD_format_e, ZSTD_getCParams,
+    ZSTD_getErrorCode, ZSTD_initStaticCCtx, ZSTD_initStaticDCtx, ZSTD_isError,
 };
 
 /// The smallest block that is filtered: in smaller ones the choice takes too much of the time.
@@ -58,56 +55,6 @@ pub(crate) fn cctx_size(level: i32, max_block: usize) -> usize {
 pub(crate) fn dctx_size() -> usize {
     // SAFETY: a pure function.
     unsafe { ZSTD_estimateDCtxSize() }
-}
-
-/// log2 of a page and a dictionary together.
-const DIGEST_WINDOW: u32 = 13;
-/// log2 of the places in each of a digest's tables at most: as many as a dictionary has bytes.
-const DIGEST_TABLE: u32 = 12;
-
-/// What a digest is made with, for single pages.
-fn digest_parameters(level: i32) -> ZSTD_compressionParameters {
-    // SAFETY: a pure function.
-    let mut parameters = unsafe { ZSTD_getCParams(level, crate::MIN_BLOCK as u64, 0) };
-    parameters.windowLog = DIGEST_WINDOW;
-    parameters.hashLog = parameters.hashLog.min(DIGEST_TABLE);
-    parameters.chainLog = if parameters.strategy == ZSTD_strategy::ZSTD_fast {
-        // It has none, but room would be made for it.
-        ZSTD_CHAINLOG_MIN
-    } else {
-        parameters.chainLog.min(DIGEST_TABLE)
-    };
-    parameters
-}
-
-/// Bytes for a digest of a dictionary of `len` bytes.
-pub(crate) fn digest_size(level: i32, len: usize) -> usize {
-    let by_reference = ZSTD_dictLoadMethod_e::ZSTD_dlm_byRef;
-    // SAFETY: a pure function.
-    unsafe { ZSTD_estimateCDictSize_advanced(len, digest_parameters(level), by_reference) }
-}
-
-/// # Safety
-/// `memory` is `len` writable bytes, aligned to 8, and nobody else's while the digest is used; it refers to `dictionary`.
-pub(crate) unsafe fn init_digest(
-    memory: NonNull<u8>,
-    len: usize,
-    level: i32,
-    dictionary: &[u8],
-) -> Option<NonNull<ZSTD_CDict>> {
-    // SAFETY: the caller's promise; null if the size is too small.
-    let digest = unsafe {
-        ZSTD_initStaticCDict(
-            memory.as_ptr().cast(),
-            len,
-            dictionary.as_ptr().cast(),
-            dictionary.len(),
-            ZSTD_dictLoadMethod_e::ZSTD_dlm_byRef,
-            ZSTD_dictContentType_e::ZSTD_dct_rawContent,
-            digest_parameters(level),
-        )
-    };
-    NonNull::new(digest.cast_mut())
 }
 
 fn is_error(code: usize) -> bool {
@@ -195,30 +142,6 @@ pub(crate) unsafe fn compress(
     }
 }
 
-/// [`compress`] by a digest.
-///
-/// # Safety
-/// As for [`compress`]; the digest lives.
-pub(crate) unsafe fn compress_by(
-    cctx: NonNull<ZSTD_CCtx>,
-    digest: NonNull<ZSTD_CDict>,
-    src: &[u8],
-    dst: &mut [u8],
-) -> Result<usize, CompressError> {
-    // SAFETY: the caller's promise.
-    if is_error(unsafe { ZSTD_CCtx_refCDict(cctx.as_ptr(), digest.as_ptr()) }) {
-        return Err(CompressError::Failed);
-    }
-    // SAFETY: the caller's promise.
-    let compressed = unsafe { compress(cctx, src, dst) };
-    // SAFETY: a live context, between blocks. The digest may be gone before the next.
-    let left = unsafe { ZSTD_CCtx_refCDict(cctx.as_ptr(), core::ptr::null()) };
-    if is_error(left) {
-        return Err(CompressError::Failed);
-    }
-    compressed
-}
-
 /// A context, to compress blocks that are filtered.
 struct Blocks(NonNull<ZSTD_CCtx>);
 
@@ -293,47 +216,7 @@ pub(crate) unsafe fn decompress(
             src.len(),
         )
     };
-    // SAFETY: as above.
-    unsafe { decompressed(dctx, written, dst.len()) }
-}
-
-/// [`decompress`] what was made by a digest of `dictionary`.
-///
-/// # Safety
-/// As for [`decompress`].
-pub(crate) unsafe fn decompress_by(
-    dctx: NonNull<ZSTD_DCtx>,
-    dictionary: &[u8],
-    src: &[u8],
-    dst: &mut [u8],
-) -> Result<(), DecompressError> {
-    // SAFETY: as in `decompress`; what the context notes of the dictionary it forgets when it begins with another frame.
-    let written = unsafe {
-        ZSTD_decompress_usingDict(
-            dctx.as_ptr(),
-            dst.as_mut_ptr().cast(),
-            dst.len(),
-            src.as_ptr().cast(),
-            src.len(),
-            dictionary.as_ptr().cast(),
-            dictionary.len(),
-        )
-    };
-    // SAFETY: as above.
-    unsafe { decompressed(dctx, written, dst.len()) }
-}
-
-/// Whether `written` is all of the `len` bytes that there should be; if not, the context is made ready for the next.
-///
-/// # Safety
-/// As for [`decompress`].
-#[inline]
-unsafe fn decompressed(
-    dctx: NonNull<ZSTD_DCtx>,
-    written: usize,
-    len: usize,
-) -> Result<(), DecompressError> {
-    if written == len {
+    if written == dst.len() {
         return Ok(());
     }
     let session = ZSTD_ResetDirective::ZSTD_reset_session_only;

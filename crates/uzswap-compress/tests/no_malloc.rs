@@ -5,9 +5,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use uzswap_compress::{
-    Codec, Compressor, DICTIONARY_LEN, Decompressor, Digest, MAX_BLOCK, Workspace,
-};
+use uzswap_compress::{Codec, MAX_BLOCK, Workspace};
 
 mod pages;
 
@@ -116,39 +114,6 @@ fn nothing_is_allocated_from_init_on() {
         exercise(&mut w, &sources, &mut out, &mut back);
         assert_eq!(NR_CALLS.get() - before, 0, "{codec}");
     }
-}
-
-#[test]
-fn nothing_is_allocated_for_dictionaries() {
-    let codec = Codec::Zstd { level: 1 };
-    let dictionary: [u8; DICTIONARY_LEN] = std::array::from_fn(|at| at.to_le_bytes()[0] / 3);
-    let len = Digest::required_size(codec).expect("zstd");
-    let mut tables = pages::Memory::new(len);
-    let mut memory = pages::Memory::new(Compressor::required_size(codec, 4096));
-    let mut other = pages::Memory::new(Decompressor::required_size());
-    let (mut out, mut back) = (vec![0; 4096], vec![0; 4096]);
-    let sources = sources();
-    let before = NR_CALLS.get();
-    // SAFETY: memory of those lengths, which outlives what is made in it.
-    let (digest, mut compressor, mut decompressor) = unsafe {
-        (
-            Digest::init(tables.as_mut_ptr(), len, codec, &dictionary).expect("digest"),
-            Compressor::init(memory.as_mut_ptr(), memory.len(), codec, 4096).expect("compressor"),
-            Decompressor::init(other.as_mut_ptr(), other.len()).expect("decompressor"),
-        )
-    };
-    for page in sources.iter().filter(|page| page.len() == 4096) {
-        for room in [100, 4096] {
-            let made = compressor.compress_stable_by(Some(&digest), page, &mut out[..room]);
-            if let Ok(n) = made {
-                decompressor
-                    .decompress_by(&dictionary, &out[..n], &mut back)
-                    .expect("its own object");
-                let _ = decompressor.decompress_by(&dictionary, &out[..n / 2], &mut back);
-            }
-        }
-    }
-    assert_eq!(NR_CALLS.get() - before, 0);
 }
 
 struct Job {

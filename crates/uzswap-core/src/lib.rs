@@ -12,8 +12,6 @@
 
 pub mod accel;
 pub mod arena;
-
-pub mod dictionary;
 #[cfg(not(loom))]
 pub mod engine;
 pub mod folio;

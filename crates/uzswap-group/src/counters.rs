@@ -165,12 +165,6 @@ counters! {
     reject_densify_poor: Counter in Count,
     /// Times that this stopped because the program was under pressure.
     densify_paused: Counter in Count,
-    /// Dictionaries that were trained on the program's pages, and used.
-    dictionary_trained: Counter in Count,
-    /// Dictionaries that were given back, with the last entry that needed them.
-    dictionary_dropped: Counter in Count,
-    /// Dictionaries that were trained and not used, because a sample gained too little, or no more than by the one in use.
-    reject_dictionary_poor: Counter in Count,
     /// System calls that the guard prepared memory for.
     guarded_syscalls: Counter in Count,
     /// Pages that the guard brought in for a system call.
@@ -199,10 +193,6 @@ counters! {
     swapped_pages: Gauge in Count,
     /// Of both, pages that are compressed together with others, in blocks.
     block_pages: Gauge in Count,
-    /// Of both, pages that were compressed by a dictionary.
-    dictionary_pages: Gauge in Count,
-    /// Of `metadata`, what dictionaries take.
-    dictionary_bytes: Gauge in Bytes,
     /// Pages in RAM whose copies on a swap device are kept.
     swap_cached_pages: Gauge in Count,
     /// Anonymous memory mapped outside the arena because it may not move.

@@ -74,7 +74,7 @@ pub struct Config {
     pub background: AtomicU32,
     /// Ticks of the time stamp counter in a second, measured once, so that times told of this group never go back.
     pub tsc_hz: AtomicU64,
-    /// 1: each process has a thread that makes cold pages denser, and trains dictionaries.
+    /// 1: each process has a thread that makes cold pages denser.
     pub densifier: AtomicU32,
     /// 1: each fault mode chosen is told on stderr.
     pub verbose: AtomicU32,

@@ -103,8 +103,6 @@ knobs! {
     checksum: Switch = OFF,
     /// Share of one CPU, in percent, that may go into compressing denser what has stayed cold; 0: none
     densify: Share = 0,
-    /// Whether single pages that zstd compresses are compressed by what pages of the same program have in common, as long as that takes less room
-    dictionary: Switch = OFF,
     /// Whether what was compressed is decoded again, and compared, before it is kept
     verify_compress: Switch = OFF,
 }
@@ -140,14 +138,6 @@ pub fn codec_of(value: u64) -> Option<Codec> {
         return Some(Codec::Lz4);
     }
     Codec::from_bits(u32::try_from(value).ok()?)
-}
-
-impl Knob {
-    /// Whether it gives work to a thread that is there only if it had some when the program was started.
-    #[must_use]
-    pub fn in_background(&self) -> bool {
-        ["densify", "dictionary"].contains(&self.name)
-    }
 }
 
 /// Whether a switch is on.

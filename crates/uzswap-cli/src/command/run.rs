@@ -7,13 +7,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
-use uzswap_compress::Codec;
 use uzswap_core::MIN_DENSE_ORDER;
 use uzswap_group::group::{
     Config, FAULT_MODE_AUTO, FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, GROUP_ENV,
     Group,
 };
-use uzswap_group::knobs::{Knobs, is_on};
 
 use crate::args::{FaultMode, OverLimit, Run, Switch};
 use crate::clock::Moment;
@@ -177,19 +175,12 @@ fn configure(config: &Config, options: &Run) {
     set(&config.background, options.background_reclaim.into());
 }
 
-/// Whether each process has a thread that makes cold data denser, and trains dictionaries.
+/// Whether each process has a thread that makes cold data denser.
 fn configure_densifier(group: &Group, options: &Run) -> Result<()> {
-    if group.knobs.densify.load(Ordering::Relaxed) > 0 && options.folio < MIN_DENSE_ORDER {
+    let wanted = group.knobs.densify.load(Ordering::Relaxed) > 0;
+    if wanted && options.folio < MIN_DENSE_ORDER {
         bail!("--densify works on folios of 16K or more: set --folio 64K, or leave --densify out");
     }
-    let by_zstd = matches!(group.knobs.codec(), Some(Codec::Zstd { .. }));
-    if is_on(&group.knobs.dictionary) && !by_zstd && !options.quiet {
-        eprintln!(
-            "uzswap: --dictionary on does nothing until zstd is the compressor: give --compressor zstd"
-        );
-    }
-    let mut knobs = Knobs::ALL.iter().zip(group.knobs.cells());
-    let wanted = knobs.any(|(knob, cell)| knob.in_background() && cell.load(Ordering::Relaxed) > 0);
     group
         .config
         .densifier

@@ -74,14 +74,12 @@ fn check_room(group: &Group, changes: &[Assignment]) -> Result<()> {
 
 /// Whether there is a thread to do the work that is to be given.
 fn check_densifier(group: &Group, changes: &[Assignment]) -> Result<()> {
-    let gives = |change: &&Assignment| Knobs::ALL[change.index].in_background() && change.value > 0;
-    if group.config.densifier.load(Ordering::Relaxed) == 0
-        && let Some(change) = changes.iter().find(gives)
-    {
-        let name = Knobs::ALL[change.index].name;
+    let gives =
+        |change: &Assignment| Knobs::ALL[change.index].name == "densify" && change.value > 0;
+    if group.config.densifier.load(Ordering::Relaxed) == 0 && changes.iter().any(gives) {
         bail!(
-            "{name}: the processes of this run have no thread for it, as it was started without: start it with \
-             --{name}. Nothing was changed",
+            "densify: the processes of this run have no thread for it, as it was started without: start it with \
+             --densify. Nothing was changed",
         );
     }
     Ok(())

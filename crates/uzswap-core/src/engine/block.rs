@@ -167,7 +167,7 @@ impl Parts {
         };
         let compressor = either(&mut slot.compressor, &mut slot.denser, denser);
         // SAFETY: as above.
-        let size = unsafe { self.make_object(compressor, None, block, room, alone) };
+        let size = unsafe { self.make_object(compressor, block, room, alone) };
         let Ok(size) = size else { return false };
         let object = slot.store.as_ptr();
         // SAFETY: the bytes just made, of the store buffer, which verifying leaves as it is.
@@ -306,9 +306,7 @@ impl Parts {
     pub(crate) fn count_swapped(&self, holds: Holds) {
         let counters = self.counters();
         match holds {
-            Holds::Page | Holds::Ahead | Holds::By(_) | Holds::AheadBy(_) => {
-                add(&counters.swapped_pages, 1);
-            }
+            Holds::Page | Holds::Ahead => add(&counters.swapped_pages, 1),
             Holds::Piece => {
                 add(&counters.swapped_pages, 1);
                 add(&counters.block_pages, 1);

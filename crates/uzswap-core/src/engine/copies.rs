@@ -46,8 +46,6 @@ impl Parts {
         if kept {
             sub(&self.counters().swapped_pages, 1);
             add(&self.counters().swap_cached_pages, 1);
-            // Nothing is made of a copy but what is stored again as it is.
-            self.leave_dictionary(old);
         }
         kept
     }

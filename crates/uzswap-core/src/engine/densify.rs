@@ -94,7 +94,7 @@ impl Densifier {
         self.running.load(Ordering::Acquire).into()
     }
 
-    /// Something was evicted, or a dictionary may be given back.
+    /// Something was evicted.
     pub(crate) fn wake(&self) {
         if self.running.load(Ordering::Relaxed) && self.asleep.swap(0, Ordering::AcqRel) == 1 {
             let _ = futex::wake(&self.asleep, 1);
@@ -155,7 +155,6 @@ impl Engine {
             let (evicted, then) = (parts.clock.reading(), parts.clock.now());
             let before = Pressure::now(parts);
             let _ = thread::nanosleep(LOOK);
-            parts.tend_dictionaries(masked, false);
             if !is_on(&parts.group.knobs.densify) {
                 tried = evicted;
             } else if Pressure::now(parts).since(&before) {
@@ -175,9 +174,9 @@ impl Engine {
 }
 
 impl Parts {
-    /// Sleeps until something is evicted, or the last entry that names a dictionary is gone.
+    /// Sleeps until something is evicted.
     fn sleep_until_evicted(&self, tried: u64) {
-        let idle = || self.clock.reading() == tried && !self.dictionaries.any_unused();
+        let idle = || self.clock.reading() == tried;
         while idle() {
             // Both sides swap: either this one sees what happened, or `wake` sees that it sleeps.
             self.densifier.asleep.swap(1, Ordering::AcqRel);
@@ -450,34 +449,10 @@ impl Parts {
     }
 }
 
-/// A share of a CPU.
-pub(super) struct Share {
-    /// CPU time of this thread when it last began to work.
-    cpu: u64,
-}
-
-impl Share {
-    /// From now on.
-    pub(super) fn new() -> Self {
-        Share {
-            cpu: thread::thread_cpu_ns(),
-        }
-    }
-
-    /// Sleeps as long as the work since the last time asks for, to take `percent` of a CPU, 1 to 100.
-    pub(super) fn rest(&mut self, percent: u64) {
-        let worked = thread::thread_cpu_ns().saturating_sub(self.cpu);
-        let nap = worked * (100 - percent) / percent;
-        if nap > 0 {
-            let _ = thread::nanosleep(nap);
-        }
-        self.cpu = thread::thread_cpu_ns();
-    }
-}
-
 /// The share of a CPU that the thread may take, and whether the program needs it more.
 struct Budget {
-    share: Share,
+    /// CPU time of this thread when it last began to work.
+    cpu: u64,
     looked: u64,
     pressure: Pressure,
 }
@@ -485,7 +460,7 @@ struct Budget {
 impl Budget {
     fn new(parts: &Parts) -> Self {
         Budget {
-            share: Share::new(),
+            cpu: thread::thread_cpu_ns(),
             looked: thread::monotonic_ns(),
             pressure: Pressure::now(parts),
         }
@@ -493,11 +468,16 @@ impl Budget {
 
     /// Sleeps as long as the work since the last time asks for. `false`: the round is to stop.
     fn rest(&mut self, parts: &Parts) -> bool {
-        let share = parts.group.knobs.densify.load(Ordering::Relaxed).min(100);
-        if share == 0 {
+        let percent = parts.group.knobs.densify.load(Ordering::Relaxed).min(100);
+        if percent == 0 {
             return false;
         }
-        self.share.rest(share);
+        let worked = thread::thread_cpu_ns().saturating_sub(self.cpu);
+        let nap = worked * (100 - percent) / percent;
+        if nap > 0 {
+            let _ = thread::nanosleep(nap);
+        }
+        self.cpu = thread::thread_cpu_ns();
         let now = thread::monotonic_ns();
         if now.saturating_sub(self.looked) < WINDOW {
             return true;

@@ -119,7 +119,6 @@ impl Engine {
         };
         parts.hazards.withdraw_all();
         parts.densifier.fork_child();
-        parts.training.fork_child();
         parts.engines.forget();
         parts
             .process

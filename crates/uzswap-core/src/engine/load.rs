@@ -227,7 +227,6 @@ impl Parts {
             ..
         } = &mut **slot;
         let out = load.get_mut(at..at + PAGE_SIZE).ok_or(damaged)?;
-        let dictionary = self.dictionary_of(entry);
         match entry {
             Entry::Filled { word, .. } => {
                 same_filled::fill(out, word);
@@ -240,12 +239,12 @@ impl Parts {
                 let data = unsafe { core::slice::from_raw_parts(data, usize::from(size)) };
                 // SAFETY: as above.
                 let note = unsafe { self.note(loc, size) };
-                self.told(unpack_page(decompressor, dictionary, data, note, out))
+                self.told(unpack_page(decompressor, data, note, out))
             }
             Entry::Swapped { .. } => {
                 let read = self.swap_in(swap_in, page, range, |data, fingerprint| {
                     // A page stored as it is was checked when it was written, and its seal just now.
-                    let unpacked = self.told(unpack_page(decompressor, dictionary, data, 0, out));
+                    let unpacked = self.told(unpack_page(decompressor, data, 0, out));
                     (unpacked, fingerprint)
                 });
                 let (unpacked, fingerprint) = read.ok_or(unreadable)?;
@@ -385,7 +384,6 @@ impl Parts {
     /// Frees what an entry that is no longer in the table held.
     pub(crate) fn forget(&self, old: Entry) {
         self.uncount(old);
-        self.leave_dictionary(old);
         match old {
             // SAFETY: the entry was the object's only holder, and the folio is held.
             Entry::Stored { loc, .. } => unsafe { self.pool.free(loc, self.charge) },

@@ -27,7 +27,6 @@ mod compressor;
 mod copies;
 mod densify;
 mod device;
-mod dictionary;
 mod early;
 mod fault;
 mod fork;
@@ -49,7 +48,6 @@ mod swap_in;
 mod swap_off;
 mod swap_out;
 mod threads;
-mod training;
 mod writeback;
 
 use core::cell::UnsafeCell;
@@ -139,10 +137,6 @@ pub(crate) struct Parts {
     pub auto: auto::Auto,
     /// Makes cold pages denser.
     pub densifier: densify::Densifier,
-    /// By which pages are compressed.
-    pub dictionaries: crate::dictionary::Dictionaries<dictionary::Made>,
-    /// Makes them.
-    pub training: training::Training,
     /// Nonzero while the background thread has work; its futex.
     pub kick: AtomicU32,
     /// Whether there is a background thread.

@@ -1,5 +1,5 @@
-//! *What*: the bytes of an object: one that names the codec, or the dictionary by which zstd made it, what the codec made, and, if it
-//! was asked for when the object was made, a checksum of both.
+//! *What*: the bytes of an object: one that names the codec, what the codec made, and, if it was
+//! asked for when the object was made, a checksum of both.
 //!
 //! A page that does not compress is no such object but the page itself, 4096 bytes. Its checksum is the pool's
 //! note beside it ([`Pool::set_note`](uzswap_pool::Pool::set_note)). Whether there is a checksum the object itself tells, so the knob
@@ -11,16 +11,12 @@
 
 use core::ops::Range;
 
-use super::dictionary::Dictionary;
 use crate::arena::PAGE_SIZE;
-use crate::table::DictNr;
 use uzswap_compress::{CodecId, CompressError, Compressor, Decompressor};
 use uzswap_io::crc::Crc32c;
 
 /// In the name of an object that has a checksum: four bits away from a name without.
 const CHECKED: u8 = 0xf0;
-/// In the name of an object that a dictionary made, besides its number; no codec has it.
-const BY: u8 = 8;
 /// Bytes of a checksum.
 const SUM_LEN: usize = 4;
 
@@ -55,12 +51,8 @@ pub(super) const fn body(len: usize, checked: bool) -> Range<usize> {
 
 /// Makes an object of the `size` bytes that the codec made in the [`body`] of `out`, with a checksum if it is to be `checked`.
 pub(super) fn seal(id: CodecId, size: usize, checked: bool, out: &mut [u8]) -> Option<&[u8]> {
-    seal_as(id.as_u8(), size, checked, out)
-}
-
-fn seal_as(name: u8, size: usize, checked: bool, out: &mut [u8]) -> Option<&[u8]> {
     let end = 1 + size;
-    *out.first_mut()? = name | if checked { CHECKED } else { 0 };
+    *out.first_mut()? = id.as_u8() | if checked { CHECKED } else { 0 };
     if !checked {
         return out.get(..end);
     }
@@ -77,90 +69,48 @@ pub(super) fn pack(
     checked: bool,
     out: &mut [u8],
 ) -> Result<usize, CompressError> {
-    pack_by(compressor, None, source, checked, out)
-}
-
-/// [`pack`], by a dictionary if one is given, of which the caller has seen that it serves that.
-pub(super) fn pack_by(
-    compressor: &mut Compressor,
-    dictionary: Option<Dictionary<'_>>,
-    source: Source,
-    checked: bool,
-    out: &mut [u8],
-) -> Result<usize, CompressError> {
     let Some(body) = out.get_mut(body(out.len(), checked)) else {
         return Err(CompressError::Failed);
     };
-    let digest = dictionary.map(|dictionary| &dictionary.made.digest);
     let Source { addr, len, stable } = source;
     let size = if stable {
         // SAFETY: by the promise of `Source::new`, and nobody writes to them while the slice lives.
         let source = unsafe { core::slice::from_raw_parts(addr as *const u8, len) };
-        compressor.compress_stable_by(digest, source, body)
+        compressor.compress_stable(source, body)
     } else {
         // SAFETY: as above; they are copied first, as they may change under the compressor.
-        unsafe { compressor.compress_by(digest, addr as *const u8, len, body) }
+        unsafe { compressor.compress(addr as *const u8, len, body) }
     }?;
-    let name = match dictionary {
-        Some(Dictionary { nr, .. }) => BY | nr.nr(),
-        None => compressor.codec().id().as_u8(),
-    };
-    let object = seal_as(name, size, checked, out);
+    let object = seal(compressor.codec().id(), size, checked, out);
     object.map(<[u8]>::len).ok_or(CompressError::Failed)
 }
 
 /// What is to be decoded of an object, and by which codec, if it is as its checksum says.
 pub(super) fn open(object: &[u8]) -> Result<(CodecId, &[u8]), Undecodable> {
     let id = codec_of(object).ok_or(Undecodable)?;
-    Ok((id, opened(object)?))
-}
-
-/// What is behind the name, if the object is as its checksum says.
-fn opened(object: &[u8]) -> Result<&[u8], Undecodable> {
     let mut rest = object;
-    if object.first().is_some_and(|name| name & CHECKED == CHECKED) {
+    if is_checked(object) {
         let (checked, sum) = object.split_last_chunk().ok_or(Undecodable)?;
         if Crc32c::new().with(checked).value().to_le_bytes() != *sum {
             return Err(Undecodable);
         }
         rest = checked;
     }
-    rest.get(1..).ok_or(Undecodable)
+    Ok((id, rest.get(1..).ok_or(Undecodable)?))
 }
 
-/// An object's name, without what says that it has a checksum.
-fn name_of(object: &[u8]) -> Option<u8> {
-    let &name = object.first()?;
-    let checked = name & CHECKED == CHECKED;
-    Some(if checked { name & !CHECKED } else { name })
+fn is_checked(object: &[u8]) -> bool {
+    object.first().is_some_and(|name| name & CHECKED == CHECKED)
 }
 
-/// The codec that an object names; none if a dictionary made it.
+/// The codec that an object names.
 pub(super) fn codec_of(object: &[u8]) -> Option<CodecId> {
-    CodecId::from_u8(name_of(object)?)
-}
-
-/// The dictionary that an object names.
-pub(super) fn dictionary_of(object: &[u8]) -> Option<DictNr> {
-    DictNr::new(name_of(object)?.checked_sub(BY)?)
-}
-
-/// Decodes an object of a page that was made by the dictionary, if one is given, and without one otherwise.
-pub(super) fn unpack_by(
-    decompressor: &mut Decompressor,
-    dictionary: Option<Dictionary<'_>>,
-    object: &[u8],
-    out: &mut [u8],
-) -> Result<(), Undecodable> {
-    let Some(Dictionary { nr, made }) = dictionary else {
-        return unpack(decompressor, object, out);
-    };
-    if dictionary_of(object) != Some(nr) {
-        return Err(Undecodable);
-    }
-    decompressor
-        .decompress_by(made.content(), opened(object)?, out)
-        .map_err(|_| Undecodable)
+    let &name = object.first()?;
+    CodecId::from_u8(if is_checked(object) {
+        name & !CHECKED
+    } else {
+        name
+    })
 }
 
 /// Decodes an object.
@@ -198,13 +148,12 @@ pub(super) fn is_as_noted(page: &[u8], note: u32) -> bool {
 /// Makes a page of what was stored of it.
 pub(super) fn unpack_page(
     decompressor: &mut Decompressor,
-    dictionary: Option<Dictionary<'_>>,
     data: &[u8],
     note: u32,
     out: &mut [u8],
 ) -> Result<(), Undecodable> {
     if data.len() != PAGE_SIZE {
-        return unpack_by(decompressor, dictionary, data, out);
+        return unpack(decompressor, data, out);
     }
     out.copy_from_slice(data);
     if is_as_noted(out, note) {
@@ -318,62 +267,16 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_a_dictionary_decodes_by_that_one_alone_and_not_if_it_is_damaged() {
-        let seed = 0x5eed_0bec_7000_0003;
-        println!("seed {seed:#x}");
-        let mut x = seed;
-        let mut back = decompressor();
-        let mut out = vec![0; PAGE_SIZE];
-        let codec = Codec::Zstd { level: 1 };
-        let mut compressor = compressor(codec);
-        let content = std::array::from_fn(|_| random(&mut x) as u8);
-        let made = super::super::dictionary::Made::for_good(codec, &content);
-        let [one, other, ..] = DictNr::ALL.map(|nr| Some(Dictionary { nr, made: &made }));
-        let as_codecs = DictNr::ALL.map(|nr| CodecId::from_u8(BY | nr.nr()));
-        assert_eq!(as_codecs, [None; DictNr::COUNT], "a codec has that name");
-        for round in 0..20 {
-            // Parts of the dictionary, and some of its own.
-            let mut page = page(&mut x);
-            for chunk in page.chunks_mut(512).step_by(2) {
-                let at = random(&mut x) % (PAGE_SIZE - 512);
-                chunk.copy_from_slice(&content[at..at + 512]);
-            }
-            let checked = round % 2 == 1;
-            let mut object = vec![0; PAGE_SIZE];
-            // SAFETY: memory of ours, which nobody writes to.
-            let source = unsafe { Source::new(page.as_ptr() as usize, page.len(), true) };
-            let size = pack_by(&mut compressor, one, source, checked, &mut object).unwrap();
-            object.truncate(size);
-            assert!(size < packed(&mut compressor, &page, checked).len());
-            let names = (codec_of(&object), dictionary_of(&object));
-            assert_eq!(names, (None, DictNr::new(0)));
-            unpack_by(&mut back, one, &object, &mut out).unwrap();
-            assert_eq!(out, page);
-            for wrong in [other, None] {
-                assert!(unpack_by(&mut back, wrong, &object, &mut out).is_err());
-            }
-            let plain = packed(&mut compressor, &page, checked);
-            assert!(unpack_by(&mut back, one, &plain, &mut out).is_err());
-            for bit in 0..size * 8 {
-                let mut damaged = object.clone();
-                damaged[bit / 8] ^= 1 << (bit % 8);
-                let decoded = unpack_by(&mut back, one, &damaged, &mut out);
-                assert!(decoded.is_err() || !checked && bit >= 8, "bit {bit}");
-            }
-        }
-    }
-
-    #[test]
     fn a_raw_page_is_checked_by_its_note_if_it_has_one() {
         let mut x = 0x5eed_0bec_7000_0002;
         let mut back = decompressor();
         let mut out = vec![0; PAGE_SIZE];
         let mut page = page(&mut x);
         let note = note_of(&page);
-        unpack_page(&mut back, None, &page, note, &mut out).unwrap();
+        unpack_page(&mut back, &page, note, &mut out).unwrap();
         page[random(&mut x) % PAGE_SIZE] ^= 4;
-        assert!(unpack_page(&mut back, None, &page, note, &mut out).is_err());
-        unpack_page(&mut back, None, &page, 0, &mut out).unwrap();
+        assert!(unpack_page(&mut back, &page, note, &mut out).is_err());
+        unpack_page(&mut back, &page, 0, &mut out).unwrap();
         assert_eq!(out, page);
     }
 

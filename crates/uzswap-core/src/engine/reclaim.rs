@@ -336,7 +336,6 @@ impl Parts {
                 continue;
             }
             self.table.set(page, entry);
-            self.need_dictionary(entry);
             stored.add(entry);
             let extended = last_end == page.addr();
             last_end = page.addr() + PAGE_SIZE;

@@ -14,11 +14,9 @@ use super::compressor::{compressor_len, decoder_bit, new_compressor};
 use super::densify::Densifier;
 use super::mapping::Mapping;
 use super::swap::{SWAP_PAGES, Swap};
-use super::training::Training;
 use super::{Engine, FaultMode, Parts};
 use crate::accel::{Accel, BATCH, Job};
 use crate::arena::{ARENA_BASE, ARENA_LEN, PAGE_SHIFT, PAGE_SIZE, Page, narrow, wide};
-use crate::dictionary::Dictionaries;
 use crate::folio::FolioTable;
 use crate::lru::Lru;
 use crate::masked::Masked;
@@ -188,8 +186,6 @@ impl Engine {
                 protecting: Lock::new(()),
                 auto: Auto::new(),
                 densifier: Densifier::new(&self.charge),
-                dictionaries: Dictionaries::new(),
-                training: Training::new(),
                 kick: AtomicU32::new(0),
                 background: config.background.load(Ordering::Relaxed) != 0,
             })

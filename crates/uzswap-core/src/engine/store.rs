@@ -14,7 +14,6 @@ use core::ops::Range;
 use super::Parts;
 use super::accel::Offered;
 use super::auto::either;
-use super::dictionary::Dictionary;
 use super::object::{self, Source};
 use crate::accel::{BATCH, Outcome};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
@@ -163,8 +162,7 @@ impl Parts {
         // SAFETY: as above.
         let made = unsafe {
             let compressor = either(&mut slot.compressor, &mut slot.denser, batch.denser);
-            let dictionary = self.live_dictionary(compressor.codec());
-            self.make_object(compressor, dictionary, pages, piece, batch.alone)
+            self.make_object(compressor, pages, piece, batch.alone)
         };
         let object = made.and_then(|size| {
             let object = piece.get(..size);
@@ -195,8 +193,7 @@ impl Parts {
             return false;
         };
         let source = place.page.addr() as *const u64;
-        let dictionary = object::dictionary_of(object).and_then(|nr| self.dictionary(nr));
-        let right = object::unpack_by(&mut slot.decompressor, dictionary, object, out).is_ok()
+        let right = object::unpack(&mut slot.decompressor, object, out).is_ok()
             && out
                 .chunks_exact(size_of::<u64>())
                 .enumerate()
@@ -246,12 +243,8 @@ impl Parts {
         let Some(place) = slot.batch.pages.get_mut(at) else {
             return false;
         };
-        let mut holds = Holds::Page;
         let (data, size) = match made {
-            Ok(object) => {
-                holds = object::dictionary_of(object).map_or(Holds::Page, Holds::By);
-                (object.as_ptr(), object.len())
-            }
+            Ok(object) => (object.as_ptr(), object.len()),
             Err(error) => {
                 add(
                     match error {
@@ -279,20 +272,18 @@ impl Parts {
             size,
             age: batch.age,
             writing: false,
-            holds,
+            holds: Holds::Page,
         };
         true
     }
 
-    /// Compresses `pages` into one object, at most as large as `room`, by the dictionary if one is given. Returns its
-    /// bytes. `alone`: nobody can write to them meanwhile.
+    /// Compresses `pages` into one object, at most as large as `room`. Returns its bytes. `alone`: nobody can write to them meanwhile.
     ///
     /// # Safety
     /// The pages are mapped and readable, and stay so: their folio is isolated by this thread.
     pub(super) unsafe fn make_object(
         &self,
         compressor: &mut Compressor,
-        dictionary: Option<Dictionary<'_>>,
         pages: PageRange,
         room: &mut [u8],
         alone: bool,
@@ -300,7 +291,7 @@ impl Parts {
         // SAFETY: the caller's promise.
         let source = unsafe { Source::new(pages.addr(), pages.bytes(), alone) };
         let checked = is_on(&self.group.knobs.checksum);
-        object::pack_by(compressor, dictionary, source, checked, room)
+        object::pack(compressor, source, checked, room)
     }
 
     /// Makes an object of the page's, of `size` bytes at `data`, if there is room.

@@ -11,7 +11,7 @@ use super::store::Stored;
 use super::swap::{Swap, label};
 use crate::arena::{PAGE_SIZE, Page, PageRange, wide};
 use crate::slot::{RESERVE_PAGES, SlotGuard, SwapIn};
-use crate::table::Entry;
+use crate::table::{Entry, Holds};
 use uzswap_group::counters::add;
 use uzswap_group::group::Text;
 use uzswap_group::knobs::is_on;
@@ -160,8 +160,7 @@ impl Parts {
         let (age, mut stored) = (self.clock.now(), Stored::default());
         for page in around.pages() {
             let old = self.table.get(page);
-            let alone = self.extent_alone(swap, page);
-            let Some((extent, holds)) = alone.zip(old.holds()) else {
+            let Some(extent) = self.extent_alone(swap, page) else {
                 continue;
             };
             // So much that the pool finds room for it.
@@ -180,10 +179,9 @@ impl Parts {
                     size,
                     age,
                     writing: false,
-                    holds: holds.ahead(),
+                    holds: Holds::Ahead,
                 };
                 self.table.set(page, new);
-                self.need_dictionary(new);
                 if !self.keep_copy(slot, page, old, fingerprint) {
                     self.forget(old);
                 }

@@ -174,7 +174,6 @@ impl Parts {
                 holds,
             };
             self.table.set(page, new);
-            self.need_dictionary(new);
             self.forget(old);
             if !new.is_empty() {
                 stored.add(new);

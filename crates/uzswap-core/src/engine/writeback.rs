@@ -359,13 +359,10 @@ impl Parts {
             self.forget_copy(page);
         } else if let Some(copy) = self.unchanged_copy(swap, page, data) {
             self.table.set(page, copy);
-            self.need_dictionary(copy);
             self.forget(old);
             add(&self.counters().swapped_pages, 1);
             return Ok(Went::ToItsCopy);
         }
-        // Nobody asked for it in time.
-        let holds = holds.settled();
         let place = run.push(label(page, age), data.len(), |body| {
             body.copy_from_slice(data);
         })?;
@@ -413,7 +410,6 @@ impl Parts {
                 holds,
             };
             self.table.set(object.page, new);
-            self.need_dictionary(new);
             self.forget(old);
             self.count_swapped(holds);
             published.add(size);

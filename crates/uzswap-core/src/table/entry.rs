@@ -1,33 +1,26 @@
 //! *What*: one page's entry in the page table: eight bytes that say where its contents are.
 //!
-//! *Invariants*: the bits outside a state's fields are zero; [`Entry::NONE`] is zero, so untouched
-//! table memory is valid. Layout, from bit 0: 4 state; then for an object in the pool or on the device 36 location,
-//! 12 size - 1, 12 age; for a filled page 1 repeat, 47 value, 12 age. A page that is resident, or in a block without a piece,
-//! has state 0 as well and 2 bits that say which; then the latter 3 order, 1 dropped, and 12 age at the top. Whether an object is
-//! being written back, and what it holds, are states of their own: whatever else happens to the page ends a writeback. If a
-//! dictionary made it, its number takes the place of the age's lowest 2 bits: the age is rounded down.
+//! *Invariants*: the bits outside a state's fields are zero; [`Entry::None`] is zero, so untouched
+//! table memory is valid. Layout, from bit 0: 4 state; then for an object in the pool or on the
+//! device 36 location, 12 size - 1, 12 age; for a filled page 1 repeat, 47 value, 12 age; for a page
+//! in a block without a piece 3 order, 1 dropped, and 12 age at the top. Whether an object is being
+//! written back, and what it holds, are states of their own: whatever else happens to the page ends
+//! a writeback.
 //! *Locking*: an entry changes only under its folio's lock. *Context*: signal, worker, init.
 
-use super::holds::{DictNr, Holds};
+use super::holds::Holds;
 use uzswap_pool::Loc;
 
 const STATE_BITS: u32 = 4;
-/// Which of these it is say the bits above.
-const INSIDE: u64 = 0;
-const NONE: u64 = INSIDE;
-const RESIDENT: u64 = INSIDE | 1 << STATE_BITS;
-const BLOCK: u64 = INSIDE | 1 << (STATE_BITS + 1);
-const FILLED: u64 = 2;
-/// These three, and the numbers up to the next, by what the object holds. What was read ahead is in the pool only, and not on its way out.
-const STORED: u64 = 4;
-const WRITING: u64 = STORED + NR_HOLDS;
-const SWAPPED: u64 = WRITING + NR_HOLDS;
+const NONE: u64 = 0;
+const RESIDENT: u64 = 1;
+const BLOCK: u64 = 2;
+const FILLED: u64 = 3;
+/// Where an object is; what it holds is added. Only what is [`STORED`] is [`AHEAD`].
+const STORED: u64 = NR_HOLDS;
+const WRITING: u64 = 2 * NR_HOLDS;
+const SWAPPED: u64 = 3 * NR_HOLDS;
 const NR_HOLDS: u64 = 4;
-/// And the same of objects that a dictionary made.
-const STORED_BY: u64 = 1;
-const AHEAD_BY: u64 = 3;
-const WRITING_BY: u64 = WRITING + AHEAD;
-const SWAPPED_BY: u64 = SWAPPED + AHEAD;
 const PIECE: u64 = 1;
 const REMAINS: u64 = 2;
 const AHEAD: u64 = 3;
@@ -42,12 +35,11 @@ pub const AGE_BITS: u32 = 12;
 const REPEAT: u64 = 1 << STATE_BITS;
 const VALUE_SHIFT: u32 = STATE_BITS + 1;
 const VALUE_BITS: u32 = AGE_SHIFT - VALUE_SHIFT;
-const ORDER_SHIFT: u32 = STATE_BITS + 2;
+const ORDER_SHIFT: u32 = STATE_BITS;
 const DROPPED: u64 = 1 << (ORDER_SHIFT + 3);
 
 const _: () = assert!(SIZE_SHIFT + SIZE_BITS <= AGE_SHIFT);
 const _: () = assert!(SWAPPED + NR_HOLDS <= 1 << STATE_BITS);
-const _: () = assert!(DICT_MASK as usize == DictNr::COUNT - 1);
 
 /// When a page was evicted, in ticks of the engine's eviction clock, modulo 2^[`AGE_BITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,56 +54,29 @@ impl Age {
     }
 }
 
-/// Where an age has the number of the dictionary.
-const DICT_MASK: u16 = 3;
-
 /// The state of an entry that has its object in the pool, on its way to the device, or there.
 #[inline]
 const fn state_of(holds: Holds, place: u64) -> u64 {
-    match holds {
-        Holds::Page => place,
-        Holds::Piece => place + PIECE,
-        Holds::Remains => place + REMAINS,
-        Holds::Ahead if place == STORED => STORED + AHEAD,
-        Holds::Ahead => place,
-        Holds::AheadBy(_) if place == STORED => AHEAD_BY,
-        Holds::By(_) | Holds::AheadBy(_) => match place {
-            STORED => STORED_BY,
-            WRITING => WRITING_BY,
-            _ => SWAPPED_BY,
-        },
-    }
-}
-
-/// The age's bits, the number of the dictionary among them.
-#[inline]
-const fn with_dictionary(holds: Holds, age: Age) -> Age {
-    match holds.dictionary() {
-        Some(nr) => Age(age.0 & !DICT_MASK | nr.nr() as u16),
-        None => age,
-    }
-}
-
-/// The place of an object, what it holds and its age, by the state of its entry and the bits where the age is.
-#[inline]
-const fn inside(state: u64, age: Age) -> (u64, Holds, Age) {
-    let by = DictNr::of_bits(age.0);
-    let (place, holds) = match state {
-        STORED_BY => (STORED, Holds::By(by)),
-        AHEAD_BY => (STORED, Holds::AheadBy(by)),
-        WRITING_BY => (WRITING, Holds::By(by)),
-        SWAPPED_BY => (SWAPPED, Holds::By(by)),
-        _ => {
-            let holds = match (state - STORED) % NR_HOLDS {
-                PIECE => Holds::Piece,
-                REMAINS => Holds::Remains,
-                AHEAD => Holds::Ahead,
-                _ => Holds::Page,
-            };
-            return (state - (state - STORED) % NR_HOLDS, holds, age);
+    place
+        + match holds {
+            Holds::Ahead if place == STORED => AHEAD,
+            Holds::Page | Holds::Ahead => 0,
+            Holds::Piece => PIECE,
+            Holds::Remains => REMAINS,
         }
+}
+
+/// The place of an object and what it holds, by the state of its entry.
+#[inline]
+const fn place_of(state: u64) -> (u64, Holds) {
+    let kind = state % NR_HOLDS;
+    let holds = match kind {
+        PIECE => Holds::Piece,
+        REMAINS => Holds::Remains,
+        AHEAD => Holds::Ahead,
+        _ => Holds::Page,
     };
-    (place, holds, Age(age.0 & !DICT_MASK))
+    (state - kind, holds)
 }
 
 /// Where a page's contents are.
@@ -188,7 +153,7 @@ impl Entry {
                 holds,
             } => {
                 let place = if writing { WRITING } else { STORED };
-                state_of(holds, place) | outside(loc.raw(), size, with_dictionary(holds, age))
+                state_of(holds, place) | outside(loc.raw(), size, age)
             }
             Entry::Swapped {
                 location,
@@ -197,7 +162,7 @@ impl Entry {
                 holds,
             } => {
                 let location = location & ((1 << LOC_BITS) - 1);
-                state_of(holds, SWAPPED) | outside(location, size, with_dictionary(holds, age))
+                state_of(holds, SWAPPED) | outside(location, size, age)
             }
             Entry::Block {
                 order,
@@ -227,13 +192,13 @@ impl Entry {
     pub const fn decode(bits: u64) -> Entry {
         let age = Age((bits >> AGE_SHIFT) as u16);
         match bits & ((1 << STATE_BITS) - 1) {
-            INSIDE if bits & BLOCK != 0 => Entry::Block {
+            NONE => Entry::None,
+            RESIDENT => Entry::Resident,
+            BLOCK => Entry::Block {
                 order: (bits >> ORDER_SHIFT & 7) as u8,
                 age,
                 dropped: bits & DROPPED != 0,
             },
-            INSIDE if bits & RESIDENT != 0 => Entry::Resident,
-            INSIDE => Entry::None,
             FILLED => {
                 let value = (bits >> VALUE_SHIFT) & ((1 << VALUE_BITS) - 1);
                 let word = if bits & REPEAT != 0 {
@@ -246,7 +211,7 @@ impl Entry {
             state => {
                 let location = (bits >> LOC_SHIFT) & ((1 << LOC_BITS) - 1);
                 let size = ((bits >> SIZE_SHIFT) & 0xfff) as u16 + 1;
-                let (place, holds, age) = inside(state, age);
+                let (place, holds) = place_of(state);
                 if place == SWAPPED {
                     return Entry::Swapped {
                         location,
@@ -266,26 +231,6 @@ impl Entry {
                     holds,
                 }
             }
-        }
-    }
-
-    /// What the entry's object holds, if it has one.
-    #[inline]
-    #[must_use]
-    pub const fn holds(self) -> Option<Holds> {
-        match self {
-            Entry::Stored { holds, .. } | Entry::Swapped { holds, .. } => Some(holds),
-            _ => None,
-        }
-    }
-
-    /// The dictionary that made the entry's object.
-    #[inline]
-    #[must_use]
-    pub const fn dictionary(self) -> Option<DictNr> {
-        match self.holds() {
-            Some(holds) => holds.dictionary(),
-            None => None,
         }
     }
 
@@ -321,7 +266,7 @@ impl Entry {
         matches!(
             self,
             Entry::Stored {
-                holds: Holds::Ahead | Holds::AheadBy(_),
+                holds: Holds::Ahead,
                 ..
             }
         )
@@ -458,11 +403,7 @@ mod tests {
         let mut all = vec![Entry::None, Entry::Resident];
         for age in [0, 9, 77, 4095].map(Age) {
             for (raw, size) in [(1, 1), (0x5_5555_5555, 1234), ((1 << 36) - 1, 4096)] {
-                let by = DictNr::ALL.map(Holds::By);
-                let plain = [Holds::Page, Holds::Piece, Holds::Remains];
-                for holds in plain.into_iter().chain(by) {
-                    // Of what a dictionary made the age is rounded.
-                    let age = inside(state_of(holds, STORED), with_dictionary(holds, age)).2;
+                for holds in [Holds::Page, Holds::Piece, Holds::Remains] {
                     all.push(Entry::Swapped {
                         location: raw - 1,
                         size,
@@ -475,7 +416,7 @@ mod tests {
                             size,
                             age,
                             writing: false,
-                            holds: holds.ahead(),
+                            holds: Holds::Ahead,
                         });
                     }
                     for writing in [false, true] {
@@ -512,23 +453,6 @@ mod tests {
         let words: std::collections::HashSet<_> = all.iter().map(|entry| entry.encode()).collect();
         assert_eq!(words.len(), all.len(), "no two share their eight bytes");
         assert_eq!(Entry::None.encode(), 0);
-    }
-
-    #[test]
-    fn what_a_dictionary_made_looks_three_ticks_older_at_most() {
-        for age in (0..4096).map(Age) {
-            for nr in DictNr::ALL {
-                let entry = Entry::Swapped {
-                    location: 5,
-                    size: 9,
-                    age,
-                    holds: Holds::By(nr),
-                };
-                let back = Entry::decode(entry.encode());
-                assert_eq!(back.dictionary(), Some(nr));
-                assert!(back.age().is_some_and(|back| back.distance(age) < 4));
-            }
-        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::arena::{NR_PAGES, PAGE_SIZE, Page};
 use bitmap::Bitmap;
 use core::ops::Range;
 pub use entry::{Age, Entry};
-pub use holds::{DictNr, Holds};
+pub use holds::Holds;
 use uzswap_sync::primitive::{AtomicU64, Ordering};
 use uzswap_sys::arch;
 

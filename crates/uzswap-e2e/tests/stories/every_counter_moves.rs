@@ -142,10 +142,6 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
                 .expect_success("cold"),
         ),
         (
-            "data that change their kind, by dictionaries",
-            super::dictionary::run(scratch),
-        ),
-        (
             "system calls, frees and stacks",
             Job::new(find("python3").expect("python3 is installed"))
                 .args(["-c", PYTHON])

@@ -9,7 +9,6 @@ mod bad_input;
 mod bench;
 mod cxx_threads;
 mod densify;
-mod dictionary;
 mod every_counter_moves;
 mod executed;
 mod exit_status;

@@ -186,7 +186,11 @@ fn what_does_not_fit_stays_where_it_is() {
     }
     assert_eq!(stat(&live)["swap_devices"][0]["state"], "on");
     let wrong = swapoff(&live, &["/nowhere"]);
-    assert!(wrong.stderr.contains("not a swap device"), "{}", wrong.stderr);
+    assert!(
+        wrong.stderr.contains("not a swap device"),
+        "{}",
+        wrong.stderr
+    );
     assert_eq!(check(live).text(), "ready\nright\n");
 }
 
