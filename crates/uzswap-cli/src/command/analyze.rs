@@ -6,10 +6,8 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use uzswap_analyze::advice::{Advice, Analysis, range};
@@ -21,38 +19,12 @@ use uzswap_corpus::Scratch;
 use uzswap_corpus::interrupt;
 
 use super::with_status;
+use crate::args::Analyze;
 use crate::group_file::{self, Access};
 use crate::size::Size;
 use crate::status::{INTERRUPTED, NOT_EXECUTABLE, refused};
 use crate::supervise;
 use crate::target;
-
-#[derive(Debug, Args)]
-pub struct Analyze {
-    /// Watch this process
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4_194_304), conflicts_with = "command")]
-    pid: Option<u32>,
-
-    /// How long to watch the process: 30s, 2m
-    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = parse_time, conflicts_with = "command")]
-    time: Duration,
-
-    /// Run the command once more, under what was advised, and compare
-    #[arg(long, requires = "command")]
-    verify: bool,
-
-    /// One JSON object on standard output; the command's own output goes to standard error
-    #[arg(long)]
-    json: bool,
-
-    /// The work of the short run that tells what a fault costs
-    #[arg(long, hide = true, exclusive = true)]
-    probe: bool,
-
-    /// Run this command, without uzswap, and watch it until it ends
-    #[arg(trailing_var_arg = true, value_name = "COMMAND", required_unless_present_any = ["pid", "probe"])]
-    command: Vec<OsString>,
-}
 
 /// How it went under what was advised.
 #[derive(Debug, Serialize)]
@@ -307,36 +279,4 @@ fn measured(contents: &Contents, sample: &Sample) -> Option<Machine> {
     child.wait().ok()?;
     let refaults = read_stats(&stats).ok()?["refaults"].as_u64()?;
     probe::machine(contents, told.trim().parse().ok()?, refaults)
-}
-
-/// Seconds, or with a unit; a tenth of a second to a day.
-pub fn parse_time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is not a time: write 30s or 2m");
-    let (number, unit) = text
-        .strip_suffix('m')
-        .map_or((text.strip_suffix('s').unwrap_or(text), 1.0), |number| {
-            (number, 60.0)
-        });
-    let seconds: f64 = number.parse().map_err(|_| wrong())?;
-    let seconds = seconds * unit;
-    if (0.1..=86_400.0).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err(wrong())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(parse_time("30s"), Ok(Duration::from_secs(30)));
-        assert_eq!(parse_time("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!(parse_time("1.5"), Ok(Duration::from_millis(1500)));
-        for wrong in ["", "s", "0", "-3s", "1h", "nan", "inf", "100000m"] {
-            assert!(parse_time(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -198,7 +198,7 @@ fn open_swap(options: &Run, config: &Config) -> Result<SwapGroup> {
     #[cfg(feature = "fault-injection")]
     inject_faults(config)?;
     for area in &mut areas {
-        area.rotational = options.swap_rotational.decide(area.rotational);
+        area.rotational = options.swap_rotational.resolve(area.rotational);
     }
     let encrypt = options.swap_encrypt == Switch::On;
     SwapGroup::new(areas, encrypt, config)

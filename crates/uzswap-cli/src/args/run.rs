@@ -1,0 +1,227 @@
+//! *What*: the options of `uzswap run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::FalseyValueParser;
+use clap::{Args, ValueEnum};
+
+use crate::knob::Settings;
+use crate::size::Size;
+
+/// One `--swap`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Swap {
+    /// Where to swap to.
+    pub place: Place,
+    /// Devices of higher priority are filled first; those without one last, in the order given.
+    pub priority: Option<u16>,
+}
+
+/// Where data goes that does not fit in RAM even compressed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A file in UZSWAP_SWAP_DIR or /var/tmp, if possible.
+    Auto,
+    /// No swap device.
+    None,
+    /// A directory for a swap file, or a file or block device to use as one.
+    Path(PathBuf),
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// On
+    On,
+    /// Off
+    Off,
+}
+
+/// `--swap-rotational`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Rotational {
+    /// What the kernel says of the disk
+    Auto,
+    /// A rotating disk: all CPUs write to the same cluster
+    On,
+    /// Not a rotating disk: each CPU writes to a cluster of its own
+    Off,
+}
+
+impl Rotational {
+    /// Whether to treat a disk as rotating if the kernel says `detected`.
+    pub fn resolve(self, detected: bool) -> bool {
+        match self {
+            Rotational::Auto => detected,
+            Rotational::On => true,
+            Rotational::Off => false,
+        }
+    }
+}
+
+/// `--fault-mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FaultMode {
+    /// signal; segv where userfaultfd is not available
+    Auto,
+    /// userfaultfd and SIGBUS in the faulting thread, system calls guarded; needs no privilege
+    Signal,
+    /// userfaultfd and handler threads; needs root, a sysctl or /dev/userfaultfd
+    Thread,
+    /// Memory protection and SIGSEGV in the faulting thread; needs no userfaultfd, and is slower
+    Segv,
+}
+
+/// `--over-limit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OverLimit {
+    /// End the program with one message and status 125
+    End,
+    /// Let it use more than --ram
+    Allow,
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The initial values of the knobs.
+    #[command(flatten)]
+    pub knobs: Settings,
+
+    /// Where compressed data goes that does not fit in RAM
+    ///
+    /// 'auto' is an unnamed file in UZSWAP_SWAP_DIR or /var/tmp, if that is on a disk. PATH is a
+    /// directory for such a file, an empty file, or a file or block device prepared by mkswap. Data
+    /// is written compressed and encrypted.
+    ///
+    /// May be given up to eight times. The place of the highest priority (0 to 32767) is filled
+    /// first, places of the same priority evenly, places without a priority last and in the order
+    /// given, as with swapon. What one device cannot take goes to the next. In UZSWAP_SWAP, ';'
+    /// separates the places.
+    #[arg(long, value_name = "auto|none|PATH[,pri=N]", env = "UZSWAP_SWAP",
+          hide_env = true, default_value = "auto", value_delimiter = ';', value_parser = parse_swap)]
+    pub swap: Vec<Swap>,
+
+    /// Largest size of each swap device
+    ///
+    /// Without it a swap file takes up to half of the free disk space, a block device all of itself.
+    #[arg(long, value_name = "SIZE", env = "UZSWAP_SWAP_MAX", hide_env = true)]
+    pub swap_max: Option<Size>,
+
+    /// Whether the swap device is a rotating disk
+    ///
+    /// On a rotating disk all CPUs write to one place; otherwise each CPU writes to a cluster of its
+    /// own. 'auto' asks the kernel.
+    #[arg(
+        long,
+        value_name = "auto|on|off",
+        env = "UZSWAP_SWAP_ROTATIONAL",
+        hide_env = true,
+        default_value = "auto"
+    )]
+    pub swap_rotational: Rotational,
+
+    /// Whether data on swap is encrypted
+    ///
+    /// The key exists only in the process's locked memory and dies with it. With 'off' data is still
+    /// checksummed.
+    #[arg(
+        long,
+        value_name = "on|off",
+        env = "UZSWAP_SWAP_ENCRYPT",
+        hide_env = true,
+        default_value = "on"
+    )]
+    pub swap_encrypt: Switch,
+
+    /// Folio size: memory is reclaimed in units of this size, a power of two from 4K to 2M
+    #[arg(long, value_name = "SIZE", env = "UZSWAP_FOLIO", hide_env = true,
+          default_value = "128K", value_parser = parse_folio)]
+    pub folio: u32,
+
+    /// How page faults on evicted memory are served
+    ///
+    /// 'auto' takes 'signal', or 'segv' with a message where userfaultfd is not available. 'thread'
+    /// serves programs that the other modes cannot.
+    #[arg(
+        long,
+        value_name = "MODE",
+        env = "UZSWAP_FAULT_MODE",
+        hide_env = true,
+        default_value = "auto"
+    )]
+    pub fault_mode: FaultMode,
+
+    /// Write statistics to FILE as JSON at exit
+    ///
+    /// docs/stats.md explains the keys.
+    #[arg(long, value_name = "FILE", env = "UZSWAP_STATS", hide_env = true)]
+    pub stats: Option<PathBuf>,
+
+    /// Write samples of the statistics to FILE while the command runs
+    ///
+    /// One JSON object a line; 'uzswap report FILE' draws them.
+    #[arg(long, value_name = "FILE", env = "UZSWAP_TRACE", hide_env = true)]
+    pub trace: Option<PathBuf>,
+
+    /// No summary at exit
+    #[arg(long, short, env = "UZSWAP_QUIET", hide_env = true, value_parser = FalseyValueParser::new())]
+    pub quiet: bool,
+
+    /// What to do when the program's data does not fit in --ram and swap
+    #[arg(
+        long,
+        value_name = "POLICY",
+        env = "UZSWAP_OVER_LIMIT",
+        hide_env = true,
+        default_value = "end"
+    )]
+    pub over_limit: OverLimit,
+
+    /// Run a static, set-user-ID or 32-bit command, without a limit
+    ///
+    /// uzswap cannot manage such commands and refuses them otherwise.
+    #[arg(long, env = "UZSWAP_ALLOW_UNMANAGED", hide_env = true, value_parser = FalseyValueParser::new())]
+    pub allow_unmanaged: bool,
+
+    /// Keep some memory free from a background thread, as kswapd does
+    ///
+    /// Where another CPU is free, a program with one thread takes 0.5 to 0.8 of the time and 1.0 to
+    /// 1.5 of the CPU time. The program has one thread more than it started: Python warns at fork,
+    /// and unshare of a user namespace fails.
+    #[arg(long, env = "UZSWAP_BACKGROUND_RECLAIM", hide_env = true, value_parser = FalseyValueParser::new())]
+    pub background_reclaim: bool,
+
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// A place and a priority, in the syntax of fstab.
+fn parse_swap(text: &str) -> Result<Swap, String> {
+    const MAX_PRIORITY: u16 = 32767;
+    let (place, priority) = match text.rsplit_once(",pri=") {
+        None => (text, None),
+        Some((place, number)) => match number.parse() {
+            Ok(priority) if priority <= MAX_PRIORITY => (place, Some(priority)),
+            _ => return Err(format!("a priority is a number from 0 to {MAX_PRIORITY}")),
+        },
+    };
+    let place = match place {
+        "" => return Err("the place is missing: auto, none, a directory or a file".to_owned()),
+        "auto" => Place::Auto,
+        "none" => Place::None,
+        path => Place::Path(path.into()),
+    };
+    Ok(Swap { place, priority })
+}
+
+/// Folio order of a folio size: 0 for 4 KiB to 9 for 2 MiB.
+fn parse_folio(text: &str) -> Result<u32, String> {
+    let size: Size = text.parse()?;
+    let log = size.0.checked_ilog2().unwrap_or(0);
+    if !size.0.is_power_of_two() || !(12..=21).contains(&log) {
+        return Err("a folio is a power of two from 4K to 2M, such as 16K or 64K".to_owned());
+    }
+    Ok(log - 12)
+}
