@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use uzswap_core::StartStep;
-use uzswap_group::group::{FAILURE_MAPPINGS, FAILURE_OVER_LIMIT, FAILURE_START, Group};
+use uzswap_group::group::{FailureReason, Group};
 use uzswap_group::knobs::is_on;
 
 use crate::group_view::totals::Totals;
@@ -27,30 +27,28 @@ impl Failure {
         let failure = &group.failure;
         // Pairs with the release store of whoever failed: the other fields are complete.
         let reason = failure.reason.load(Ordering::Acquire);
-        if reason == 0 {
-            return None;
-        }
         let pid = failure.pid.load(Ordering::Relaxed);
         let line = match reason {
-            FAILURE_OVER_LIMIT => over_limit(
+            FailureReason::None => return None,
+            FailureReason::OverLimit => over_limit(
                 &who(group, pid),
                 failure.needed.load(Ordering::Relaxed),
                 failure.limit.load(Ordering::Relaxed),
                 totals.compression_ratio(),
                 &swap(group, totals),
             ),
-            FAILURE_MAPPINGS => format!(
+            FailureReason::Mappings => format!(
                 "{} was ended: it has as many mappings as a process may have, which without userfaultfd \
                  leaves none for its memory: raise 'sysctl vm.max_map_count'",
                 who(group, pid)
             ),
-            FAILURE_START => start(
+            FailureReason::Start => start(
                 &who(group, pid),
                 failure.step.load(Ordering::Relaxed),
                 failure.errno.load(Ordering::Relaxed),
                 failure.limit.load(Ordering::Relaxed),
             ),
-            _ => format!(
+            FailureReason::Internal => format!(
                 "{} was ended because uzswap found its own state damaged: please report this with the \
                  command and the output of 'uzswap --version'",
                 who(group, pid)

@@ -11,7 +11,7 @@ pub mod totals;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use uzswap_group::group::{self, FREE, Group, Process};
+use uzswap_group::group::{self, Group, Process, ProcessState};
 
 use crate::clock::Moment;
 use totals::seconds;
@@ -21,7 +21,7 @@ pub const PAGE: u64 = 4096;
 
 /// Slots that hold or held a process.
 pub fn used_slots(group: &Group) -> impl Iterator<Item = &Process> {
-    let in_use = |process: &&Process| process.state.load(Acquire) != FREE;
+    let in_use = |process: &&Process| process.state.load(Acquire) != ProcessState::Free;
     group.used().iter().filter(in_use)
 }
 

@@ -7,7 +7,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value, json};
 use uzswap_compress::Codec;
 use uzswap_group::knobs::{
-    BLOCK_AUTO, CODEC_AUTO, Knob, Knobs, MAPPED, MOST_ENGINES, OFF, ON, UNDECIDED, Values, codec_of,
+    BLOCK_AUTO, CODEC_AUTO, Knob, Knobs, MAPPED, MAX_WORKERS, OFF, ON, UNDECIDED, Values, codec_of,
 };
 
 use crate::compressor::Compressor;
@@ -90,7 +90,7 @@ fn parse_accel(text: &str) -> Option<u64> {
         None => (text.as_str(), 0),
     };
     let nr = engines.strip_prefix("engines:")?.parse::<u64>().ok()?;
-    (1..=MOST_ENGINES).contains(&nr).then_some(nr | mapped)
+    (1..=MAX_WORKERS).contains(&nr).then_some(nr | mapped)
 }
 
 fn show_accel(value: u64) -> String {

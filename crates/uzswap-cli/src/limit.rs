@@ -22,7 +22,7 @@ use anyhow::{Result, anyhow, bail};
 use uzswap_compress::Codec;
 use uzswap_core::min_ram;
 use uzswap_group::group::{Group, Process};
-use uzswap_group::request::COME_DOWN;
+use uzswap_group::request::RequestKind;
 
 use crate::group_view::{label, live_processes, pid_of};
 use crate::request::{POLL_INTERVAL, check_pid_namespace, has_program, send, spinner};
@@ -101,7 +101,7 @@ fn come_down(group: &Group) -> Result<()> {
 fn ask_in_time(process: &Process, pid: u32) -> Result<u64> {
     let began = Instant::now();
     loop {
-        match send(process, COME_DOWN, 0) {
+        match send(process, RequestKind::ComeDown, 0) {
             Ok(done) => return Ok(done.over),
             Err(_) if pid_of(process) != pid || !has_program(pid) => return Ok(0),
             Err(error) if began.elapsed() > MAX_BUSY_TIME => return Err(error),

@@ -10,7 +10,7 @@ use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use uzswap_group::counters::{Counter, Counters, Kind, OrderCounters, Unit};
-use uzswap_group::group::Group;
+use uzswap_group::group::{FailureReason, Group};
 
 use crate::group_view::device::{SwapDevice, devices};
 use crate::group_view::totals::{Totals, compressor, rounded};
@@ -99,7 +99,7 @@ fn run(out: &mut Exposition, group: &Group, totals: &Totals) {
     let stored = totals.get("stored_pages") * PAGE;
     let pool = totals.get("pool_total_size");
     let ratio = rounded(totals.compression_ratio());
-    let failed = u32::from(group.failure.reason.load(Ordering::Acquire) != 0);
+    let failed = u32::from(group.failure.reason.load(Ordering::Acquire) != FailureReason::None);
     let elapsed = rounded(elapsed_s(group));
     let mut one = |name, kind, help, value: &dyn Display| {
         out.family(name, kind, help);

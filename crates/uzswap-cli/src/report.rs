@@ -9,9 +9,7 @@ use std::sync::atomic::Ordering;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 use uzswap_group::counters::{Counter, Counters, OrderCounters, Unit};
-use uzswap_group::group::{
-    FAILURE_INTERNAL, FAILURE_MAPPINGS, FAILURE_OVER_LIMIT, FAILURE_START, Group,
-};
+use uzswap_group::group::{FailureReason, Group};
 
 use crate::group_view::PAGE;
 use crate::group_view::device::{self, devices};
@@ -108,12 +106,11 @@ impl Serialize for Report {
 fn failure(group: &Group) -> Value {
     let failure = &group.failure;
     let reason = match failure.reason.load(Ordering::Acquire) {
-        0 => return Value::Null,
-        FAILURE_OVER_LIMIT => "over_limit",
-        FAILURE_START => "start",
-        FAILURE_INTERNAL => "internal",
-        FAILURE_MAPPINGS => "mappings",
-        _ => "unknown",
+        FailureReason::None => return Value::Null,
+        FailureReason::OverLimit => "over_limit",
+        FailureReason::Start => "start",
+        FailureReason::Internal => "internal",
+        FailureReason::Mappings => "mappings",
     };
     json!({
         "reason": reason,

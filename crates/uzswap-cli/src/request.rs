@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use uzswap_group::group::{Group, Process};
-use uzswap_group::request::{SHUT, VALUE, WORKING, ringing};
+use uzswap_group::request::{Door, RequestKind, VALUE};
 
 use crate::group_view::{Sizes, live_processes, pid_of};
 
@@ -75,12 +75,12 @@ pub fn has_program(pid: u32) -> bool {
 }
 
 /// Sends a request to one process and waits for its end.
-pub fn send(process: &Process, what: u32, wanted: u64) -> Result<Done> {
+pub fn send(process: &Process, what: RequestKind, wanted: u64) -> Result<Done> {
     let request = &process.request;
     let pid = pid_of(process);
     let own = std::process::id();
     request.ring(own).map_err(|door| match door {
-        SHUT => anyhow!("process {pid} is starting or ending a program: try again"),
+        Door::Shut => anyhow!("process {pid} is starting or ending a program: try again"),
         _ => anyhow!(
             "process {pid} serves another 'uzswap reclaim', 'set' or 'swapoff': try again later"
         ),
@@ -96,9 +96,11 @@ pub fn send(process: &Process, what: u32, wanted: u64) -> Result<Done> {
     let began = Instant::now();
     loop {
         match request.door.load(Ordering::Acquire) {
-            SHUT => bail!("process {pid} started another program before it was done: try again"),
-            WORKING => {}
-            door if door != ringing(own) => break,
+            Door::Shut => {
+                bail!("process {pid} started another program before it was done: try again")
+            }
+            Door::Working => {}
+            door if door != (Door::Ringing { pid: own }) => break,
             _ if began.elapsed() > MAX_ACCEPT_TIME && request.give_up(own) => bail!(
                 "process {pid} did not answer within {} s: it is stopped, or very busy",
                 MAX_ACCEPT_TIME.as_secs()

@@ -5,10 +5,8 @@
 //! entry in the page table: the constructors are the only source.
 //! *Locking*: none. *Context*: any.
 
-/// Bytes of a page.
-pub const PAGE_SIZE: usize = 4096;
-/// log2 of [`PAGE_SIZE`].
-pub const PAGE_SHIFT: u32 = 12;
+pub use uzswap_sys::{PAGE_SHIFT, PAGE_SIZE};
+
 /// Where the arena begins: a place that neither the kernel nor allocators choose by themselves, the
 /// same in every process, because an inherited seccomp filter tests for it.
 pub const ARENA_BASE: usize = 0x1000_0000_0000;

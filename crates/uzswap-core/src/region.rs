@@ -21,9 +21,7 @@
 //! Signal, worker, init; every signal blocked.
 
 use uzswap_sync::lock::{Lock, LockGuard};
-
-const PAGE_SHIFT: u32 = 12;
-const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
+use uzswap_sys::{PAGE_SHIFT, PAGE_SIZE};
 
 /// Requests of this many bytes or more are aligned to as much. Allocators take
 /// memory in units of this size with this alignment (mimalloc's segments and

@@ -25,14 +25,14 @@ pub enum Values {
     Block,
     /// Bytes; 0 only as a default: decided when the group is made.
     Size,
-    /// How many engines, up to [`MOST_ENGINES`]; with [`MAPPED`] each processor has one of them.
+    /// How many workers, up to [`MAX_WORKERS`]; with [`MAPPED`] each processor has one of them.
     Accel,
 }
 
 /// Of a knob that has no default: what it is at the beginning is decided then.
 pub const UNDECIDED: u64 = u64::MAX;
-/// [`Values::Accel`]: most engines of a process.
-pub const MOST_ENGINES: u64 = 8;
+/// [`Values::Accel`]: most workers of a process.
+pub const MAX_WORKERS: u64 = 8;
 /// [`Values::Accel`]: a bit.
 pub const MAPPED: u64 = 1 << 8;
 

@@ -1,7 +1,14 @@
 //! What the processes of one `uzswap run`, the supervisor and the commands that look at it share.
 #![cfg_attr(not(test), no_std)]
 
+pub mod config;
 pub mod counters;
+pub mod failure;
 pub mod group;
+pub mod histogram;
 pub mod knobs;
+pub mod process;
 pub mod request;
+pub mod shared;
+pub mod swap_config;
+pub mod text;

@@ -8,7 +8,7 @@
 //!
 //! *Invariants*
 //! - SIGSYS ends a process that does not handle it. It is sent only by whoever has turned the door
-//!   from [`OPEN`] to [`ringing`], and a process whose door is open has the handler until it shuts
+//!   from [`Door::Open`] to [`Door::Ringing`], and a process whose door is open has the handler until it shuts
 //!   the door: before it executes another program, when it waits for a ring under way.
 //! - What is asked is written by whoever rings, before the signal; the answer by the process, before
 //!   it opens the door again.
@@ -16,46 +16,81 @@
 //! *Locking*: none; the door's states are passed on by compare-and-swap; modelled in `tests/shuttle_door.rs`. *Context*: the process's side
 //! signal and worker; the other side `uzswap reclaim`.
 
+use crate::shared::{Encoded, Shared, encoded};
 use uzswap_sync::primitive::{
-    AtomicU32, AtomicU64,
+    AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-/// The process takes no requests: it starts, executes another program, or is none of ours.
-pub const SHUT: u32 = 0;
-/// It takes one.
-pub const OPEN: u32 = 1;
-/// It works on one.
-pub const WORKING: u32 = 2;
-/// Whoever rang is not there any more; the signal is still to come.
-pub const ABANDONED: u32 = 3;
-/// What says that process `pid` rings: it has sent the signal or is about to.
-#[must_use]
-pub const fn ringing(pid: u32) -> u32 {
-    pid | RINGING
+/// Who may turn the door next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// The process takes no requests: it starts, executes another program, or is none of ours.
+    Shut,
+    /// It takes one.
+    Open,
+    /// It works on one.
+    Working,
+    /// Whoever rang has given up; the signal is still to come.
+    Abandoned,
+    /// A process has sent the signal or is about to.
+    Ringing {
+        /// That process's id.
+        pid: u32,
+    },
 }
+
 const RINGING: u32 = 1 << 31;
+
+impl Encoded for Door {
+    fn encode(self) -> u32 {
+        match self {
+            Self::Shut => 0,
+            Self::Open => 1,
+            Self::Working => 2,
+            Self::Abandoned => 3,
+            Self::Ringing { pid } => pid | RINGING,
+        }
+    }
+
+    fn decode(number: u32) -> Self {
+        match number {
+            1 => Self::Open,
+            2 => Self::Working,
+            3 => Self::Abandoned,
+            _ if number & RINGING != 0 => Self::Ringing {
+                pid: number & !RINGING,
+            },
+            _ => Self::Shut,
+        }
+    }
+}
+
+encoded! {
+    /// What a process is asked for.
+    RequestKind {
+        /// To evict so many bytes of resident memory.
+        Evict,
+        /// To write so many bytes of compressed memory to swap.
+        WriteBack = 1,
+        /// To come down to a limit that was lowered.
+        ComeDown = 2,
+        /// To bring back what is on the swap device of that number.
+        SwapOff = 3,
+    }
+}
 
 /// The signal's value, by which the process knows it from others.
 pub const VALUE: i32 = 0x757a_7377;
-
-/// [`Request::what`]: evict so many bytes of resident memory.
-pub const EVICT: u32 = 0;
-/// [`Request::what`]: write so many bytes of compressed memory to swap.
-pub const WRITE_BACK: u32 = 1;
-/// [`Request::what`]: come down to a limit that was lowered.
-pub const COME_DOWN: u32 = 2;
-/// [`Request::what`]: bring back what is on the swap device of that number.
-pub const SWAP_OFF: u32 = 3;
 
 /// The door, what is asked and what came of it.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Request {
-    /// Its state; a futex, shared.
-    pub door: AtomicU32,
-    /// [`EVICT`], [`WRITE_BACK`], [`COME_DOWN`] or [`SWAP_OFF`].
-    pub what: AtomicU32,
+    /// A shared futex.
+    pub door: Shared<Door>,
+    /// What is asked for.
+    pub what: Shared<RequestKind>,
     /// Bytes that are asked for, or the device's number.
     pub wanted: AtomicU64,
     /// Bytes of it that were evicted, written back or brought back.
@@ -69,7 +104,7 @@ pub struct Request {
 impl Request {
     /// The process handles the signal from now on.
     pub fn open(&self) {
-        self.door.store(OPEN, Release);
+        self.door.store(Door::Open, Release);
     }
 
     /// The process will not handle the signal any more: another program is to be executed, to which it would be fatal.
@@ -94,52 +129,57 @@ impl Request {
 
     /// The process serves nobody; nobody need wait.
     pub fn refuse(&self) {
-        self.door.store(SHUT, Release);
+        self.door.store(Door::Shut, Release);
     }
 
     /// `false`: a signal is on its way.
     fn try_shut(&self) -> bool {
-        let free = |door| matches!(door, SHUT | OPEN | WORKING).then_some(SHUT);
+        let free = |door| matches!(door, Door::Shut | Door::Open | Door::Working);
+        let free = |door| free(door).then_some(Door::Shut);
         self.door.fetch_update(AcqRel, Relaxed, free).is_ok()
     }
 
     /// Who rings, if anybody does.
     fn ringer(&self) -> Option<u32> {
-        let door = self.door.load(Relaxed);
-        (door & RINGING != 0).then_some(door & !RINGING)
+        match self.door.load(Relaxed) {
+            Door::Ringing { pid } => Some(pid),
+            _ => None,
+        }
     }
 
     /// The signal has come. `None`: it is none of ours. `Some(false)`: nobody waits for it any more.
     pub fn take(&self) -> Option<bool> {
         // Acquire: what is asked was written before.
         let taken = self.door.fetch_update(AcqRel, Acquire, |door| match door {
-            ABANDONED => Some(OPEN),
-            _ if door & RINGING != 0 => Some(WORKING),
-            _ => None,
+            Door::Abandoned => Some(Door::Open),
+            Door::Ringing { .. } => Some(Door::Working),
+            Door::Shut | Door::Open | Door::Working => None,
         });
-        taken.ok().map(|before| before != ABANDONED)
+        taken.ok().map(|before| before != Door::Abandoned)
     }
 
     /// The answer is there.
     pub fn finish(&self) {
         // Shut meanwhile: another program is being executed.
-        let _ = self.door.compare_exchange(WORKING, OPEN, AcqRel, Relaxed);
+        let _ = self
+            .door
+            .compare_exchange(Door::Working, Door::Open, AcqRel, Relaxed);
     }
 
     /// Asks, for process `pid`, which then sends the signal. Otherwise the state that the door is in.
     ///
     /// # Errors
     /// The door is not open.
-    pub fn ring(&self, pid: u32) -> Result<(), u32> {
+    pub fn ring(&self, pid: u32) -> Result<(), Door> {
         self.door
-            .compare_exchange(OPEN, ringing(pid), AcqRel, Acquire)
+            .compare_exchange(Door::Open, Door::Ringing { pid }, AcqRel, Acquire)
             .map(|_| ())
     }
 
     /// Process `pid` has rung and waits no longer. `false`: the process is at it already.
     pub fn give_up(&self, pid: u32) -> bool {
         self.door
-            .compare_exchange(ringing(pid), ABANDONED, AcqRel, Acquire)
+            .compare_exchange(Door::Ringing { pid }, Door::Abandoned, AcqRel, Acquire)
             .is_ok()
     }
 }
@@ -150,8 +190,8 @@ mod tests {
 
     fn request() -> Request {
         Request {
-            door: AtomicU32::new(SHUT),
-            what: AtomicU32::new(EVICT),
+            door: Shared::new(Door::Shut),
+            what: Shared::new(RequestKind::Evict),
             wanted: AtomicU64::new(0),
             done: AtomicU64::new(0),
             freed: AtomicU64::new(0),
@@ -162,23 +202,31 @@ mod tests {
     #[test]
     fn a_signal_is_sent_only_to_who_handles_it() {
         let request = request();
-        assert_eq!(request.ring(7), Err(SHUT), "not yet");
+        assert_eq!(request.ring(7), Err(Door::Shut), "not yet");
         request.open();
         assert_eq!(request.ring(7), Ok(()));
-        assert_eq!(request.ring(8), Err(ringing(7)), "one at a time");
+        assert_eq!(
+            request.ring(8),
+            Err(Door::Ringing { pid: 7 }),
+            "one at a time"
+        );
         assert!(!request.try_shut(), "the signal may still come");
         assert_eq!(request.ringer(), Some(7));
         assert_eq!(request.take(), Some(true));
         assert_eq!(request.take(), None, "another SIGSYS is the program's");
-        assert_eq!(request.ring(8), Err(WORKING));
+        assert_eq!(request.ring(8), Err(Door::Working));
         request.finish();
         assert_eq!(request.ring(8), Ok(()));
         assert!(request.give_up(8));
         assert!(!request.try_shut(), "the signal may still come");
         assert_eq!(request.take(), Some(false));
         assert!(request.try_shut());
-        assert_eq!(request.ring(8), Err(SHUT));
+        assert_eq!(request.ring(8), Err(Door::Shut));
         request.finish();
-        assert_eq!(request.ring(8), Err(SHUT), "a late answer opens nothing");
+        assert_eq!(
+            request.ring(8),
+            Err(Door::Shut),
+            "a late answer opens nothing"
+        );
     }
 }

@@ -8,12 +8,13 @@
 #![cfg(all(loom, shuttle))]
 
 use shuttle::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
+    AtomicBool, AtomicU64,
     Ordering::{Acquire, Release},
 };
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
-use uzswap_group::request::{EVICT, Request, SHUT};
+use uzswap_group::request::{Door, Request, RequestKind};
+use uzswap_group::shared::Shared;
 
 struct Process {
     request: Request,
@@ -26,8 +27,8 @@ struct Process {
 impl Process {
     fn new() -> Arc<Process> {
         let request = Request {
-            door: AtomicU32::new(SHUT),
-            what: AtomicU32::new(EVICT),
+            door: Shared::new(Door::Shut),
+            what: Shared::new(RequestKind::Evict),
             wanted: AtomicU64::new(0),
             done: AtomicU64::new(0),
             freed: AtomicU64::new(0),

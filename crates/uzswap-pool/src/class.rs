@@ -19,9 +19,8 @@
 //! Any.
 
 use core::num::NonZeroU32;
+use uzswap_sys::PAGE_SIZE;
 
-/// Bytes in a page.
-pub(crate) const PAGE: usize = 4096;
 /// Locations and object sizes are multiples of this.
 pub(crate) const GRANULE: usize = 16;
 /// Bytes in front of an object's data: the owner.
@@ -31,7 +30,7 @@ pub const CHAIN_MAX: usize = 8;
 /// Fullness groups per class. Full zspages are in none.
 pub(crate) const GROUPS: usize = 8;
 
-const GRANULES_PER_PAGE: usize = PAGE / GRANULE;
+const GRANULES_PER_PAGE: usize = PAGE_SIZE / GRANULE;
 
 /// A class's number. 0 is no class, [`HUGE`] the page-sized objects.
 pub(crate) type ClassId = u8;
@@ -89,7 +88,7 @@ static CLASS_OF: [ClassId; GRANULES_PER_PAGE + 1] = TABLES.1;
 /// The class for `size` bytes of data; `None` unless `1 <= size <= 4096`.
 #[inline]
 pub(crate) fn class_for(size: usize) -> Option<ClassId> {
-    if size == 0 || size > PAGE {
+    if size == 0 || size > PAGE_SIZE {
         return None;
     }
     let granules = (size + OWNER).div_ceil(GRANULE);
@@ -112,10 +111,10 @@ const fn chain_for(size: usize) -> usize {
     let mut best = 2;
     let mut pages = 3;
     while pages <= CHAIN_MAX {
-        let waste = (pages * PAGE) % size;
-        let best_waste = (best * PAGE) % size;
-        // waste / pages + PAGE / GAIN_MIN < best_waste / best, without fractions
-        if waste * best * GAIN_MIN + PAGE * best * pages < best_waste * pages * GAIN_MIN {
+        let waste = (pages * PAGE_SIZE) % size;
+        let best_waste = (best * PAGE_SIZE) % size;
+        // waste / pages + PAGE_SIZE / GAIN_MIN < best_waste / best, without fractions
+        if waste * best * GAIN_MIN + PAGE_SIZE * best * pages < best_waste * pages * GAIN_MIN {
             best = pages;
         }
         pages += 1;
@@ -134,10 +133,10 @@ const fn build() -> ([SizeClass; 256], [ClassId; GRANULES_PER_PAGE + 1]) {
     let mut classes = [SizeClass::NONE; 256];
     let mut class_of = [HUGE; GRANULES_PER_PAGE + 1];
     classes[HUGE as usize] = SizeClass {
-        size: PAGE as u32,
+        size: PAGE_SIZE as u32,
         chain: 1,
         objects: 1,
-        divisor: divisor(PAGE),
+        divisor: divisor(PAGE_SIZE),
         group_scale: (GROUPS as u32) << 16,
     };
     let mut id: usize = HUGE as usize;
@@ -146,7 +145,7 @@ const fn build() -> ([SizeClass; 256], [ClassId; GRANULES_PER_PAGE + 1]) {
     while granules > 0 {
         let size = granules * GRANULE;
         let chain = chain_for(size);
-        let objects = chain * PAGE / size;
+        let objects = chain * PAGE_SIZE / size;
         // No better than one object a page: huge.
         if objects > chain {
             let shared =
@@ -189,7 +188,7 @@ mod tests {
 
     #[test]
     fn every_size_fits_its_class_and_no_class_is_much_too_large() {
-        for size in 1..=PAGE {
+        for size in 1..=PAGE_SIZE {
             let id = class_for(size).unwrap();
             let shape = class(id);
             if id == HUGE {
@@ -201,7 +200,7 @@ mod tests {
             let need = size + OWNER;
             assert!(shape.size as usize >= need);
             assert!((2..=CHAIN_MAX as u32).contains(&shape.chain));
-            assert!(u32::from(shape.objects) * shape.size <= shape.chain * PAGE as u32);
+            assert!(u32::from(shape.objects) * shape.size <= shape.chain * PAGE_SIZE as u32);
             // What merging adds is memory that the zspage would waste anyway.
             let exact = need.next_multiple_of(GRANULE);
             let lost = shape.size as usize - exact;
@@ -211,7 +210,7 @@ mod tests {
             );
         }
         assert!(class_for(0).is_none());
-        assert!(class_for(PAGE + 1).is_none());
+        assert!(class_for(PAGE_SIZE + 1).is_none());
     }
 
     #[test]

@@ -19,15 +19,16 @@
 //! # Context
 //! Signal, worker.
 
-use crate::class::{self, ClassId, HUGE, PAGE};
+use crate::class::{self, ClassId, HUGE};
 use crate::partial::{Class, Partial};
 use crate::window::Area;
 use crate::zspage::{self, Index, NIL};
 use crate::{Loc, Pool};
 use uzswap_sync::charge::Charge;
+use uzswap_sys::PAGE_SIZE;
 
 /// Words of a bitmap with a bit for every object that a zspage can have.
-const BITMAP: usize = class::CHAIN_MAX * PAGE / class::GRANULE / 64;
+const BITMAP: usize = class::CHAIN_MAX * PAGE_SIZE / class::GRANULE / 64;
 /// Zspages of one class that may stay unemptied, because entries were busy,
 /// before compaction turns to the next class.
 const STUCK_MAX: u32 = 4;

@@ -49,11 +49,11 @@ pub use compact::Relocate;
 pub use loc::{LOC_BITS, Loc};
 pub use stat::ClassStat;
 
-use class::{ClassId, HUGE, OWNER, PAGE};
+use class::{ClassId, HUGE, OWNER};
 use partial::Class;
 use uzswap_sync::charge::{Charge, Reserve};
 use uzswap_sync::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use uzswap_sys::{Errno, arch};
+use uzswap_sys::{Errno, PAGE_SIZE, arch};
 use window::{Area, Window};
 use zspage::{Descriptors, Index, NIL, Zspage};
 
@@ -104,7 +104,7 @@ pub struct PoolMemory {
 const DATA_LEN_MIN: usize = 1 << 20;
 const DATA_LEN_MAX: usize = 1 << 40;
 /// Bytes of data for a byte of descriptors, in windows of one-page zspages.
-const DATA_PER_METADATA: usize = PAGE / size_of::<Zspage>();
+const DATA_PER_METADATA: usize = PAGE_SIZE / size_of::<Zspage>();
 
 /// Pages that the pool holds, all of them charged.
 #[derive(Debug)]
@@ -204,8 +204,8 @@ impl Pool {
         let fits = data_len.is_power_of_two()
             && (DATA_LEN_MIN..=DATA_LEN_MAX).contains(&data_len)
             && metadata_len >= Self::metadata_len(data_len)
-            && data.addr().is_multiple_of(PAGE)
-            && metadata.addr().is_multiple_of(PAGE)
+            && data.addr().is_multiple_of(PAGE_SIZE)
+            && metadata.addr().is_multiple_of(PAGE_SIZE)
             && !data.is_null()
             && !metadata.is_null();
         if !fits {
@@ -229,8 +229,8 @@ impl Pool {
     /// Bytes that an object of `size` bytes takes, with its owner.
     #[must_use]
     pub const fn takes(size: usize) -> usize {
-        if size == PAGE {
-            PAGE
+        if size == PAGE_SIZE {
+            PAGE_SIZE
         } else {
             (size + OWNER).next_multiple_of(class::GRANULE)
         }
@@ -525,11 +525,11 @@ impl Pool {
         let window = (offset >> shift) & (CHAIN_MAX - 1);
         let in_window = offset & ((1 << shift) - 1);
         let chain = window as u32 + 1;
-        let index = (in_window / PAGE) as u32 / chain;
+        let index = (in_window / PAGE_SIZE) as u32 / chain;
         Place {
             window,
             index,
-            offset: (in_window - index as usize * chain as usize * PAGE) as u32,
+            offset: (in_window - index as usize * chain as usize * PAGE_SIZE) as u32,
         }
     }
 
@@ -544,7 +544,7 @@ impl Pool {
         let first = self
             .metadata
             .load(Ordering::Relaxed)
-            .wrapping_add(at * ((1 << shift) / PAGE));
+            .wrapping_add(at * ((1 << shift) / PAGE_SIZE));
         let chain = at as u32 + 1;
         Area {
             data: self.base().wrapping_add(at << shift),
@@ -552,7 +552,7 @@ impl Pool {
             // each page of data; this is the window's share of it.
             zspages: unsafe { Descriptors::new(first) },
             chain,
-            nr_max: ((1usize << shift) / PAGE) as u32 / chain,
+            nr_max: ((1usize << shift) / PAGE_SIZE) as u32 / chain,
         }
     }
 

@@ -10,8 +10,7 @@
 //! # Context
 //! Signal, worker, init. No errno is touched.
 
-use crate::class::PAGE;
-use uzswap_sys::Errno;
+use uzswap_sys::{Errno, PAGE_SIZE};
 
 /// Makes `len` bytes of fresh pages at `start` resident, or says why the kernel
 /// refused. One call for the lot: a fault each costs 1.4 µs.
@@ -66,9 +65,9 @@ pub(crate) unsafe fn prepare(start: *mut u8, len: usize) -> Result<(), Errno> {
 /// As for [`populate`].
 #[cold]
 unsafe fn touch(start: *mut u8, len: usize) {
-    for page in 0..len / PAGE {
+    for page in 0..len / PAGE_SIZE {
         // SAFETY: inside the range, which holds no objects.
-        unsafe { start.add(page * PAGE).write_volatile(0) };
+        unsafe { start.add(page * PAGE_SIZE).write_volatile(0) };
     }
 }
 

@@ -19,13 +19,14 @@
 //! # Context
 //! Signal, worker. System calls are made under the lock.
 
-use crate::class::{GRANULE, PAGE};
+use crate::class::GRANULE;
 use crate::memory;
 use crate::zspage::{Descriptors, HOLLOW, IDLE, Index, LIVE, List, NIL};
 use crate::{Held, PoolError};
 use uzswap_sync::charge::Reserve;
 use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::Ordering;
+use uzswap_sys::PAGE_SIZE;
 
 /// Pages made resident by one system call.
 const BATCH: u32 = 16;
@@ -56,7 +57,7 @@ impl Area {
 
     #[inline]
     fn bytes(&self, nr: u32) -> usize {
-        nr as usize * self.chain as usize * PAGE
+        nr as usize * self.chain as usize * PAGE_SIZE
     }
 }
 
@@ -256,7 +257,7 @@ impl State {
     /// Pages to charge for `nr` zspages from `first` on: theirs, and descriptor
     /// pages that are touched for the first time.
     fn cost(&self, area: &Area, first: Index, nr: u32) -> u64 {
-        let descriptor_pages = |nr: u32| (nr as usize * GRANULE).div_ceil(PAGE) as u64;
+        let descriptor_pages = |nr: u32| (nr as usize * GRANULE).div_ceil(PAGE_SIZE) as u64;
         let end = first.saturating_add(nr);
         let metadata = descriptor_pages(end).saturating_sub(descriptor_pages(self.nr_cut));
         u64::from(nr) * u64::from(area.chain) + metadata

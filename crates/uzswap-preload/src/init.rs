@@ -15,7 +15,7 @@ use core::fmt::Arguments;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use uzswap_core::{Engine, Masked, StartError};
-use uzswap_group::group::{FAILURE_START, GROUP_ENV, GROUP_LEN, Group, MAGIC, Process, is_alive};
+use uzswap_group::group::{FailureReason, GROUP_ENV, GROUP_LEN, Group, MAGIC, Process, is_alive};
 use uzswap_sys::fmt::write_line;
 use uzswap_sys::syscall::call5;
 use uzswap_sys::{Errno, arch, file, mem, nr, thread};
@@ -110,7 +110,14 @@ pub fn refuse_now(error: StartError) -> ! {
 fn refuse(group: &Group, limit: u64, error: StartError) -> ! {
     let pid = thread::getpid().unsigned_abs();
     let errno = error.errno.0.unsigned_abs();
-    group.fail(FAILURE_START, pid, errno, error.step as u32, 0, limit);
+    group.failure.record(
+        FailureReason::Start,
+        pid,
+        errno,
+        error.step as u32,
+        0,
+        limit,
+    );
     say(format_args!("uzswap: cannot start: {error}"));
     thread::exit_group(125)
 }

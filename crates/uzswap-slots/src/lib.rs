@@ -56,13 +56,10 @@ pub use memory::Model;
 pub use memory::{IsAlive, NR_CPUS, NR_PROCESSES, SUPERVISOR};
 pub use owners::Owner;
 
-/// Bytes of a slot.
-pub const SLOT_SIZE: usize = 4096;
-
 /// Contiguous slots within one cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
-    /// The first slot; its byte offset on the device is this times [`SLOT_SIZE`].
+    /// The first slot; its byte offset on the device is this times 4 KiB.
     pub first: u32,
     /// Slots.
     pub nr: u16,

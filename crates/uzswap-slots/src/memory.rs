@@ -18,6 +18,7 @@ use crate::lists::ListHeads;
 use crate::lock::Waits;
 use crate::row::Words;
 use uzswap_sync::primitive::{AtomicU32, AtomicU64, Ordering};
+use uzswap_sys::PAGE_SIZE;
 
 /// Processes that can own slots.
 pub const NR_PROCESSES: usize = if cfg!(loom) { 2 } else { 256 };
@@ -77,8 +78,6 @@ impl Head {
     }
 }
 
-const PAGE: usize = 4096;
-
 /// Where each part begins, for a number of clusters.
 struct Layout {
     standings: usize,
@@ -89,7 +88,7 @@ struct Layout {
 
 impl Layout {
     fn of(nr_clusters: usize) -> Self {
-        let after = |start: usize, len: usize| (start + len).next_multiple_of(PAGE);
+        let after = |start: usize, len: usize| (start + len).next_multiple_of(PAGE_SIZE);
         let standings = after(0, size_of::<Head>());
         let descriptors = after(standings, nr_clusters * size_of::<Standing>());
         let counts = after(descriptors, nr_clusters * size_of::<Descriptor>());

@@ -6,7 +6,7 @@
 use anyhow::{Result, bail};
 use serde_json::json;
 use uzswap_group::knobs::is_on;
-use uzswap_group::request::{EVICT, WRITE_BACK};
+use uzswap_group::request::RequestKind;
 
 use super::print;
 use crate::args::Reclaim;
@@ -32,9 +32,9 @@ pub fn reclaim(options: &Reclaim) -> Result<u8> {
                 options.pid
             );
         }
-        WRITE_BACK
+        RequestKind::WriteBack
     } else {
-        EVICT
+        RequestKind::Evict
     };
     let waiting = spinner();
     let mut sum = Done::default();
@@ -51,7 +51,7 @@ pub fn reclaim(options: &Reclaim) -> Result<u8> {
         sum.freed += freed;
     }
     waiting.finish_and_clear();
-    let verb = if what == EVICT {
+    let verb = if what == RequestKind::Evict {
         "evicted"
     } else {
         "written back"
@@ -59,7 +59,7 @@ pub fn reclaim(options: &Reclaim) -> Result<u8> {
     let Done { done, freed, .. } = sum;
     print(&if options.json {
         let all = json!({
-            "asked": wanted, "reclaimed": done, "freed": freed, "writeback_only": what == WRITE_BACK,
+            "asked": wanted, "reclaimed": done, "freed": freed, "writeback_only": what == RequestKind::WriteBack,
             "processes": asked,
         });
         serde_json::to_string_pretty(&all)? + "\n"

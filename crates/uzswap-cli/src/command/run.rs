@@ -8,10 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
 use uzswap_core::MIN_DENSE_ORDER;
-use uzswap_group::group::{
-    Config, FAULT_MODE_AUTO, FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, GROUP_ENV,
-    Group,
-};
+use uzswap_group::group::{self, Config, GROUP_ENV, Group};
 
 use crate::args::{FaultMode, OverLimit, Run, Switch};
 use crate::clock::Moment;
@@ -159,15 +156,13 @@ fn ram(options: &Run) -> Result<u64> {
 fn configure(config: &Config, options: &Run) {
     let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
     set(&config.folio_order, options.folio);
-    set(
-        &config.fault_mode,
-        match options.fault_mode {
-            FaultMode::Auto => FAULT_MODE_AUTO,
-            FaultMode::Signal => FAULT_MODE_SIGNAL,
-            FaultMode::Thread => FAULT_MODE_THREAD,
-            FaultMode::Segv => FAULT_MODE_SEGV,
-        },
-    );
+    let fault_mode = match options.fault_mode {
+        FaultMode::Auto => group::FaultMode::Auto,
+        FaultMode::Signal => group::FaultMode::Signal,
+        FaultMode::Thread => group::FaultMode::Thread,
+        FaultMode::Segv => group::FaultMode::Segv,
+    };
+    config.fault_mode.store(fault_mode, Ordering::Relaxed);
     set(
         &config.over_limit_allow,
         (options.over_limit == OverLimit::Allow).into(),

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use serde_json::json;
-use uzswap_group::group::{DEVICE_OFF, DEVICE_ON, Group, LIVE, Process, SLOTS_KEPT, is_alive};
-use uzswap_group::request::SWAP_OFF;
+use uzswap_group::group::{DeviceState, Group, Process, ProcessState, SwapUser, is_alive};
+use uzswap_group::request::RequestKind;
 
 use super::print;
 use crate::args::SwapOff;
@@ -35,12 +35,12 @@ pub fn swapoff(options: &SwapOff) -> Result<u8> {
     let name = &devices[number].name;
     let device = &group.config.swap.devices[number];
     let users = Users::of(&group, device)?;
-    let before = device.state.swap(DEVICE_OFF, Ordering::AcqRel);
+    let before = device.state.swap(DeviceState::Off, Ordering::AcqRel);
     let brought = bring_back(&group, number, &users);
     let brought = brought.map_err(|why| {
         // It was off already if an earlier swapoff was killed.
-        let before = if before == DEVICE_OFF {
-            DEVICE_ON
+        let before = if before == DeviceState::Off {
+            DeviceState::On
         } else {
             before
         };
@@ -110,19 +110,19 @@ fn bring_back<'a>(
             if !users.has(at) {
                 continue;
             }
-            if process.state.load(Ordering::Acquire) != LIVE {
+            if process.state.load(Ordering::Acquire) != ProcessState::Live {
                 starting = true;
                 continue;
             }
             let pid = pid_of(process);
-            if process.swap_user.load(Ordering::Relaxed) == SLOTS_KEPT {
+            if process.swap_user.load(Ordering::Relaxed) == SwapUser::Unknown {
                 bail!("process {pid} is in another pid namespace, where it cannot be signalled");
             }
             if !is_alive(pid) {
                 continue;
             }
             waiting.set_message(format!("{} reads its memory back", label(process)));
-            match send(process, SWAP_OFF, number as u64) {
+            match send(process, RequestKind::SwapOff, number as u64) {
                 Ok(done) => brought.push((process, done.done)),
                 Err(_) if !is_alive(pid) => continue,
                 Err(why) => return Err(why),

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
-use uzswap_group::group::{DEVICE_FAILED, DEVICE_OFF, DEVICE_ON, DeviceConfig, Group, Text};
+use uzswap_group::group::{DeviceConfig, DeviceState, Group, Text};
 
 use super::PAGE;
 use crate::size::Size;
@@ -40,10 +40,9 @@ impl SwapDevice {
             name: device.name.get(&mut [0; Text::LEN]).to_owned(),
             priority: device.priority.load(Ordering::Relaxed),
             state: match device.state.load(Ordering::Relaxed) {
-                DEVICE_ON => "on",
-                DEVICE_FAILED => "failed",
-                DEVICE_OFF => "off",
-                _ => "unknown",
+                DeviceState::On => "on",
+                DeviceState::Failed => "failed",
+                DeviceState::Off => "off",
             },
             total: number(&device.nr_slots) * PAGE,
             used: number(&device.used) * PAGE,

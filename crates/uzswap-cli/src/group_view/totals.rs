@@ -6,10 +6,9 @@
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
-use uzswap_group::counters::{Counters, Histogram, Kind, NR_BUCKETS, OrderCounters};
-use uzswap_group::group::{
-    FAULT_MODE_AUTO, FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, Group, Process,
-};
+use uzswap_group::counters::{Counters, Kind, OrderCounters};
+use uzswap_group::group::{FaultMode, Group, Process};
+use uzswap_group::histogram::{Histogram, NR_BUCKETS};
 use uzswap_group::knobs::CODEC_AUTO;
 
 use super::{PAGE, is_alive, pid_of, used_slots};
@@ -34,7 +33,7 @@ pub struct Totals {
     /// Most data that the pool of the process that needed most memory held, and the RAM for it.
     peak_stored: u64,
     peak_pool: u64,
-    fault_mode: u32,
+    fault_mode: FaultMode,
     /// Rate of the time stamp counter.
     hz: u64,
 }
@@ -65,8 +64,8 @@ impl Totals {
                 .into_iter()
                 .chain(slots.iter().copied())
                 .map(|p| p.fault_mode.load(Relaxed))
-                .find(|&mode| mode != FAULT_MODE_AUTO)
-                .unwrap_or(FAULT_MODE_AUTO),
+                .find(|&mode| mode != FaultMode::Auto)
+                .unwrap_or(FaultMode::Auto),
             hz,
         };
         for process in all() {
@@ -148,10 +147,10 @@ impl Totals {
     /// How faults were served: `signal`, `thread`, or `none` if nothing was managed.
     pub fn fault_mode(&self) -> &'static str {
         match self.fault_mode {
-            FAULT_MODE_SIGNAL => "signal",
-            FAULT_MODE_THREAD => "thread",
-            FAULT_MODE_SEGV => "segv",
-            _ => "none",
+            FaultMode::Signal => "signal",
+            FaultMode::Thread => "thread",
+            FaultMode::Segv => "segv",
+            FaultMode::Auto => "none",
         }
     }
 
@@ -263,7 +262,7 @@ pub fn rounded(value: f64) -> f64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use uzswap_group::group::LIVE;
+    use uzswap_group::group::ProcessState;
 
     /// A zeroed group on the heap: too large for a test's stack.
     pub fn group() -> Box<Group> {
@@ -308,7 +307,7 @@ pub(crate) mod tests {
             let process = start(&group, pid);
             set(process, "resident", resident);
             set(process, "need_peak", need);
-            process.fault_mode.store(FAULT_MODE_SIGNAL, Relaxed);
+            process.fault_mode.store(FaultMode::Signal, Relaxed);
         }
         let alive = |pid| pid != 12;
         let now = Totals::sum(&group, When::Now, 1, alive);
@@ -327,7 +326,7 @@ pub(crate) mod tests {
         let live = group
             .processes
             .iter()
-            .filter(|p| p.state.load(Relaxed) == LIVE);
+            .filter(|p| p.state.load(Relaxed) == ProcessState::Live);
         assert_eq!(live.count(), 1);
         assert_eq!(Totals::of(&group, When::AtEnd, 1).get("zswpout"), 7);
     }

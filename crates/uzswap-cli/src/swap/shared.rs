@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
 use uzswap_group::group::{
-    DeviceConfig, FREE, Group, LIVE, Process, SLOTS_KEPT, SwapConfig, is_alive,
+    DeviceConfig, Group, Process, ProcessState, SwapConfig, SwapUser, is_alive,
 };
 use uzswap_io::device::Fd;
 use uzswap_io::{Device, MAX_DEVICE_SLOTS};
@@ -96,9 +96,9 @@ fn share(area: &SwapArea, first: u64, config: &DeviceConfig) -> Result<File> {
 /// Whether a process has certainly ended. One whose pid is unknown, or of another namespace, has not.
 fn has_ended(process: &Process) -> bool {
     match process.state.load(Ordering::Acquire) {
-        FREE => true,
-        LIVE => {
-            process.swap_user.load(Ordering::Relaxed) != SLOTS_KEPT
+        ProcessState::Free => true,
+        ProcessState::Live => {
+            process.swap_user.load(Ordering::Relaxed) != SwapUser::Unknown
                 && !is_alive(process.pid.load(Ordering::Relaxed))
         }
         _ => false,

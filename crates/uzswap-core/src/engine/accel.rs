@@ -24,7 +24,7 @@ use crate::table::{Age, Entry, Holds};
 use uzswap_compress::{Codec, CodecId, Decompressor};
 use uzswap_group::counters::add;
 use uzswap_group::group::Group;
-use uzswap_group::knobs::{MAPPED, MOST_ENGINES, is_on};
+use uzswap_group::knobs::{MAPPED, MAX_WORKERS, is_on};
 use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::{
     AtomicPtr, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -37,7 +37,7 @@ const UNKNOWN: u64 = u64::MAX;
 /// The engines of this process.
 #[derive(Debug)]
 pub(crate) struct Engines {
-    threads: [AtomicPtr<EngineThread>; narrow(MOST_ENGINES)],
+    threads: [AtomicPtr<EngineThread>; narrow(MAX_WORKERS)],
     /// How many of them there may be.
     most: usize,
     /// The knobs that they are set up by.
@@ -49,7 +49,7 @@ pub(crate) struct Engines {
 impl Engines {
     pub(super) fn new(group: &Group) -> Self {
         Self {
-            threads: [const { AtomicPtr::new(core::ptr::null_mut()) }; narrow(MOST_ENGINES)],
+            threads: [const { AtomicPtr::new(core::ptr::null_mut()) }; narrow(MAX_WORKERS)],
             most: nr_asked(group.knobs.accel.load(Relaxed)),
             asked: AtomicU64::new(UNKNOWN),
             following: Lock::new(()),
@@ -78,7 +78,7 @@ impl Engines {
 }
 
 fn nr_asked(knob: u64) -> usize {
-    narrow((knob & !MAPPED).min(MOST_ENGINES))
+    narrow((knob & !MAPPED).min(MAX_WORKERS))
 }
 
 impl Engine {

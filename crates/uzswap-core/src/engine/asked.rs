@@ -10,7 +10,7 @@ use super::{Engine, Parts};
 use crate::arena::{PAGE_SIZE, narrow, wide};
 use crate::masked::Masked;
 use crate::slot::{BATCH_PAGES, RESERVE_PAGES, SLACK_PAGES};
-use uzswap_group::request::{COME_DOWN, SWAP_OFF, WRITE_BACK};
+use uzswap_group::request::RequestKind;
 use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::{futex, thread};
 
@@ -22,10 +22,10 @@ impl Engine {
         let wanted = request.wanted.load(Relaxed);
         let before = parts.charge.used();
         let done = match request.what.load(Relaxed) {
-            WRITE_BACK => parts.write_back_bytes(masked, wanted),
-            COME_DOWN => parts.come_down(masked),
-            SWAP_OFF => parts.swap_off(masked, narrow(wanted)),
-            _ => parts.evict_bytes(masked, wanted),
+            RequestKind::WriteBack => parts.write_back_bytes(masked, wanted),
+            RequestKind::ComeDown => parts.come_down(masked),
+            RequestKind::SwapOff => parts.swap_off(masked, narrow(wanted)),
+            RequestKind::Evict => parts.evict_bytes(masked, wanted),
         };
         let freed = before.saturating_sub(parts.charge.used());
         request.done.store(done, Relaxed);
@@ -34,7 +34,7 @@ impl Engine {
             .over
             .store(parts.charge.over() * wide(PAGE_SIZE), Relaxed);
         request.finish();
-        let _ = futex::wake_shared(&request.door, u32::MAX);
+        let _ = futex::wake_shared(request.door.as_futex(), u32::MAX);
     }
 }
 

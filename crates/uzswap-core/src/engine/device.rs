@@ -17,7 +17,7 @@ use core::ops::Range;
 use super::reclaim::MAX_RECLAIM_RETRIES;
 use super::start;
 use crate::arena::wide;
-use uzswap_group::group::{DEVICE_FAILED, DEVICE_OFF, DEVICE_ON, DeviceConfig, Group};
+use uzswap_group::group::{DeviceConfig, DeviceState, Group};
 use uzswap_io::{Device, DeviceError, Extent, MAX_RUN, Queue};
 use uzswap_slots::{IsAlive, Owner, Run, Slots};
 use uzswap_sync::primitive::{
@@ -174,7 +174,7 @@ impl SwapDevice {
 
     /// Whether it is written to.
     pub(crate) fn is_on(&self) -> bool {
-        self.config.state.load(Relaxed) == DEVICE_ON
+        self.config.state.load(Relaxed) == DeviceState::On
     }
 
     /// Whether to ask it for room, now.
@@ -261,7 +261,7 @@ impl SwapDevice {
         config.failures.fetch_add(1, Relaxed) + 1 >= MOST_FAILURES
             && config
                 .state
-                .compare_exchange(DEVICE_ON, DEVICE_FAILED, AcqRel, Acquire)
+                .compare_exchange(DeviceState::On, DeviceState::Failed, AcqRel, Acquire)
                 .is_ok()
     }
 
@@ -328,7 +328,7 @@ impl SwapDevice {
     pub(crate) fn publish_use(&self) -> (u64, u64) {
         let used = match self.config.state.load(Relaxed) {
             // Clusters that were allocated from last count as in use, though they may be empty.
-            DEVICE_OFF => self.slots.used(),
+            DeviceState::Off => self.slots.used(),
             _ => self.slots.in_use(),
         };
         let peak = self.slots.peak();

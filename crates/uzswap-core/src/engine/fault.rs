@@ -15,7 +15,7 @@ use crate::region::Flags;
 use crate::slot::SlotGuard;
 use crate::table::Entry;
 use uzswap_group::counters::add;
-use uzswap_group::group::FAILURE_INTERNAL;
+use uzswap_group::group::FailureReason;
 use uzswap_pool::CHAIN_MAX;
 use uzswap_sys::arch;
 
@@ -308,7 +308,7 @@ impl Parts {
             (page.index(), 0)
         };
         if nr > MOST_SPURIOUS {
-            self.die(FAILURE_INTERNAL, 0, 0);
+            self.die(FailureReason::Internal, 0, 0);
         }
         Fault::Resolved
     }

@@ -123,7 +123,7 @@ impl Engine {
         parts
             .process
             .store(core::ptr::from_ref(process).cast_mut(), Relaxed);
-        process.fault_mode.store(parts.mode as u32, Relaxed);
+        process.fault_mode.store(parts.mode.into(), Relaxed);
         if let Some(swap) = &parts.swap {
             swap.fork_child(parts.group, process, owners);
         }

@@ -16,7 +16,7 @@ use crate::slot::{LOAD_LEN, SlotGuard, SlotInner};
 use crate::table::Entry;
 use uzswap_compress::same_filled;
 use uzswap_group::counters::add;
-use uzswap_group::group::FAILURE_INTERNAL;
+use uzswap_group::group::FailureReason;
 use uzswap_pool::Loc;
 use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::Errno;
@@ -275,7 +275,9 @@ impl Parts {
         match error {
             LoadError::Unreadable(page) => self.tell_unreadable(page),
             LoadError::Damaged(page) => self.tell_damaged(page),
-            LoadError::Kernel(errno) => self.die(FAILURE_INTERNAL, errno.0.unsigned_abs(), 0),
+            LoadError::Kernel(errno) => {
+                self.die(FailureReason::Internal, errno.0.unsigned_abs(), 0)
+            }
         }
         Fault::Corrupt
     }

@@ -80,14 +80,23 @@ pub use start::{MIN_RAM, StartError, StartStep, min_ram};
 
 /// How faults reach the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
 pub enum FaultMode {
     /// SIGBUS in the faulting thread; faults inside the kernel fail, so system calls are guarded.
-    Signal = uzswap_group::group::FAULT_MODE_SIGNAL,
+    Signal,
     /// A handler thread reads them; faults inside the kernel are served as well.
-    Thread = uzswap_group::group::FAULT_MODE_THREAD,
+    Thread,
     /// SIGSEGV in the faulting thread, by protection instead of userfaultfd; else as [`FaultMode::Signal`].
-    Segv = uzswap_group::group::FAULT_MODE_SEGV,
+    Segv,
+}
+
+impl From<FaultMode> for uzswap_group::group::FaultMode {
+    fn from(mode: FaultMode) -> Self {
+        match mode {
+            FaultMode::Signal => Self::Signal,
+            FaultMode::Thread => Self::Thread,
+            FaultMode::Segv => Self::Segv,
+        }
+    }
 }
 
 /// What a started engine is made of.

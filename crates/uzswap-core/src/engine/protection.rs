@@ -22,7 +22,7 @@ use crate::folio::{FolioGuard, SHUT};
 use crate::region::Flags;
 use crate::slot::{Batch, BatchFolio, RESERVE_PAGES, SlotGuard};
 use crate::table::Entry;
-use uzswap_group::group::FAILURE_MAPPINGS;
+use uzswap_group::group::FailureReason;
 use uzswap_sys::mem::{self, MADV_DONTNEED, PROT_NONE, PROT_READ};
 use uzswap_sys::uffd::CopyError;
 use uzswap_sys::{Errno, file};
@@ -185,7 +185,7 @@ impl Parts {
             self.reclaim_batch(slot, AIM_PAGES);
             slot.reserve.shrink_to(RESERVE_PAGES);
         }
-        self.die(FAILURE_MAPPINGS, Errno::ENOMEM.0.unsigned_abs(), 0);
+        self.die(FailureReason::Mappings, Errno::ENOMEM.0.unsigned_abs(), 0);
     }
 
     /// [`Parts::make_readable`].

@@ -23,7 +23,7 @@ use crate::slot::{
 };
 use crate::table::{Entry, PageTable};
 use uzswap_group::counters::add;
-use uzswap_group::group::FAILURE_INTERNAL;
+use uzswap_group::group::FailureReason;
 use uzswap_pool::{Loc, Relocate};
 use uzswap_sync::primitive::Ordering::{Relaxed, SeqCst};
 use uzswap_sys::mem::{IoVec, MADV_DONTNEED, madvise_vectored_self};
@@ -429,15 +429,16 @@ impl Parts {
         let done = unsafe { madvise_vectored_self(self.how_to_drop, ranges, MADV_DONTNEED) };
         if let Err(errno) = done {
             // The entries say that the pages are gone. A page that stayed would be read stale.
-            self.die(FAILURE_INTERNAL, errno.0.unsigned_abs(), 0);
+            self.die(FailureReason::Internal, errno.0.unsigned_abs(), 0);
         }
     }
 
     /// Ends the process: `uzswap run` tells why.
-    pub(crate) fn die(&self, reason: u32, errno: u32, needed: u64) -> ! {
+    pub(crate) fn die(&self, reason: FailureReason, errno: u32, needed: u64) -> ! {
         let pid = thread::getpid().unsigned_abs();
         self.group
-            .fail(reason, pid, errno, 0, needed, self.limit_bytes());
+            .failure
+            .record(reason, pid, errno, 0, needed, self.limit_bytes());
         thread::exit_group(125)
     }
 

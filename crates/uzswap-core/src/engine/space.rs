@@ -18,7 +18,7 @@ use crate::masked::Masked;
 use crate::region::{ENTRY_LEN, Flags, Region, RegionError};
 use crate::slot::SlotGuard;
 use crate::table::Entry;
-use uzswap_group::group::FAILURE_INTERNAL;
+use uzswap_group::group::FailureReason;
 use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::Errno;
 use uzswap_sys::mem::{self, MADV_DONTNEED};
@@ -491,7 +491,7 @@ impl HeldFolios<'_> {
             // SAFETY: arena memory whose contents the program gives up; its folios are held.
             let done = unsafe { mem::madvise(addr, len, MADV_DONTNEED) };
             if let Err(errno) = done {
-                parts.die(FAILURE_INTERNAL, errno.0.unsigned_abs(), 0);
+                parts.die(FailureReason::Internal, errno.0.unsigned_abs(), 0);
             }
             parts.count_dropped(self.dropped);
             parts.charge.uncharge(wide(self.dropped));

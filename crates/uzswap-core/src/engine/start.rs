@@ -28,7 +28,7 @@ use crate::slot::{
 };
 use crate::table::{Entry, PageTable, TABLE_LEN};
 use uzswap_compress::{Codec, Decompressor};
-use uzswap_group::group::{FAULT_MODE_SEGV, FAULT_MODE_SIGNAL, FAULT_MODE_THREAD, Group, Process};
+use uzswap_group::group::{self, Group, Process};
 use uzswap_pool::{Pool, PoolMemory};
 use uzswap_sync::charge::{Charge, Reserve};
 use uzswap_sync::lock::Lock;
@@ -218,7 +218,7 @@ impl Engine {
             .mapping
             .adopt(ARENA_BASE, ARENA_LEN)
             .map_err(|errno| failed(StartStep::UffdRegister, errno))?;
-        process.fault_mode.store(mode as u32, Ordering::Relaxed);
+        process.fault_mode.store(mode.into(), Ordering::Relaxed);
         // Release: pairs with the acquire in `started`; `parts` is complete.
         self.started.store(true, Ordering::Release);
         parts.publish_sizes();
@@ -237,13 +237,13 @@ fn pool_faults(group: &Group) -> uzswap_io::fault::Course {
 }
 
 /// The way in which faults are served if `asked` is configured, and what it needs.
-fn open_mapping(asked: u32, limit: u64) -> Result<(FaultMode, Mapping), StartError> {
+fn open_mapping(asked: group::FaultMode, limit: u64) -> Result<(FaultMode, Mapping), StartError> {
     let open = |mode| Mapping::open(mode, limit).map(|mapping| (mode, mapping));
     match asked {
-        FAULT_MODE_SIGNAL => open(FaultMode::Signal),
-        FAULT_MODE_THREAD => open(FaultMode::Thread),
-        FAULT_MODE_SEGV => open(FaultMode::Segv),
-        _ => open(FaultMode::Signal).or_else(|_| open(FaultMode::Segv)),
+        group::FaultMode::Signal => open(FaultMode::Signal),
+        group::FaultMode::Thread => open(FaultMode::Thread),
+        group::FaultMode::Segv => open(FaultMode::Segv),
+        group::FaultMode::Auto => open(FaultMode::Signal).or_else(|_| open(FaultMode::Segv)),
     }
 }
 

@@ -22,7 +22,7 @@ use crate::swap_cache::{Leaf, SwapCache};
 use crate::swap_readahead::Readahead;
 use crate::table::Age;
 use uzswap_group::group::{
-    FREE, Group, LIVE, NO_SLOTS, NR_DEVICES, Process, SLOTS, SLOTS_KEPT, SwapConfig, is_alive,
+    Group, NR_DEVICES, Process, ProcessState, SwapConfig, SwapUser, is_alive,
 };
 use uzswap_io::{Extent, Fingerprint, Key, Label, Location, Queue, Seal, Sequence};
 use uzswap_slots::{IsAlive, Owner};
@@ -90,7 +90,7 @@ impl Swap {
             // SAFETY: nobody else reaches it yet.
             unsafe { device.set_owner(Some(owner)) };
         }
-        process.swap_user.store(SLOTS, Relaxed);
+        process.swap_user.store(SwapUser::Yes, Relaxed);
         // The program that called exec to become this one was a process of the same number.
         swap.reap(group, process);
         Some(swap)
@@ -183,7 +183,7 @@ impl Swap {
 
     /// Slots of processes that died are free again.
     pub(crate) fn reap(&self, group: &Group, process: &Process) {
-        if self.counts() && process.swap_user.load(Relaxed) == SLOTS {
+        if self.counts() && process.swap_user.load(Relaxed) == SwapUser::Yes {
             let pid = process.pid.load(Relaxed);
             group.reap(process, pid, is_alive, |user| self.release(user));
         }
@@ -239,9 +239,9 @@ impl Swap {
     /// In the child, before any operation: counts as `owners` from now on.
     pub(crate) fn fork_child(&self, group: &Group, process: &Process, owners: Option<Owners>) {
         let counts = match owners {
-            None => NO_SLOTS,
-            Some(_) if in_namespace_of(&group.config.swap) => SLOTS,
-            Some(_) => SLOTS_KEPT,
+            None => SwapUser::No,
+            Some(_) if in_namespace_of(&group.config.swap) => SwapUser::Yes,
+            Some(_) => SwapUser::Unknown,
         };
         for (device, owner) in self.devices().zip(owners.unwrap_or_default()) {
             // SAFETY: this process has one thread, and it is here.
@@ -315,8 +315,8 @@ fn asks(group: &'static Group) -> Option<IsAlive<'static>> {
             return true;
         };
         match process.state.load(Acquire) {
-            FREE => false,
-            LIVE if process.swap_user.load(Relaxed) == SLOTS => {
+            ProcessState::Free => false,
+            ProcessState::Live if process.swap_user.load(Relaxed) == SwapUser::Yes => {
                 is_alive(process.pid.load(Relaxed)) || !in_namespace_of(&group.config.swap)
             }
             _ => true,

@@ -11,7 +11,7 @@ use crate::arena::{PAGE_SIZE, PageRange, wide};
 use crate::masked::Masked;
 use crate::slot::RESERVE_PAGES;
 use uzswap_group::counters::add;
-use uzswap_group::group::{FAILURE_INTERNAL, FAILURE_OVER_LIMIT};
+use uzswap_group::group::FailureReason;
 use uzswap_sync::primitive::Ordering;
 use uzswap_sys::file::{self, PollFd};
 use uzswap_sys::uffd::{Event, UffdMsg};
@@ -60,7 +60,7 @@ impl Engine {
             }
             Fault::Corrupt => self.give_up(parts, masked, page),
             Fault::OverLimit { needed_bytes } => {
-                parts.die(FAILURE_OVER_LIMIT, 0, needed_bytes);
+                parts.die(FailureReason::OverLimit, 0, needed_bytes);
             }
         }
     }
@@ -69,7 +69,7 @@ impl Engine {
     fn give_up(&self, parts: &Parts, masked: &Masked, page: usize) {
         // Foreign first: at no time does it read as zeroes.
         if self.foreign(masked, page, PAGE_SIZE).is_err() {
-            parts.die(FAILURE_INTERNAL, Errno::ENOMEM.0.unsigned_abs(), 0);
+            parts.die(FailureReason::Internal, Errno::ENOMEM.0.unsigned_abs(), 0);
         }
         if map_beyond_end(page).is_err() {
             // No descriptor to be had: SIGSEGV then.
@@ -103,7 +103,11 @@ impl Engine {
     /// Ends the process because its data do not fit the limit.
     pub fn end_over_limit(&self, needed_bytes: u64) -> ! {
         match self.parts() {
-            Some(parts) => parts.die(FAILURE_OVER_LIMIT, 0, needed_bytes.max(parts.need_least())),
+            Some(parts) => parts.die(
+                FailureReason::OverLimit,
+                0,
+                needed_bytes.max(parts.need_least()),
+            ),
             None => uzswap_sys::thread::exit_group(125),
         }
     }

@@ -45,7 +45,7 @@ pub fn start_with(
     group.config.folio_order.store(order, Relaxed);
     group.knobs.reset();
     group.knobs.ram.store(RAM, Relaxed);
-    group.config.fault_mode.store(mode as u32, Relaxed);
+    group.config.fault_mode.store(mode.into(), Relaxed);
     group.config.background.store(background.into(), Relaxed);
     set_up(group);
     let process = group.claim(std::process::id(), 0, 0, |_| true);

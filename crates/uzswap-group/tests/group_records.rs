@@ -1,10 +1,10 @@
-//! Slots of the group: who claims one while a fork fails beside it, and children that never began.
+//! Records of the group: who claims one while a fork fails beside it, and children that never began.
 #![cfg(not(loom))]
 #![allow(clippy::indexing_slicing, reason = "a failed index fails the test")]
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
-use uzswap_group::group::{FREE, Group, LIVE, SLOTS};
+use uzswap_group::group::{Group, ProcessState, SwapUser};
 
 fn group() -> Box<Group> {
     let layout = std::alloc::Layout::new::<Group>();
@@ -16,7 +16,7 @@ const PARENT: u32 = 100;
 const CHILD: u32 = 101;
 const OTHER: u32 = 102;
 
-/// What `reap`, called by a process of no slot, releases when only the `living` live.
+/// What `reap`, called by a process without a record, releases when only the `living` live.
 fn reaped(group: &Group, living: &[u32]) -> Vec<usize> {
     let released = RefCell::new(Vec::new());
     group.reap(
@@ -29,21 +29,21 @@ fn reaped(group: &Group, living: &[u32]) -> Vec<usize> {
 }
 
 #[test]
-fn who_claims_a_slot_while_a_fork_fails_is_seen_ever_after() {
+fn who_claims_a_record_while_a_fork_fails_is_seen_ever_after() {
     let group = group();
     group.claim(PARENT, 1, 0, |_| true);
     let reserved = group.reserve(PARENT).unwrap();
     let other = group.claim(OTHER, 1, 0, |_| true);
-    other.swap_user.store(SLOTS, Ordering::Relaxed);
+    other.swap_user.store(SwapUser::Yes, Ordering::Relaxed);
     group.give_back(reserved);
     assert!(group.used().iter().any(|p| std::ptr::eq(p, other)));
     // So that what it counted is released when it dies.
     assert_eq!(reaped(&group, &[PARENT]), [2]);
-    assert_eq!(other.state.load(Ordering::Relaxed), FREE);
+    assert_eq!(other.state.load(Ordering::Relaxed), ProcessState::Free);
 }
 
 #[test]
-fn a_child_that_was_killed_before_it_began_gives_its_slot_back() {
+fn a_child_that_was_killed_before_it_began_gives_its_record_back() {
     let group = group();
     group.claim(PARENT, 1, 0, |_| true);
     let reserved = group.reserve(PARENT).unwrap();
@@ -53,7 +53,7 @@ fn a_child_that_was_killed_before_it_began_gives_its_slot_back() {
     group.born(reserved, PARENT, CHILD);
     assert_eq!(reaped(&group, &[PARENT, CHILD]), []);
     assert_eq!(reaped(&group, &[PARENT]), [1]);
-    assert_eq!(reserved.state.load(Ordering::Relaxed), FREE);
+    assert_eq!(reserved.state.load(Ordering::Relaxed), ProcessState::Free);
     assert!(std::ptr::eq(reserved, group.reserve(PARENT).unwrap()));
 }
 
@@ -65,12 +65,12 @@ fn a_child_that_began_first_is_not_told_who_it_is() {
     // In a pid namespace of its own, say.
     reserved.begin(2, 1, 0);
     group.born(reserved, PARENT, CHILD);
-    assert_eq!(reserved.state.load(Ordering::Relaxed), LIVE);
+    assert_eq!(reserved.state.load(Ordering::Relaxed), ProcessState::Live);
     assert_eq!(reserved.pid.load(Ordering::Relaxed), 2);
 }
 
 #[test]
-fn a_slot_that_another_parent_reserved_meanwhile_is_left_alone() {
+fn a_record_that_another_parent_reserved_meanwhile_is_left_alone() {
     let group = group();
     let reserved = group.reserve(OTHER).unwrap();
     group.born(reserved, PARENT, CHILD);

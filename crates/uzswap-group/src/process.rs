@@ -1,0 +1,129 @@
+//! *What*: the record of one process of the group: who it is, its counters, its request.
+//! *Invariants*: the record belongs to the process whose pid it holds until its state is
+//! [`ProcessState::Free`] again.
+//! *Locking*: none. A record is claimed by compare-and-swap on its state.
+//! *Context*: mapped in every managed process, in `uzswap run` and in `uzswap stat`.
+
+use crate::config::FaultMode;
+use crate::counters::{Counters, NR_ORDERS, OrderCounters};
+use crate::histogram::Histogram;
+use crate::request::Request;
+use crate::shared::{Encoded, Shared, encoded};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use uzswap_sys::{Errno, signal};
+
+/// Whose a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessState {
+    /// Nobody's.
+    Free,
+    /// Being filled in or folded into the sums of those that ended.
+    Busy,
+    /// Its process counts into it.
+    Live,
+    /// For the child that process `parent` is about to make.
+    Reserved {
+        /// A process id.
+        parent: u32,
+    },
+    /// For process `child`, which has not begun.
+    Born {
+        /// A process id.
+        child: u32,
+    },
+}
+
+impl Encoded for ProcessState {
+    fn encode(self) -> u32 {
+        // Process ids have 22 bits.
+        match self {
+            Self::Free => 0,
+            Self::Busy => 1,
+            Self::Live => 2,
+            Self::Reserved { parent } => 3 | parent << 8,
+            Self::Born { child } => 4 | child << 8,
+        }
+    }
+
+    fn decode(number: u32) -> Self {
+        let pid = number >> 8;
+        match number & 0xff {
+            1 => Self::Busy,
+            2 => Self::Live,
+            3 => Self::Reserved { parent: pid },
+            4 => Self::Born { child: pid },
+            _ => Self::Free,
+        }
+    }
+}
+
+encoded! {
+    /// Whether a process holds slots of the swap devices.
+    SwapUser {
+        /// It holds none.
+        No,
+        /// It may hold some; they are free once it is dead.
+        Yes = 1,
+        /// It may hold some, and nobody can tell whether it is dead, as its process id is one of
+        /// another pid namespace.
+        Unknown = 2,
+    }
+}
+
+/// One process's record.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct Process {
+    /// Whose it is.
+    pub state: Shared<ProcessState>,
+    /// Its process id, as seen in its own pid namespace.
+    pub pid: AtomicU32,
+    /// Its parent's process id.
+    pub ppid: AtomicU32,
+    /// The fault mode in use.
+    pub fault_mode: Shared<FaultMode>,
+    /// Whether it holds swap slots.
+    pub swap_user: Shared<SwapUser>,
+    /// Time stamp counter at its start.
+    pub start_tsc: AtomicU64,
+    /// Its name, as `/proc/PID/comm` has it, zero-padded.
+    pub comm: [AtomicU64; 2],
+    /// Its counters.
+    pub counters: Counters,
+    /// Its counters by folio order.
+    pub orders: [OrderCounters; NR_ORDERS],
+    /// How long its faults took.
+    pub fault_ticks: Histogram,
+    /// What it is asked to do.
+    pub request: Request,
+}
+
+impl Process {
+    /// The record is process `pid`'s from now on.
+    pub fn begin(&self, pid: u32, ppid: u32, tsc: u64) {
+        self.pid.store(pid, Ordering::Relaxed);
+        self.ppid.store(ppid, Ordering::Relaxed);
+        self.start_tsc.store(tsc, Ordering::Relaxed);
+        self.request.refuse();
+        // Pairs with the acquire loads of readers: they see whose record it is.
+        self.state.store(ProcessState::Live, Ordering::Release);
+    }
+
+    /// Whether it is for a child that was killed before it began.
+    pub(crate) fn is_stillborn(state: ProcessState, is_alive: impl Fn(u32) -> bool) -> bool {
+        matches!(state, ProcessState::Born { child } if !is_alive(child))
+    }
+
+    /// Whether the record can be freed, once its process is dead, without putting swap slots.
+    pub(crate) fn folds(&self) -> bool {
+        self.state.load(Ordering::Acquire) == ProcessState::Live
+            && self.swap_user.load(Ordering::Relaxed) == SwapUser::No
+    }
+}
+
+/// Whether there is a process of that number; "no" only if there surely is none.
+#[must_use]
+pub fn is_alive(pid: u32) -> bool {
+    let pid = pid.cast_signed();
+    signal::tgkill(pid, pid, 0) != Err(Errno::ESRCH)
+}
