@@ -156,7 +156,7 @@ impl Job {
         self
     }
 
-    /// Its swap device fails by `plan`, as `uzswap_io::fault` reads it.
+    /// Its swap device fails by `plan`, as `uzswap_io::inject` reads it.
     #[must_use]
     pub fn faults(mut self, plan: &str) -> Self {
         self.faulty = true;

@@ -1,6 +1,6 @@
 //! Several swap devices at once: which one is written to, what happens when one cannot be, and when one is switched off.
 //!
-//! The `uzswap` of these stories is built with the feature `fault-injection`; see `uzswap_io::fault` for plans.
+//! The `uzswap` of these stories is built with the feature `fault-injection`; see `uzswap_io::inject` for plans.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A swap device that fails at any of its calls, and a pool whose objects are damaged: what the program reads is right, or it is
 //! told that it cannot be had.
 //!
-//! The `uzswap` of these stories is built with the feature `fault-injection`; see `uzswap_io::fault` for plans.
+//! The `uzswap` of these stories is built with the feature `fault-injection`; see `uzswap_io::inject` for plans.
 
 use uzswap_e2e::{Job, Outcome, Scratch, is_root, seed, skip};
 
