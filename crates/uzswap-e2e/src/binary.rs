@@ -18,11 +18,11 @@ pub fn workspace() -> &'static Path {
         .expect("the crate lies two levels below the workspace")
 }
 
-/// The `uzswap` binary: `UZSWAP_BIN`, or a debug build of this workspace, which its tests have built anyway. What it
-/// carries into programs is what a release carries: the preload library is always built with all optimisations.
+/// The `uzswap` binary: `UZSWAP_BIN`, or a debug build of this workspace. The preload library in it
+/// is the one of a release: it is always built optimised.
 ///
 /// # Panics
-/// If the build fails: no story can be told without it.
+/// If the build fails.
 pub fn uzswap() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -30,30 +30,31 @@ pub fn uzswap() -> &'static Path {
     })
 }
 
-/// A `uzswap` whose swap device fails as it is told: `UZSWAP_FAULTS_BIN`, or a build of this workspace whose preload
-/// library is a debug one, with the engine's assertions in it.
+/// The `uzswap` binary with failure injection: `UZSWAP_FAULTS_BIN`, or a build of this workspace
+/// whose preload library is a debug one, with the engine's assertions.
 ///
 /// # Panics
 /// As [`uzswap`].
-pub fn uzswap_with_faults() -> &'static Path {
+pub fn uzswap_failing() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         std::env::var_os("UZSWAP_FAULTS_BIN").map_or_else(
-            || build("faults", &["--features", "uzswap-cli/fault-injection"]),
+            || build("failing", &["--features", "uzswap-cli/fault-injection"]),
             PathBuf::from,
         )
     })
 }
 
-/// Builds it, for all stories that want it so: all of the workspace is named, as for its tests, so that nothing is built twice.
-fn build(name: &str, how: &[&str]) -> PathBuf {
-    // Both kinds are one file to cargo.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _alone = ONE_AT_A_TIME.lock().expect("a build failed");
+/// Builds it with `options`. The whole workspace is named, as for its tests, so that nothing is
+/// built twice.
+fn build(name: &str, options: &[&str]) -> PathBuf {
+    // Cargo writes both builds to one file.
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _building = BUILDING.lock().expect("no build has failed");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["build", "--quiet", "--workspace", "--bin", "uzswap"])
-        .args(how)
+        .args(options)
         .arg("--message-format=json-render-diagnostics")
         .current_dir(workspace())
         .stderr(Stdio::inherit())
@@ -61,7 +62,7 @@ fn build(name: &str, how: &[&str]) -> PathBuf {
         .expect("cargo starts");
     assert!(
         output.status.success(),
-        "cargo build --bin uzswap {how:?} failed"
+        "cargo build --bin uzswap {options:?} failed"
     );
     let built = String::from_utf8_lossy(&output.stdout)
         .lines()
@@ -72,14 +73,14 @@ fn build(name: &str, how: &[&str]) -> PathBuf {
     keep(&built, name).expect("a file can be linked beside it")
 }
 
-/// Another link to `built`, which the next build does not replace.
+/// Makes another link to `built`, which the next build does not replace.
 fn keep(built: &Path, name: &str) -> io::Result<PathBuf> {
     let dir = built.with_file_name(format!("stories-{name}"));
     fs::create_dir_all(&dir)?;
     let (fresh, kept) = (dir.join(own_name()), dir.join("uzswap"));
     fs::hard_link(built, &fresh)?;
     fs::rename(&fresh, &kept)?;
-    // If both are one file already, the name is left as it is.
+    // If both names were one file already, rename left `fresh`.
     let _ = fs::remove_file(&fresh);
     Ok(kept)
 }

@@ -1,4 +1,4 @@
-//! A memory cgroup with a hard limit and no swap to escape to.
+//! A memory cgroup with a hard limit and no swap.
 
 use std::fs;
 use std::io;
@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use crate::scratch::own_name;
 
-/// A memory cgroup (v1 or v2) below the caller's, removed with this value.
-///
-/// A process enters it by writing its id to [`HardLimit::procs`].
+/// A memory cgroup (v1 or v2) below the caller's, removed when dropped. A process enters it by
+/// writing its pid to [`HardLimit::procs`].
 #[derive(Debug)]
 pub struct HardLimit {
     dir: PathBuf,
@@ -20,7 +19,7 @@ impl HardLimit {
     /// Makes a cgroup limited to `bytes`.
     ///
     /// # Errors
-    /// With the reason if this machine does not let us.
+    /// With the reason if this machine does not allow it.
     pub fn new(bytes: u64) -> Result<Self, String> {
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|e| e.to_string())?;
         let v1 = own
@@ -41,7 +40,7 @@ impl HardLimit {
                 true,
             )
         };
-        // A v2 group that holds processes cannot also hand out controllers: go up until one can.
+        // A v2 group with processes may not hand out controllers: go up to one that may.
         let mut parents: Vec<&Path> = vec![&base];
         if unified {
             parents = base
@@ -65,13 +64,13 @@ impl HardLimit {
 
     fn make(&self, parent: &Path, bytes: u64) -> io::Result<()> {
         if self.unified {
-            // May be on already, or held back by processes in the parent; the limit file tells.
+            // May be on already, or refused for processes in the parent; the limit file will show.
             let _ = fs::write(parent.join("cgroup.subtree_control"), "+memory");
         }
         fs::create_dir(&self.dir)?;
         if self.unified {
             fs::write(self.dir.join("memory.max"), bytes.to_string())?;
-            // Absent where the kernel has no swap accounting: then there is no swap to escape to either.
+            // Absent if the kernel has no swap accounting.
             let _ = fs::write(self.dir.join("memory.swap.max"), "0");
         } else {
             fs::write(self.dir.join("memory.limit_in_bytes"), bytes.to_string())?;
@@ -86,10 +85,10 @@ impl HardLimit {
         self.dir.join("cgroup.procs")
     }
 
-    /// How often the OOM killer struck in it.
+    /// Number of OOM kills in it.
     ///
     /// # Panics
-    /// If the kernel does not say.
+    /// If the kernel does not count them.
     #[must_use]
     pub fn oom_kills(&self) -> u64 {
         let name = if self.unified {
@@ -104,7 +103,7 @@ impl HardLimit {
             .expect("the kernel counts its kills")
     }
 
-    /// The most memory that was ever charged to it, bytes; `None` where the kernel does not say.
+    /// Highest memory charge, bytes; `None` if the kernel does not keep it.
     #[must_use]
     pub fn peak(&self) -> Option<u64> {
         let name = if self.unified {
@@ -122,7 +121,7 @@ impl HardLimit {
 
 impl Drop for HardLimit {
     fn drop(&mut self) {
-        // Its last process may still be on its way out.
+        // Its last process may still be exiting.
         for _ in 0..50 {
             if fs::remove_dir(&self.dir).is_ok() || !self.dir.exists() {
                 return;

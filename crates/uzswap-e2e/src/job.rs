@@ -1,4 +1,4 @@
-//! A command that is run natively and under `uzswap run`.
+//! A command, run natively or under `uzswap run`, and what came of it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::sandbox::forbid_userfaultfd;
 use crate::user::NOBODY;
-use crate::{HardLimit, Scratch, User, uzswap, uzswap_with_faults};
+use crate::{HardLimit, MIB, Scratch, User, find, users, uzswap, uzswap_failing};
 
 /// A command, and how uzswap is to run it.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Job {
     cwd: Option<PathBuf>,
     user: User,
     within: Option<PathBuf>,
-    faulty: bool,
+    failing: bool,
     no_userfaultfd: bool,
     timeout: Duration,
 }
@@ -39,8 +39,8 @@ pub struct Outcome {
     pub stderr: String,
     /// What `--stats` wrote; null for a native run or when nothing was written.
     pub stats: Value,
-    /// Highest resident set of any process of the job, file pages included, bytes; looked at every
-    /// few milliseconds. (What wait4 tells counts this test process too, as it was before exec.)
+    /// Highest resident set of any process of the job, file pages included, bytes; polled every few
+    /// milliseconds. (wait4's figure includes this test process, which the job was before exec.)
     pub peak_rss: u64,
     /// User and system time of the job's processes.
     pub cpu: Duration,
@@ -52,6 +52,7 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct Live {
     pid: i32,
+    failing: bool,
     started: Instant,
     timeout: Duration,
     scratch: Scratch,
@@ -71,10 +72,32 @@ impl Job {
             cwd: None,
             user: User::Same,
             within: None,
-            faulty: false,
+            failing: false,
             no_userfaultfd: false,
             timeout: Duration::from_secs(240),
         }
+    }
+
+    /// A program of `tests/programs`, compiled into `scratch`, with `args` split at spaces.
+    #[must_use]
+    pub fn compiled(scratch: &Scratch, source: &str, args: &str) -> Self {
+        Self::new(scratch.compile(source)).args(args.split(' '))
+    }
+
+    /// `apps/idle.c`: fills `mib` MiB and says "idle", sleeps until SIGTERM, then checks its memory
+    /// and says "right".
+    #[must_use]
+    pub fn idle(scratch: &Scratch, mib: u64) -> Self {
+        Self::compiled(scratch, "apps/idle.c", &mib.to_string())
+    }
+
+    /// A Python script.
+    ///
+    /// # Panics
+    /// If Python is not installed.
+    #[must_use]
+    pub fn python(script: &str) -> Self {
+        Self::new(find("python3").expect("python3 is installed")).args(["-c", script])
     }
 
     /// One more argument of the command.
@@ -156,14 +179,14 @@ impl Job {
         self
     }
 
-    /// Its swap device fails by `plan`, as `uzswap_io::inject` reads it.
+    /// Injects failures by `plan`, which `uzswap_io::fault` describes.
     #[must_use]
-    pub fn faults(mut self, plan: &str) -> Self {
-        self.faulty = true;
+    pub fn failing(mut self, plan: &str) -> Self {
+        self.failing = true;
         self.env("UZSWAP_SWAP_FAULTS", plan)
     }
 
-    /// After how long a job counts as hung, is ended, and fails its story.
+    /// The time after which a job counts as hung, is killed, and fails its story.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -188,6 +211,14 @@ impl Job {
         self.start(&self.argv, Scratch::new())
     }
 
+    /// Starts `uzswap run OPTIONS -- COMMAND` and waits until the command has said `text`.
+    #[must_use]
+    pub fn start_until(&self, text: &str) -> Live {
+        let mut live = self.start_managed();
+        live.wait_for(text);
+        live
+    }
+
     /// Starts `uzswap run OPTIONS -- COMMAND`.
     #[must_use]
     pub fn start_managed(&self) -> Live {
@@ -204,13 +235,32 @@ impl Job {
         self.start(&argv, scratch)
     }
 
-    /// Runs `uzswap` with this job's arguments and nothing added: for the stories about bad input.
+    /// Runs it as each user with a quarter of the memory that `native` took, and checks that it
+    /// prints the same and stays within the limit, with `beside` bytes that no limit covers.
+    /// `check` looks at what else it has made.
+    ///
+    /// # Panics
+    /// If any of that is not so.
+    pub fn same_in_a_quarter_of(&self, native: &Outcome, beside: u64, check: impl Fn(User)) {
+        let ram = native.peak_rss / 4 / MIB;
+        println!("native peak {} MiB, --ram {ram}M", native.peak_rss / MIB);
+        for &user in users() {
+            let managed = self.clone().ram_mib(ram).user(user).managed();
+            let managed = managed.expect_success("the job in a quarter of its memory");
+            managed.expect_same_output(native);
+            managed.expect_within(beside);
+            managed.expect_quarter_of(native);
+            check(user);
+        }
+    }
+
+    /// Runs `uzswap` with this job's arguments and nothing added.
     #[must_use]
     pub fn uzswap_itself(&self) -> Outcome {
         self.start_uzswap_itself().wait()
     }
 
-    /// Starts it.
+    /// Starts `uzswap` with this job's arguments and nothing added.
     #[must_use]
     pub fn start_uzswap_itself(&self) -> Live {
         let scratch = Scratch::new();
@@ -219,10 +269,10 @@ impl Job {
         self.start(&argv, scratch)
     }
 
-    /// An ordinary user may not be able to reach the build directory.
+    /// The binary; a copy for an ordinary user, who may not be able to reach the build directory.
     fn binary(&self, scratch: &Scratch) -> PathBuf {
-        let binary = if self.faulty {
-            uzswap_with_faults()
+        let binary = if self.failing {
+            uzswap_failing()
         } else {
             uzswap()
         };
@@ -236,7 +286,7 @@ impl Job {
 
     #[expect(
         clippy::zombie_processes,
-        reason = "Live waits with wait4, which also tells what the job used"
+        reason = "Live waits with wait4, which also reports what the job used"
     )]
     fn start(&self, argv: &[OsString], scratch: Scratch) -> Live {
         let what = argv
@@ -276,6 +326,7 @@ impl Job {
         let child = command.spawn().unwrap_or_else(|e| panic!("{what}: {e}"));
         Live {
             pid: i32::try_from(child.id()).expect("process ids are positive ints"),
+            failing: self.failing,
             started: Instant::now(),
             timeout: self.timeout,
             scratch,
@@ -293,10 +344,20 @@ impl Live {
         self.pid
     }
 
-    /// Where its output and stats go.
+    /// Runs `uzswap COMMAND PID ARGS` on it.
     #[must_use]
-    pub fn scratch(&self) -> &Scratch {
-        &self.scratch
+    pub fn uzswap(&self, command: &str, args: &[&str]) -> Outcome {
+        let mut job = Job::new(command).arg(self.pid.to_string()).args(args);
+        job.failing = self.failing;
+        job.uzswap_itself()
+    }
+
+    /// What `uzswap stat --json` says of it.
+    #[must_use]
+    pub fn stat(&self) -> Value {
+        self.uzswap("stat", &["--json"])
+            .expect_success("stat")
+            .json()
     }
 
     /// What it has written to stdout so far.
@@ -336,6 +397,13 @@ impl Live {
         unsafe { libc::kill(self.pid, signal) };
     }
 
+    /// Sends `signal` to its first process, then waits for it to end well.
+    #[must_use]
+    pub fn end_by(self, signal: i32) -> Outcome {
+        self.signal(signal);
+        self.wait().expect_success("a job that was told to end")
+    }
+
     /// Waits for its end.
     ///
     /// # Panics
@@ -360,7 +428,7 @@ impl Live {
         };
         let stats = fs::read(self.scratch.join("stats.json"))
             .ok()
-            // Killed before it wrote them.
+            // It may have been killed before it wrote them.
             .filter(|text| !text.is_empty())
             .map_or(Value::Null, |text| {
                 serde_json::from_slice(&text).expect("the stats are JSON")
@@ -447,12 +515,12 @@ impl Live {
     }
 }
 
-/// The most that process `pid` or any process below it ever had resident, as far as they still live, bytes; not
-/// counting `uzswap` itself.
+/// Highest resident set so far of process `pid` and its live descendants, bytes; `uzswap` itself
+/// does not count.
 fn highest_resident_set(pid: i32) -> u64 {
     let proc = PathBuf::from(format!("/proc/{pid}"));
     let exe = fs::read_link(proc.join("exe")).unwrap_or_default();
-    // Whoever waits for an exec is woken a moment before the memory is changed: until then it is this test process's.
+    // exec wakes its parent a moment before it replaces the memory; until then that is this test's.
     let is_ours = std::env::current_exe().is_ok_and(|ours| ours == exe);
     let status = if is_ours || exe.ends_with("uzswap") {
         String::new()
@@ -475,8 +543,8 @@ fn highest_resident_set(pid: i32) -> u64 {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // SAFETY: plain system call. The group is the one this job was started in; when the leader
-        // was waited for and nothing is left of the group, the call finds nobody.
+        // SAFETY: plain system call. The group is the job's own; if nothing of it is left, the call
+        // finds nobody.
         unsafe { libc::kill(-self.pid, libc::SIGKILL) };
         if !self.waited {
             // SAFETY: a null status is allowed; the child is ours.
@@ -492,15 +560,23 @@ impl Outcome {
         String::from_utf8_lossy(&self.stdout).into()
     }
 
+    /// stdout as JSON.
+    ///
+    /// # Panics
+    /// If it is not.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout)
+            .unwrap_or_else(|why| panic!("{why}: {}\n{}", self.text(), self.stderr))
+    }
+
     /// A number from the stats.
     ///
     /// # Panics
     /// If the stats do not have it.
     #[must_use]
     pub fn stat(&self, name: &str) -> u64 {
-        self.stats[name]
-            .as_u64()
-            .unwrap_or_else(|| panic!("no number {name:?} in the stats: {}", self.stats))
+        number(&self.stats, name)
     }
 
     /// Fails the story with all the output unless the job ended well.
@@ -515,6 +591,28 @@ impl Outcome {
             self.stats
         );
         self
+    }
+
+    /// Fails the story unless the job ended with `status` and one line on stderr that has all
+    /// `words`.
+    #[must_use]
+    pub fn expect_refused(self, status: i32, words: &[&str]) -> Self {
+        let line = &self.stderr;
+        assert_eq!(self.status, status, "{line}");
+        assert_eq!(line.trim_end().lines().count(), 1, "one line, not:\n{line}");
+        self.expect_stderr(words);
+        self
+    }
+
+    /// Checks that stderr has all `words`.
+    ///
+    /// # Panics
+    /// If it lacks one.
+    pub fn expect_stderr(&self, words: &[&str]) {
+        for word in words {
+            let has = self.stderr.contains(word);
+            assert!(has, "no {word:?} in: {}", self.stderr);
+        }
     }
 
     /// Checks that this managed run printed what the native run printed.
@@ -534,8 +632,8 @@ impl Outcome {
     }
 
     /// Checks that this managed run stayed within its limit, by its own account and by the
-    /// kernel's: `beside` is what the program has in RAM that no limit covers (its code,
-    /// libraries, stacks and files), in bytes.
+    /// kernel's. `beside` is what the program has in RAM that no limit covers (code, libraries,
+    /// stacks, files), in bytes.
     ///
     /// # Panics
     /// If it did not.
@@ -568,4 +666,15 @@ impl Outcome {
             native.peak_rss >> 20
         );
     }
+}
+
+/// The number `key` of a JSON object.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn number(object: &Value, key: &str) -> u64 {
+    object[key]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no number {key:?} in {object}"))
 }

@@ -1,9 +1,10 @@
-//! What the end-to-end stories share: the built binary, jobs that run natively or under
-//! `uzswap run`, compiled test programs, ordinary users and memory cgroups.
+//! What the end-to-end stories share: the built binary, jobs that run natively or under `uzswap
+//! run`, compiled test programs, ordinary users and memory cgroups.
 //!
-//! *What*: one story per file in `tests/`; nothing here knows how uzswap works inside.
-//! *Invariants*: every process a story starts is in a process group of its own and is ended when
-//! its time is up; every file lives in a [`Scratch`] directory that goes with the story.
+//! *What*: one story per file in `tests/stories`; nothing here knows how uzswap works inside.
+//! *Invariants*: every process that a story starts is in a process group of its own, which is
+//! killed when its time is up; every file lives in a [`Scratch`] directory that is removed with the
+//! story.
 //! *Locking*: none.
 //! *Context*: test processes only.
 
@@ -14,24 +15,36 @@ mod sandbox;
 mod scratch;
 mod user;
 
-pub use binary::{uzswap, uzswap_with_faults, workspace};
+pub use binary::{uzswap, uzswap_failing, workspace};
 pub use cgroup::HardLimit;
-pub use job::{Job, Live, Outcome};
+pub use job::{Job, Live, Outcome, number};
 pub use scratch::Scratch;
 pub use user::{User, is_root, users};
 
 /// Bytes in a MiB.
 pub const MIB: u64 = 1 << 20;
+/// A directory for swap files on a disk; scratch directories may lie in memory.
+pub const DISK: &str = "/var/tmp";
 
-/// Says on the real stderr, past the test harness's capture, that a story was not told and why.
+/// Says on the real stderr, past the test harness's capture, that a story was skipped and why.
 pub fn skip(reason: &str) {
     use std::io::Write;
     let name = std::thread::current().name().unwrap_or("?").to_owned();
-    // A story that cannot say that it was skipped has nothing better to do than go on.
+    // A failure to print is no failure of the story.
     let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {reason}");
 }
 
-/// Path of `command` in `PATH`, or `None` after a visible skip that names what to install.
+/// Whether the tests run as root; if not, the story, which needs root for `what`, is skipped
+/// visibly.
+#[must_use]
+pub fn root_or_skip(what: &str) -> bool {
+    if !is_root() {
+        skip(&format!("{what} needs root"));
+    }
+    is_root()
+}
+
+/// Path of `command` in `PATH`, or `None` after a visible skip that names the package to install.
 #[must_use]
 pub fn find_or_skip(command: &str, package: &str) -> Option<std::path::PathBuf> {
     let found = find(command);
@@ -53,7 +66,8 @@ pub fn find(command: &str) -> Option<std::path::PathBuf> {
         .find(|p| p.is_file())
 }
 
-/// The seed of this run: `UZSWAP_SEED`, or one of its own for each run. It is printed, so that a failure can be repeated.
+/// The seed of this run: `UZSWAP_SEED`, or a fresh one, which is printed so that a failure can be
+/// repeated.
 #[must_use]
 pub fn seed() -> u64 {
     let given = std::env::var("UZSWAP_SEED")
@@ -69,7 +83,7 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// Whether the long form of the stories was asked for with `UZSWAP_LONG=1`.
+/// Whether `UZSWAP_LONG=1` asks for the long form of the stories.
 #[must_use]
 pub fn long_form() -> bool {
     std::env::var("UZSWAP_LONG").is_ok_and(|v| v != "0" && !v.is_empty())

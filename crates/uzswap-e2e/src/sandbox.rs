@@ -1,12 +1,12 @@
-//! A sandbox without userfaultfd, as Docker's default profile is one.
+//! A seccomp filter without userfaultfd, like Docker's default profile.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// `_IO(0xaa, 0)`: what /dev/userfaultfd is asked for a descriptor with.
+/// `_IO(0xaa, 0)`: the request to /dev/userfaultfd for a descriptor.
 const USERFAULTFD_IOC_NEW: u32 = 0xaa00;
-/// Where a filter finds the call's number, and the lower half of its second argument.
+/// Offsets in `seccomp_data` of the call's number and of the lower half of its second argument.
 const NR: u32 = 0;
 const ARG_1: u32 = 24;
 
@@ -47,7 +47,7 @@ const FILTER: [libc::sock_filter; 8] = [
     end(libc::SECCOMP_RET_ALLOW),
 ];
 
-/// `command`, and whatever it starts, gets no userfaultfd.
+/// Denies userfaultfd to `command` and whatever it starts.
 pub fn forbid_userfaultfd(command: &mut Command) {
     let enter = || {
         let mut filter = FILTER;
@@ -56,7 +56,7 @@ pub fn forbid_userfaultfd(command: &mut Command) {
             filter: filter.as_mut_ptr(),
         };
         let program = &raw const program;
-        // SAFETY: both calls change this process alone, and read the filter, which outlives them.
+        // SAFETY: both calls affect this process alone and read the filter, which outlives them.
         let failed = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
                 || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, program) != 0

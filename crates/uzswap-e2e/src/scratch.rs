@@ -1,4 +1,4 @@
-//! A directory that lives as long as a story, and programs compiled into it.
+//! A directory for one story, and programs compiled into it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::workspace;
 
-/// A directory of the story's own, removed with it. Everyone may write there: ordinary users run jobs in it.
+/// A directory removed when dropped. Everyone may write to it: ordinary users run jobs in it.
 #[derive(Debug)]
 pub struct Scratch {
     dir: PathBuf,
 }
 
-/// A name that nothing else on this machine has, for what a story makes outside of its process.
+/// A name unique on this machine, for what a story makes outside its process.
 pub fn own_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let nr = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -106,9 +106,8 @@ impl Default for Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Left behind for a look when the story failed.
         if std::thread::panicking() {
-            eprintln!("left for a look: {}", self.dir.display());
+            eprintln!("kept because the story failed: {}", self.dir.display());
         } else {
             let _ = fs::remove_dir_all(&self.dir);
         }

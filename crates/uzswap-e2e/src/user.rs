@@ -1,11 +1,11 @@
-//! Who runs a job.
+//! The user who runs a job.
 
-/// Who runs a job.
+/// The user who runs a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// Whoever runs the tests.
+    /// The user who runs the tests.
     Same,
-    /// `nobody`, without groups; only root can ask for this.
+    /// `nobody`, without groups; possible only as root.
     Ordinary,
 }
 
@@ -19,7 +19,7 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Everyone a story can be told for: root and an ordinary user, or just whoever we are.
+/// The users that a story runs as: root and an ordinary user, or just the one who runs the tests.
 #[must_use]
 pub fn users() -> &'static [User] {
     if is_root() {

@@ -1,44 +1,29 @@
-//! `uzswap analyze`: real programs are watched, told about, and not disturbed; what cannot be watched is refused with one line.
+//! `uzswap analyze` watches programs without disturbing them, and refuses in one line what it
+//! cannot watch.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-use uzswap_e2e::{Job, Live, MIB, Outcome, Scratch, User, is_root, skip};
+use uzswap_e2e::{Job, Live, MIB, Scratch, User, number, root_or_skip};
 
 fn analyze(args: &[&str]) -> Job {
     Job::new("analyze").args(args.iter().copied())
 }
 
-fn json(outcome: &Outcome) -> Value {
-    serde_json::from_slice(&outcome.stdout)
-        .unwrap_or_else(|why| panic!("{why}: {}\n{}", outcome.text(), outcome.stderr))
-}
-
-fn idle(scratch: &Scratch, mib: &str) -> Live {
-    let mut live = Job::new(scratch.compile("apps/idle.c"))
-        .arg(mib)
-        .start_native();
+fn idle(scratch: &Scratch) -> Live {
+    let mut live = Job::idle(scratch, 64).start_native();
     live.wait_for("idle\n");
     live
 }
 
-/// One line that holds every one of `parts`, and status 2.
-fn refused(job: &Job, parts: &[&str]) {
-    let outcome = job.uzswap_itself();
-    let line = outcome.stderr.trim_end();
-    assert_eq!(outcome.status, 2, "{line}");
-    assert!(
-        line.starts_with("uzswap: ") && !line.contains('\n'),
-        "{line}"
-    );
-    for part in parts {
-        assert!(line.contains(part), "{part:?} is not in: {line}");
-    }
+/// Refused with status 2 and one line of ours that has all `words`.
+fn refused(job: &Job, words: &[&str]) {
+    let outcome = job.uzswap_itself().expect_refused(2, words);
+    assert!(outcome.stderr.starts_with("uzswap: "), "{}", outcome.stderr);
 }
 
 #[test]
-fn a_command_is_watched_and_told_about() {
+fn a_command_is_analyzed() {
     let scratch = Scratch::new();
     // 64 MiB, accessed at random over and over.
     let outcome = analyze(&["--json", "--"])
@@ -46,33 +31,29 @@ fn a_command_is_watched_and_told_about() {
         .args(["64", "1", "random", "2000000", "1"])
         .uzswap_itself()
         .expect_success("analyze");
-    let told = json(&outcome);
-    let peak = told["peak"].as_u64().expect("a peak");
-    assert!((60 * MIB..80 * MIB).contains(&peak), "{told}");
-    let part = |key: &str| told["contents"][key].as_f64().expect(key);
+    let analysis = outcome.json();
+    let peak = number(&analysis, "peak");
+    assert!((60 * MIB..80 * MIB).contains(&peak), "{analysis}");
+    let part = |key: &str| analysis["contents"][key].as_f64().expect(key);
     for key in ["zero", "same_filled", "incompressible"] {
-        assert!((0.0..=1.0).contains(&part(key)), "{key}: {told}");
+        assert!((0.0..=1.0).contains(&part(key)), "{key}: {analysis}");
     }
-    let codecs = told["contents"]["codecs"].as_array().expect("codecs");
+    let codecs = analysis["contents"]["codecs"].as_array().expect("codecs");
     for (codec, block) in [("lz4", 4096), ("pz:3", 4096), ("zstd:1", 65536)] {
         assert!(
             codecs
                 .iter()
                 .any(|c| c["codec"] == codec && c["block"] == block),
-            "{codec} at {block}: {told}"
+            "{codec} at {block}: {analysis}"
         );
     }
-    let advice = &told["advice"];
-    let ram = |key: &str| {
-        advice[key]
-            .as_u64()
-            .unwrap_or_else(|| panic!("{key} in {told}"))
-    };
+    let advice = &analysis["advice"];
+    let ram = |key: &str| number(advice, key);
     assert!(
         ram("ram_low") <= ram("ram") && ram("ram") <= ram("ram_high"),
-        "{told}"
+        "{analysis}"
     );
-    assert!(ram("ram") <= peak + peak / 8, "{told}");
+    assert!(ram("ram") <= peak + peak / 8, "{analysis}");
 }
 
 #[test]
@@ -98,28 +79,30 @@ fn the_advice_is_verified() {
 #[test]
 fn a_live_process_is_watched_and_goes_on() {
     let scratch = Scratch::new();
-    let live = idle(&scratch, "64");
+    let live = idle(&scratch);
     let pid = live.pid().to_string();
     let outcome = analyze(&["--json", "--for", "3s", "--pid", &pid])
         .uzswap_itself()
         .expect_success("analyze");
-    let told = json(&outcome);
-    assert!(told["peak"].as_u64() >= Some(60 * MIB), "{told}");
-    // It touches nothing: next to all is cold, and one is told that time says little of it.
-    assert!(told["cold"][0].as_f64() > Some(0.9), "{told}");
-    // So it is just what uzswap is for.
-    assert!(told["advice"]["ram"].as_u64() < Some(32 * MIB), "{told}");
-    let unsure = told["unsure"].to_string();
-    assert!(unsure.contains("idle"), "{told}");
-    live.signal(libc::SIGTERM);
-    let outcome = live.wait().expect_success("idle");
+    let analysis = outcome.json();
+    assert!(analysis["peak"].as_u64() >= Some(60 * MIB), "{analysis}");
+    // It touches nothing, so nearly all of it is cold; and `analyze` says that an idle process
+    // tells little.
+    assert!(analysis["cold"][0].as_f64() > Some(0.9), "{analysis}");
+    assert!(
+        analysis["advice"]["ram"].as_u64() < Some(32 * MIB),
+        "{analysis}"
+    );
+    let unsure = analysis["unsure"].to_string();
+    assert!(unsure.contains("idle"), "{analysis}");
+    let outcome = live.end_by(libc::SIGTERM);
     assert!(outcome.text().contains("right"), "{}", outcome.text());
 }
 
 #[test]
-fn an_interrupt_gives_what_is_known() {
+fn an_interrupt_gives_the_analysis_so_far() {
     let scratch = Scratch::new();
-    let target = idle(&scratch, "64");
+    let target = idle(&scratch);
     let pid = target.pid().to_string();
     let begin = Instant::now();
     let live = analyze(&["--json", "--for", "10m", "--pid", &pid]).start_uzswap_itself();
@@ -128,13 +111,13 @@ fn an_interrupt_gives_what_is_known() {
     let outcome = live.wait();
     assert!(begin.elapsed() < Duration::from_secs(200));
     assert_eq!(outcome.status, 130, "{}", outcome.stderr);
-    assert!(json(&outcome)["peak"].as_u64() >= Some(60 * MIB));
+    assert!(outcome.json()["peak"].as_u64() >= Some(60 * MIB));
     target.signal(libc::SIGTERM);
     let _ = target.wait();
 }
 
 #[test]
-fn who_cannot_be_watched() {
+fn processes_and_commands_that_cannot_be_watched() {
     refused(&analyze(&["--pid", "4194304"]), &["no process 4194304"]);
     refused(&analyze(&["--pid", "many"]), &["--pid"]);
     refused(&analyze(&["--for", "soon", "--pid", "1"]), &["soon"]);
@@ -145,25 +128,17 @@ fn who_cannot_be_watched() {
     for (command, status) in [("no-such-command", 127), ("/etc/passwd", 126)] {
         let outcome = analyze(&["--", command]).uzswap_itself();
         assert_eq!(outcome.status, status, "{}", outcome.stderr);
-        assert!(outcome.stderr.contains(command), "{}", outcome.stderr);
+        outcome.expect_stderr(&[command]);
     }
     let outcome = analyze(&["--", "true"]).uzswap_itself();
     assert_eq!(outcome.status, 2, "{}", outcome.stderr);
-    assert!(
-        outcome.stderr.contains("ended before"),
-        "{}",
-        outcome.stderr
-    );
+    outcome.expect_stderr(&["ended before"]);
 }
 
 #[test]
 fn a_process_that_is_managed_already() {
     let scratch = Scratch::new();
-    let mut live = Job::new(scratch.compile("apps/idle.c"))
-        .arg("64")
-        .ram_mib(32)
-        .start_managed();
-    live.wait_for("idle\n");
+    let live = Job::idle(&scratch, 64).ram_mib(32).start_until("idle\n");
     let pid = live.pid().to_string();
     refused(
         &analyze(&["--pid", &pid]),
@@ -175,8 +150,7 @@ fn a_process_that_is_managed_already() {
 
 #[test]
 fn another_users_process() {
-    if !is_root() {
-        skip("needs root, to be somebody else");
+    if !root_or_skip("being another user") {
         return;
     }
     let pid = std::process::id().to_string();

@@ -1,4 +1,5 @@
-//! `uzswap bench` with real programs: small runs come to an end, interrupted ones keep what they have, killed ones leave nothing.
+//! `uzswap bench` on real programs: small runs complete, interrupted ones keep what they have
+//! measured, and killed ones leave nothing behind.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use uzswap_e2e::{Job, Live, Scratch, find, is_root, skip};
+use uzswap_e2e::{Job, Live, Scratch, find, find_or_skip, root_or_skip, skip};
 
-/// Longest wait for anything; nothing takes long.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Longest wait for anything.
+const MAX_WAIT: Duration = Duration::from_secs(180);
 
-/// A suite on one small program, in a place for temporary files of its own.
+/// A suite, with its temporary files in `scratch`.
 fn bench(suite: &str, scratch: &Scratch) -> Job {
     Job::new("bench")
         .args([suite, "--quick", "--json"])
@@ -25,22 +26,18 @@ fn results(scratch: &Scratch) -> Value {
 }
 
 fn has_sqlite() -> bool {
-    let has = find("sqlite3").is_some();
-    if !has {
-        skip("sqlite3 is not installed");
-    }
-    has
+    find_or_skip("sqlite3", "sqlite3").is_some()
 }
 
-/// All that comes from `pid`: numbers and names.
-fn family(pid: i32) -> Vec<(i32, String)> {
+/// Descendants of `pid`: pids and names.
+fn descendants(pid: i32) -> Vec<(i32, String)> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let mut all = Vec::new();
     for child in children.unwrap_or_default().split_whitespace() {
         let child = child.parse().expect("a number");
         let name = fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
         all.push((child, name.trim_end().to_owned()));
-        all.extend(family(child));
+        all.extend(descendants(child));
     }
     all
 }
@@ -48,17 +45,17 @@ fn family(pid: i32) -> Vec<(i32, String)> {
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "never: {what}");
+        assert!(begin.elapsed() < MAX_WAIT, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Waits until `program` has been started for the `times`th time; what comes from the bench then.
+/// Waits until `program` has been started `times` times; the bench's descendants then.
 fn wait_for_run(live: &Live, program: &str, times: usize) -> Vec<(i32, String)> {
     let mut seen = BTreeSet::new();
     let mut now = Vec::new();
     wait_until(&format!("{program} runs"), || {
-        now = family(live.pid());
+        now = descendants(live.pid());
         seen.extend(
             now.iter()
                 .filter(|(_, name)| name == program)
@@ -90,17 +87,16 @@ fn programs_with_less_memory() {
             .expect_success(suite);
         let text = outcome.text();
         assert!(text.contains("sqlite") && text.contains("uzswap"), "{text}");
-        let told = results(&scratch);
-        assert_eq!(told["complete"], true, "{told}");
-        let text = told.to_string();
+        let results = results(&scratch);
+        assert_eq!(results["complete"], true, "{results}");
+        let text = results.to_string();
         assert!(text.contains(figure), "{suite}: {text}");
         assert!(leftovers(&scratch).is_empty());
     }
     let outcome = bench("apps", &scratch)
         .args(["--program", "no-such"])
         .uzswap_itself();
-    assert_eq!(outcome.status, 2, "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("'no-such'"), "{}", outcome.stderr);
+    let _ = outcome.expect_refused(2, &["'no-such'"]);
 }
 
 #[test]
@@ -112,7 +108,7 @@ fn an_interrupt_keeps_what_was_measured() {
     let live = bench("apps", &scratch)
         .args(["--peer", "native", "--program", "sqlite", "--rounds", "100"])
         .start_uzswap_itself();
-    // Natively, under uzswap, and natively again: the first round is over.
+    // Natively, under uzswap, natively again: the first round is complete.
     let family = wait_for_run(&live, "sqlite3", 3);
     live.signal(libc::SIGINT);
     let outcome = live.wait();
@@ -135,7 +131,7 @@ fn a_killed_bench_leaves_nothing_behind() {
         return;
     }
     let scratch = Scratch::new();
-    // A server that goes on without those who started it, if there is one.
+    // A daemon, which would outlive those who started it, if it is installed.
     let (program, process) = if find("redis-server").is_some() && find("redis-cli").is_some() {
         ("redis", "redis-server")
     } else {
@@ -161,7 +157,7 @@ fn a_killed_bench_leaves_nothing_behind() {
     let _ = next.wait();
 }
 
-/// What the kernel's side changes.
+/// The settings that the kernel's side changes.
 fn settings() -> Vec<String> {
     let zswap = Path::new("/sys/module/zswap/parameters");
     let mut all: Vec<String> = ["enabled", "compressor", "max_pool_percent"]
@@ -180,11 +176,7 @@ fn settings() -> Vec<String> {
 
 #[test]
 fn the_kernels_settings_are_put_back() {
-    if !is_root() {
-        skip("needs root, to have the kernel swap");
-        return;
-    }
-    if !has_sqlite() {
+    if !root_or_skip("swapping by the kernel") || !has_sqlite() {
         return;
     }
     let before = settings();
@@ -201,10 +193,11 @@ fn the_kernels_settings_are_put_back() {
             ])
             .start_uzswap_itself()
     };
-    // The first is killed, with everything changed; the second, which puts that back first, is interrupted.
+    // The first run is killed with everything changed. The second restores that first, and is
+    // interrupted.
     for (signal, status) in [(libc::SIGKILL, 128 + libc::SIGKILL), (libc::SIGINT, 130)] {
         let live = start();
-        // To know how much memory it takes, under zswap, under uzswap, …
+        // The first run is native, to learn how much memory it takes; the second is under zswap.
         let second = wait_for_run(&live, "sqlite3", 2);
         if second.iter().any(|(_, name)| name == "uzswap") && settings() == before {
             live.signal(libc::SIGINT);

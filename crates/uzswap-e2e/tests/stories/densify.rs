@@ -1,34 +1,20 @@
-//! With `--densify`, what has stayed cold takes less room by itself, and the program notices nothing.
+//! `--densify` recompresses cold pages more densely; the program notices nothing.
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-use uzswap_e2e::{Job, Live, MIB, find};
+use uzswap_e2e::{Job, MIB, number};
 
-const SIGTERM: i32 = 15;
-/// By when an idle program's cold data must have been found, on however busy a machine.
-const PATIENCE: Duration = Duration::from_secs(100);
-
-fn stat(live: &Live) -> Value {
-    let pid = live.pid().to_string();
-    let outcome = Job::new("stat").args([&pid, "--json"]).uzswap_itself();
-    serde_json::from_slice(&outcome.expect_success("stat").stdout).expect("JSON")
-}
-
-fn number(stats: &Value, key: &str) -> u64 {
-    stats[key].as_u64().expect("a number")
-}
+/// Time within which an idle program's cold data must be found, on a busy machine.
+const MAX_WAIT: Duration = Duration::from_secs(100);
 
 #[test]
 fn the_pool_of_an_idle_program_becomes_smaller() {
-    let mut live = Job::new(find("python3").expect("python3 is installed"))
-        .args(["-c", HOLDS])
+    let live = Job::python(HOLDS)
         .ram_mib(48)
         .option("--swap", "none")
         .option("--densify", "50")
-        .start_managed();
-    live.wait_for("idle\n");
-    let before = stat(&live);
+        .start_until("idle\n");
+    let before = live.stat();
     assert_eq!(
         number(&before, "densified_pages"),
         0,
@@ -36,24 +22,23 @@ fn the_pool_of_an_idle_program_becomes_smaller() {
     );
     let begun = Instant::now();
     let after = loop {
-        let now = stat(&live);
+        let now = live.stat();
         if number(&now, "zswap") + 4 * MIB < number(&before, "zswap") {
             break now;
         }
         assert!(
-            begun.elapsed() < PATIENCE,
-            "nothing became denser: {before}\n{now}"
+            begun.elapsed() < MAX_WAIT,
+            "nothing was densified: {before}\n{now}"
         );
         std::thread::sleep(Duration::from_millis(200));
     };
     assert!(number(&after, "densified_pages") > 0, "{after}");
     assert!(number(&after, "densified_bytes") > 4 * MIB, "{after}");
-    live.signal(SIGTERM);
-    let outcome = live.wait().expect_success("it checks its memory");
+    let outcome = live.end_by(libc::SIGTERM);
     assert_eq!(outcome.text(), "idle\nright\n");
 }
 
-/// Two to one for lz4, which has no entropy coding.
+/// Compresses twofold by lz4, which has no entropy coding.
 const HOLDS: &str = "
 import os, signal, zlib
 chunks = [(os.urandom(1024).hex() + 'x' * 2048).encode() for _ in range(16384)]
@@ -64,17 +49,17 @@ signal.pause()
 print('right' if sums == [zlib.crc32(c) for c in chunks] else 'WRONG')
 ";
 
-/// A program that goes on meanwhile: threads read and write what is warm, and now and then what is cold; children are forked, look
-/// at some of everything, and change it.
+/// A program at work meanwhile: threads read and write warm pages and now and then cold ones;
+/// forked children check some of all and change them.
 #[test]
 fn a_program_at_work_keeps_its_data() {
-    let outcome = Job::new(find("python3").expect("python3 is installed"))
-        .args(["-W", "ignore", "-c", WORKS])
+    let outcome = Job::python(WORKS)
+        .env("PYTHONWARNINGS", "ignore")
         .ram_mib(32)
         .option("--densify", "100")
         .managed()
         .expect_success("work");
-    println!("{} pages became denser", outcome.stat("densified_pages"));
+    println!("{} pages densified", outcome.stat("densified_pages"));
     assert_eq!(outcome.text(), "right\n");
     outcome.expect_within(32 * MIB);
 }
@@ -117,36 +102,24 @@ print('right' if ok else 'WRONG %s %s' % (bad, wrong))
 ";
 
 #[test]
-fn what_it_cannot_work_with_is_told() {
-    for (args, word) in [
-        (["--densify", "200"], "0..100"),
-        (["--densify", "some"], "0..100"),
+fn wrong_values_are_refused() {
+    for (options, word) in [
+        ("--densify 200", "0..100"),
+        ("--densify some", "0..100"),
+        ("--densify 10 --folio 4K", "--folio"),
     ] {
-        let outcome = Job::new("run")
-            .args(args)
-            .args(["--", "true"])
-            .uzswap_itself();
+        let job = Job::new("run").args(options.split(' '));
+        let outcome = job.args(["--", "true"]).uzswap_itself();
         assert_eq!(outcome.status, 125, "{}", outcome.stderr);
-        assert!(outcome.stderr.contains(word), "{}", outcome.stderr);
+        outcome.expect_stderr(&[word]);
     }
-    let outcome = Job::new("run")
-        .args(["--densify", "10", "--folio", "4K", "--", "true"])
-        .uzswap_itself();
-    assert_eq!(outcome.status, 125, "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("--folio"), "{}", outcome.stderr);
-    // A run that was started without has no thread for it.
-    let mut live = Job::new(find("python3").expect("python3 is installed"))
-        .args([
-            "-c",
-            "import time; print('up', flush=True); time.sleep(100)",
-        ])
+    // A run started without --densify has no thread for it.
+    let live = Job::python("import time; print('up', flush=True); time.sleep(100)")
         .ram_mib(64)
-        .start_managed();
-    live.wait_for("up\n");
-    let pid = live.pid().to_string();
-    let outcome = Job::new("set").args([&pid, "densify=10"]).uzswap_itself();
+        .start_until("up\n");
+    let outcome = live.uzswap("set", &["densify=10"]);
     assert_eq!(outcome.status, 1, "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("--densify"), "{}", outcome.stderr);
-    live.signal(SIGTERM);
+    outcome.expect_stderr(&["--densify"]);
+    live.signal(libc::SIGTERM);
     let _ = live.wait();
 }

@@ -1,13 +1,13 @@
-//! Every counter that is declared moves in some run: a counter that never does tells nothing.
+//! Every declared counter moves in some run.
 
 use std::collections::BTreeSet;
 
-use uzswap_e2e::{Job, Outcome, Scratch, find};
+use uzswap_e2e::{Job, Outcome, Scratch};
 use uzswap_group::counters::Counters;
 
-/// What only a defect of a compressor, of memory, of a device or of the kernel moves: other tests inject
-/// those.
-const OF_DEFECTS: &[&str] = &[
+/// Counters that move only after a failure of a compressor, memory, a device or the kernel; other
+/// tests inject those.
+const OF_FAILURES: &[&str] = &[
     "reject_compress_fail",
     "decompress_fail",
     "verify_compress_fail",
@@ -16,7 +16,7 @@ const OF_DEFECTS: &[&str] = &[
     "swap_device_fail",
 ];
 
-/// Times, which the JSON has in seconds under other names.
+/// Times, which JSON has in seconds under other names.
 const IN_SECONDS: &[(&str, &str)] = &[
     ("fault_ticks", "fault_s"),
     ("reclaim_ticks", "reclaim_s"),
@@ -24,32 +24,31 @@ const IN_SECONDS: &[(&str, &str)] = &[
     ("swap_ticks", "swap_s"),
 ];
 
-/// Counters that the JSON has under the kernel's name.
+/// Counters that JSON has under the kernel's name.
 const RENAMED: &[(&str, &str)] = &[("pool_peak", "zswap_peak")];
 
 fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
-    let pattern = |args: [&str; 5]| Job::new(scratch.compile("pattern/pattern.c")).args(args);
+    let pattern = |args: &str| Job::compiled(scratch, "pattern/pattern.c", args);
     vec![
         // Evictions, loads, cancelled reclaims, second chances, raw pages, same-filled pages.
         (
             "random from many threads",
-            pattern(["256", "8", "random", "200000", "1"])
+            pattern("256 8 random 200000 1")
                 .ram_mib(32)
                 .managed()
                 .expect_success("random"),
         ),
         (
             "in order, folios compressed as one",
-            pattern(["256", "1", "sequential", "100000", "1"])
+            pattern("256 1 sequential 100000 1")
                 .ram_mib(32)
                 .option("--block", "64K")
                 .managed()
                 .expect_success("sequential"),
         ),
-        // A batch is twice what one engine takes at once.
         (
-            "through an engine",
-            pattern(["128", "2", "sequential", "40000", "1"])
+            "through an accelerator worker",
+            pattern("128 2 sequential 40000 1")
                 .ram_mib(32)
                 .option("--compressor", "zstd")
                 .option("--accel", "engines:1")
@@ -58,66 +57,60 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
         ),
         (
             "with a background thread",
-            pattern(["256", "2", "mixed", "100000", "1"])
+            pattern("256 2 mixed 100000 1")
                 .ram_mib(32)
                 .flag("--background-reclaim")
                 .managed()
                 .expect_success("background"),
         ),
-        // Too much that does not compress, until the end.
+        // Incompressible data until the limit is exceeded.
         (
             "over the limit",
-            Job::new(scratch.compile("apps/noise.c"))
-                .args(["96", "7"])
+            Job::compiled(scratch, "apps/noise.c", "96 7")
                 .ram_mib(32)
                 .option("--swap", "none")
                 .managed(),
         ),
         (
             "over the limit of the swap device",
-            Job::new(scratch.compile("apps/noise.c"))
-                .args(["192", "7"])
+            Job::compiled(scratch, "apps/noise.c", "192 7")
                 .ram_mib(32)
                 .option("--swap-max", "32M")
                 .managed(),
         ),
         (
             "more than fits",
-            Job::new(scratch.compile("apps/noise.c"))
-                .args(["96", "7"])
+            Job::compiled(scratch, "apps/noise.c", "96 7")
                 .ram_mib(32)
                 .managed()
                 .expect_success("noise on a swap device"),
         ),
         (
             "pages that lie beside each other",
-            Job::new(scratch.compile("apps/near.c"))
-                .args(["48", "7", "near"])
+            Job::compiled(scratch, "apps/near.c", "48 7 near")
                 .ram_mib(16)
                 .managed()
                 .expect_success("near"),
         ),
         (
             "with nothing written though it is due",
-            Job::new(scratch.compile("apps/noise.c"))
-                .args(["96", "7"])
+            Job::compiled(scratch, "apps/noise.c", "96 7")
                 .ram_mib(32)
                 .option("--writeback", "off")
                 .managed(),
         ),
         (
-            "what fits denser only",
-            Job::new(find("python3").expect("python3 is installed"))
-                .args(["-c", GROWS, "9000"])
+            "data that fits only when denser",
+            Job::python(GROWS)
+                .arg("9000")
                 .ram_mib(24)
                 .option("--swap", "/var/tmp")
                 .managed()
                 .expect_success("denser"),
         ),
-        // Reused after many turnovers of what is in RAM, but reused.
         (
-            "written before there is need",
-            pattern(["160", "2", "random", "150000", "1"])
+            "written back early by the shrinker",
+            pattern("160 2 random 150000 1")
                 .ram_mib(32)
                 .option("--swap", "/var/tmp")
                 .option("--shrinker-enabled", "on")
@@ -126,15 +119,13 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
         ),
         (
             "over the limit by page tables",
-            Job::new(scratch.compile("apps/sparse.c"))
-                .arg("20000")
+            Job::compiled(scratch, "apps/sparse.c", "20000")
                 .ram_mib(24)
                 .managed(),
         ),
         (
             "cold, then everything in turn",
-            Job::new(find("python3").expect("python3 is installed"))
-                .args(["-c", COLD])
+            Job::python(COLD)
                 .ram_mib(32)
                 .option("--swap", "none")
                 .option("--densify", "100")
@@ -143,8 +134,7 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
         ),
         (
             "system calls, frees and stacks",
-            Job::new(find("python3").expect("python3 is installed"))
-                .args(["-c", PYTHON])
+            Job::python(PYTHON)
                 .ram_mib(24)
                 .managed()
                 .expect_success("python"),
@@ -154,7 +144,8 @@ fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
 
 const GROWS: &str = include_str!("../../../../tests/programs/apps/grows.py");
 
-/// Text and noise, left alone until it is cold; then under pressure for longer than the densifier looks.
+/// Text and noise, left alone until it is cold; then under pressure for longer than the densifier
+/// looks.
 const COLD: &str = "
 import os, time
 keep = [os.urandom(4000) for _ in range(1500)] + [(os.urandom(1024).hex() + 'x' * 2048).encode() for _ in range(8000)]
@@ -188,9 +179,9 @@ os._exit(0)
 fn in_some_run() {
     let scratch = Scratch::new();
     let runs = runs(&scratch);
-    let mut still: BTreeSet<&str> = Counters::ALL.iter().map(|c| c.name).collect();
-    for name in OF_DEFECTS {
-        assert!(still.remove(name), "{name} is not declared any more");
+    let mut unmoved: BTreeSet<&str> = Counters::ALL.iter().map(|c| c.name).collect();
+    for name in OF_FAILURES {
+        assert!(unmoved.remove(name), "{name} is not declared any more");
     }
     for (what, outcome) in &runs {
         let moved = |name: &str| {
@@ -207,7 +198,7 @@ fn in_some_run() {
             );
             value.as_f64().is_some_and(|v| v > 0.0)
         };
-        still.retain(|name| !moved(name));
+        unmoved.retain(|name| !moved(name));
     }
-    assert!(still.is_empty(), "never moved: {still:?}");
+    assert!(unmoved.is_empty(), "never moved: {unmoved:?}");
 }

@@ -1,4 +1,5 @@
-//! The exit status is the command's own, or 128 + N after signal N, and signals reach the command.
+//! The exit status is the command's own, or 128 + N after signal N; signals are passed on to the
+//! command.
 
 use uzswap_e2e::{Job, Scratch};
 
@@ -69,15 +70,16 @@ fn signals_are_passed_on() {
         (libc::SIGINT, "INT"),
         (libc::SIGHUP, "HUP"),
     ] {
-        // Ignored where the tests run in the background of a script, and no shell traps a signal that
-        // it was started with ignored.
-        // SAFETY: the default action, before any child of this story starts.
+        // A script that runs the tests in the background ignores signals, and no shell can trap one
+        // that was ignored at its start.
+        // SAFETY: restores the default action before this story starts a child.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         let script = format!(
             "trap 'echo got {name}; exit 9' {name}; echo ready; while :; do sleep 0.05; done"
         );
-        let mut live = Job::new("bash").args(["-c", &script]).start_managed();
-        live.wait_for("ready\n");
+        let live = Job::new("bash")
+            .args(["-c", &script])
+            .start_until("ready\n");
         live.signal(signal);
         let outcome = live.wait();
         assert_eq!(outcome.status, 9, "{}", outcome.stderr);

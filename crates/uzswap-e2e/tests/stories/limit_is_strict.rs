@@ -1,11 +1,11 @@
-//! The limit is real: inside a memory cgroup with a hard limit and no swap, a job of 1 GiB finishes
-//! under `--ram 256M`, and is killed without.
+//! Inside a memory cgroup with a hard limit and no swap, a job of 1 GiB finishes under `--ram 256M`
+//! and is killed without.
 
 use std::time::Duration;
 
 use uzswap_e2e::{HardLimit, Job, MIB, Scratch, find, long_form, seed, skip, workspace};
 
-/// `--ram`, and a little for what no limit covers: code, libraries, stacks, page tables, `uzswap` itself.
+/// `--ram` and what no limit covers: code, libraries, stacks, page tables, `uzswap` itself.
 const HARD: u64 = 330 * MIB;
 
 fn hard_limit() -> Option<HardLimit> {
@@ -18,13 +18,12 @@ fn hard_limit() -> Option<HardLimit> {
     }
 }
 
-// One test, because the cgroup's name is the process's.
 #[test]
 fn one_gib_in_256_mib() {
     let Some(limit) = hard_limit() else { return };
     let scratch = Scratch::new();
-    let job = Job::new(scratch.compile("pattern/pattern.c"))
-        .args(["1024", "4", "mixed", "200000", &seed().to_string()])
+    let args = format!("1024 4 mixed 200000 {}", seed());
+    let job = Job::compiled(&scratch, "pattern/pattern.c", &args)
         .ram_mib(256)
         .within(&limit);
     let outcome = job.managed();

@@ -1,43 +1,43 @@
-//! All stories, in one program: they are told two at a time, and linked once.
+//! All stories, in one program, so that they are linked once.
 //!
-//! One story a module. Each has a scratch directory, process groups and cgroups of its own, so that it does not matter which
-//! others are told beside it.
+//! One module a story. Each has its own scratch directory, process groups and cgroups, so stories
+//! may run in parallel.
 
 mod analyze;
-mod auto;
+mod auto_compressor;
 mod bad_input;
 mod bench;
 mod cxx_threads;
+mod data_beyond_the_pool;
 mod densify;
 mod every_counter_moves;
-mod executed;
+mod every_page_reads_back;
+mod exec_keeps_seccomp_filters;
 mod exit_status;
-mod fork;
+mod families_keep_their_data;
+mod faults_in_awkward_places;
 mod gcc;
-mod hot_and_cold;
-mod idle;
-mod interrupted;
-mod libraries;
+mod hot_pages_stay_in_ram;
+mod idle_costs_nothing;
+mod injected_failures;
 mod limit_is_strict;
+mod locks_in_evicted_pages;
 mod mallocs_in_fault_path;
 mod many_programs;
 mod node;
 mod ordinary_user;
 mod over_limit;
-mod pattern;
+mod own_allocators;
 mod prometheus;
 mod python;
-mod race;
 mod reclaim;
 mod redis;
-mod set;
+mod run_trace;
+mod set_knobs;
 mod set_ram;
 mod sort;
-mod stats;
-mod story_programs;
-mod swap;
+mod stats_and_summary;
 mod swap_devices;
-mod swap_faults;
+mod system_calls_and_mappings;
 mod top;
-mod trace;
 mod without_userfaultfd;

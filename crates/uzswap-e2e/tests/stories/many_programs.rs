@@ -18,7 +18,8 @@ fn same(needs: &[(&str, &str)], ram_mib: u64, script: &str, input: &[(&str, &[u8
         for (name, content) in input {
             scratch.write(name, content);
         }
-        // rustup's stand-ins look for the toolchain at home; an ordinary user may have none.
+        // rustup's shims look for the toolchain in the home directory; an ordinary user may have
+        // none.
         let rustup = std::env::var_os("RUSTUP_HOME").map_or_else(
             || std::path::Path::new(&std::env::var_os("HOME").unwrap_or_default()).join(".rustup"),
             Into::into,
@@ -37,7 +38,7 @@ fn same(needs: &[(&str, &str)], ram_mib: u64, script: &str, input: &[(&str, &[u8
     for &user in users() {
         let native = run(false, user).expect_success(script);
         let managed = run(true, user).expect_success(script);
-        assert!(!native.stdout.is_empty(), "the script says nothing");
+        assert!(!native.stdout.is_empty(), "the script prints nothing");
         managed.expect_same_output(&native);
         let (peak, limit) = (managed.stat("ram_peak"), managed.stat("ram_limit"));
         assert!(peak <= limit, "{peak} of {limit}");
@@ -162,7 +163,7 @@ fn rustc_builds_a_program() {
 
 #[test]
 fn direct_io_and_big_buffers() {
-    // Not every file system has O_DIRECT: then both runs fall back alike.
+    // Where the file system lacks O_DIRECT, both runs fall back alike.
     same(
         &[("dd", "coreutils")],
         16,

@@ -1,9 +1,9 @@
-//! Nothing needs root: an ordinary user gets signal mode and right data, and a clear line when asking
-//! for what needs root.
+//! An ordinary user gets signal mode and right data, and a clear line when asking for what needs
+//! root.
 
 use std::fs;
 
-use uzswap_e2e::{Job, MIB, Scratch, User, is_root, seed};
+use uzswap_e2e::{Job, MIB, Scratch, User, is_root, seed, skip};
 
 fn ordinary() -> User {
     if is_root() {
@@ -16,8 +16,8 @@ fn ordinary() -> User {
 #[test]
 fn auto_chooses_signal_mode_and_the_data_is_right() {
     let scratch = Scratch::new();
-    let outcome = Job::new(scratch.compile("pattern/pattern.c"))
-        .args(["256", "4", "mixed", "50000", &seed().to_string()])
+    let args = format!("256 4 mixed 50000 {}", seed());
+    let outcome = Job::compiled(&scratch, "pattern/pattern.c", &args)
         .ram_mib(32)
         .user(ordinary())
         .managed()
@@ -31,7 +31,7 @@ fn handler_threads_are_refused_with_the_next_step() {
     let allowed =
         fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").is_ok_and(|v| v.trim() == "1");
     if allowed {
-        uzswap_e2e::skip("vm.unprivileged_userfaultfd is 1: nothing to refuse");
+        skip("vm.unprivileged_userfaultfd is 1: nothing to refuse");
         return;
     }
     let outcome = Job::new("run")
@@ -40,11 +40,5 @@ fn handler_threads_are_refused_with_the_next_step() {
         .uzswap_itself();
     assert_eq!(outcome.status, 125, "{}", outcome.stderr);
     assert_eq!(outcome.text(), "");
-    for word in ["thread", "root", "signal"] {
-        assert!(
-            outcome.stderr.contains(word),
-            "no {word:?} in: {}",
-            outcome.stderr
-        );
-    }
+    outcome.expect_stderr(&["thread", "root", "signal"]);
 }

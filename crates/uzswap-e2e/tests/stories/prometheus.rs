@@ -1,16 +1,15 @@
-//! `uzswap stat --prometheus` is what a Prometheus server reads, and says what `--json` says.
+//! `uzswap stat --prometheus` is valid for a Prometheus server and agrees with `--json`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use serde_json::Value;
-use uzswap_e2e::{Job, Live, Scratch, find, skip};
+use uzswap_e2e::{DISK, Job, Scratch, find, skip};
 use uzswap_group::counters::{Counters, Kind, OrderCounters, Unit};
 
 /// Name and labels of a sample, in order.
 type Key = (String, BTreeMap<String, String>);
 
-/// What an exposition says. Reading it is strict: what the format does not allow fails the story.
+/// A parsed exposition. Parsing is strict: what the format does not allow fails the story.
 #[derive(Debug, Default)]
 struct Exposition {
     kinds: BTreeMap<String, String>,
@@ -97,14 +96,7 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
     (name.to_owned(), labels, value.parse().expect(line))
 }
 
-fn stat(live: &Live, form: &str) -> String {
-    let outcome = Job::new("stat")
-        .args([&live.pid().to_string(), form])
-        .uzswap_itself();
-    outcome.expect_success("stat").text()
-}
-
-/// Metric of a counter, as docs/stats.md tells.
+/// Metric name of a counter, as docs/stats.md describes.
 fn name_of(name: &str, kind: Kind, unit: Unit) -> String {
     let name = match unit {
         Unit::Ticks => name.replace("_ticks", "_seconds"),
@@ -118,16 +110,17 @@ fn name_of(name: &str, kind: Kind, unit: Unit) -> String {
 #[test]
 fn every_counter_is_a_metric_that_says_what_the_json_says() {
     let scratch = Scratch::new();
-    let mut live = Job::new(scratch.compile("apps/swapped.c"))
-        .args(["hold", "48", "3"])
+    let live = Job::compiled(&scratch, "apps/swapped.c", "hold 48 3")
         .ram_mib(32)
-        .option("--swap", "/var/tmp")
-        .start_managed();
-    live.wait_for("ready");
-    let text = stat(&live, "--prometheus");
-    let json: Value = serde_json::from_str(&stat(&live, "--json")).expect("JSON");
+        .option("--swap", DISK)
+        .start_until("ready");
+    let text = live
+        .uzswap("stat", &["--prometheus"])
+        .expect_success("stat")
+        .text();
+    let json = live.stat();
     let metrics = Exposition::read(&text);
-    // It sleeps: nothing moves between the two.
+    // The process sleeps: no counter moves between the two.
     for what in Counters::ALL {
         let value = metrics.alone(&name_of(what.name, what.kind, what.unit));
         let key = match what.name {
@@ -196,8 +189,7 @@ fn every_counter_is_a_metric_that_says_what_the_json_says() {
     );
     times_rise(&metrics);
     a_client_reads(&text, metrics.kinds.len());
-    live.signal(libc::SIGUSR1);
-    assert_eq!(live.wait().status, 0, "its data");
+    let _ = live.end_by(libc::SIGUSR1);
 }
 
 /// The buckets of the fault times are cumulative, and end with all faults.
@@ -220,7 +212,6 @@ fn times_rise(metrics: &Exposition) {
     let count = metrics.alone(&format!("{name}_count"));
     assert_eq!(buckets.last(), Some(&(f64::INFINITY, count)));
     assert!(count > 100.0, "{count}");
-    // A second is far more than any of them should take, a microsecond less.
     assert!(buckets[0].1 < count, "{buckets:?}");
     assert_eq!(
         metrics.alone(&format!("{name}_sum")),

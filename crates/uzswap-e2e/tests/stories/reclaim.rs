@@ -1,12 +1,7 @@
-//! `uzswap reclaim` has an idle program evict memory, and the program notices nothing.
+//! `uzswap reclaim` makes an idle program evict memory; the program notices nothing.
 
 use serde_json::Value;
-use uzswap_e2e::{Job, Live, MIB, Outcome, Scratch, seed, users};
-
-const SIGUSR1: i32 = 10;
-const SIGTERM: i32 = 15;
-const SIGSTOP: i32 = 19;
-const SIGCONT: i32 = 18;
+use uzswap_e2e::{DISK, Job, Live, MIB, Outcome, Scratch, number, seed, users};
 
 fn reclaim(pid: u64, args: &[&str]) -> Outcome {
     Job::new("reclaim")
@@ -15,21 +10,9 @@ fn reclaim(pid: u64, args: &[&str]) -> Outcome {
         .uzswap_itself()
 }
 
-fn json(outcome: &Outcome) -> Value {
-    serde_json::from_slice(&outcome.stdout).expect("JSON")
-}
-
-fn stat(live: &Live) -> Value {
-    let pid = live.pid().to_string();
-    let outcome = Job::new("stat").args([&pid, "--json"]).uzswap_itself();
-    json(&outcome.expect_success("stat"))
-}
-
-/// The command's own process.
-fn command(live: &Live) -> u64 {
-    stat(live)["live"][0]["pid"]
-        .as_u64()
-        .expect("a live process")
+/// Pid of the command, rather than of `uzswap run`.
+fn command_pid(live: &Live) -> u64 {
+    number(&live.stat()["live"][0], "pid")
 }
 
 fn threads(pid: u64) -> usize {
@@ -42,35 +25,32 @@ fn threads(pid: u64) -> usize {
 fn an_idle_program_evicts_what_is_asked() {
     for &user in users() {
         let scratch = Scratch::new();
-        let mut live = Job::new(scratch.compile("apps/idle.c"))
-            .arg("64")
+        let live = Job::idle(&scratch, 64)
             .ram_mib(128)
             .user(user)
-            .start_managed();
-        live.wait_for("idle\n");
-        let pid = command(&live);
-        let resident = |stats: &Value| stats["resident"].as_u64().expect("a number");
-        let before = stat(&live);
+            .start_until("idle\n");
+        let pid = command_pid(&live);
+        let resident = |stats: &Value| number(stats, "resident");
+        let before = live.stat();
         assert_eq!(before["zswpout"], 0, "{before}");
-        let said = reclaim(pid, &["32M", "--json"]).expect_success("reclaim");
-        let said = json(&said);
-        let reclaimed = said["reclaimed"].as_u64().expect("a number");
+        let said = reclaim(pid, &["32M", "--json"]);
+        let said = said.expect_success("reclaim").json();
+        let reclaimed = number(&said, "reclaimed");
         assert!((32 * MIB..34 * MIB).contains(&reclaimed), "{said}");
-        // Its data compress well: nearly all of it is free.
+        // The data compresses well, so nearly all of it is freed.
         assert!(said["freed"].as_u64() > Some(24 * MIB), "{said}");
-        let after = stat(&live);
+        let after = live.stat();
         assert_eq!(resident(&before) - resident(&after), reclaimed, "{after}");
-        // Whoever did it is gone.
+        // The thread that did it is gone.
         assert_eq!(threads(pid), 1);
-        // The rest, and then there is nothing left; asked of the run this time.
+        // The rest, asked of the run this time; then nothing is left.
         let run = u64::try_from(live.pid()).expect("a pid");
         let rest = reclaim(run, &["1G"]);
         assert_eq!(rest.status, 1, "{}", rest.stderr);
         assert!(rest.text().starts_with("evicted "), "{}", rest.text());
-        assert!(rest.stderr.contains("of 1 GiB"), "{}", rest.stderr);
-        assert!(resident(&stat(&live)) < 4 * MIB);
-        live.signal(SIGTERM);
-        let outcome = live.wait().expect_success("it checks its memory");
+        rest.expect_stderr(&["of 1 GiB"]);
+        assert!(resident(&live.stat()) < 4 * MIB);
+        let outcome = live.end_by(libc::SIGTERM);
         assert_eq!(outcome.text(), "idle\nright\n");
     }
 }
@@ -78,39 +58,35 @@ fn an_idle_program_evicts_what_is_asked() {
 #[test]
 fn compressed_memory_goes_to_swap() {
     let scratch = Scratch::new();
-    let mut live = Job::new(scratch.compile("apps/swapped.c"))
-        .args(["hold", "48", &seed().to_string()])
+    let live = Job::compiled(&scratch, "apps/swapped.c", &format!("hold 48 {}", seed()))
         .ram_mib(128)
-        .option("--swap", "/var/tmp")
-        .start_managed();
-    live.wait_for("ready");
-    let pid = command(&live);
+        .option("--swap", DISK)
+        .start_until("ready");
+    let pid = command_pid(&live);
     let none = reclaim(pid, &["8M", "--writeback-only"]);
     assert_eq!(none.status, 1, "nothing is compressed yet: {}", none.text());
     let _ = reclaim(pid, &["24M"]).expect_success("reclaim");
     let said = reclaim(pid, &["8M", "--writeback-only"]).expect_success("write back");
     assert!(said.text().starts_with("written back "), "{}", said.text());
-    let stats = stat(&live);
+    let stats = live.stat();
     assert!(
         stats["written_back_pages"].as_u64() >= Some(2048),
         "{stats}"
     );
-    live.signal(SIGUSR1);
-    let _ = live.wait().expect_success("it checks its memory");
+    let _ = live.end_by(libc::SIGUSR1);
 }
 
-/// No call that waits is cut short, though none of them is restarted after a handler.
+/// No blocking call is cut short, though none of them is restarted after a signal handler.
 #[test]
-fn a_program_that_waits_is_told_of_no_signal() {
+fn blocking_calls_are_not_interrupted() {
     let scratch = Scratch::new();
     let program = scratch.compile("apps/waits.c");
     for call in ["sleep", "absolute", "poll", "ppoll", "select", "pselect"] {
-        let mut live = Job::new(&program)
+        let live = Job::new(&program)
             .args([call, "2000"])
             .ram_mib(128)
-            .start_managed();
-        live.wait_for("ready");
-        let pid = command(&live);
+            .start_until("ready");
+        let pid = command_pid(&live);
         for _ in 0..2 {
             let _ = reclaim(pid, &["8M"]).expect_success(call);
         }
@@ -119,21 +95,20 @@ fn a_program_that_waits_is_told_of_no_signal() {
     }
 }
 
-/// SIGSYS ends a program that does not handle it, as one does that has just been executed.
+/// SIGSYS kills a program that does not handle it, such as one that has just called exec.
 #[test]
-fn programs_that_execute_each_other_are_asked_or_left_alone() {
+fn programs_that_keep_calling_exec_survive_requests() {
     let scratch = Scratch::new();
     let script = scratch.write(
         "again",
         "[ $1 = 0 ] && echo done && exit\n[ $1 = 90 ] && echo ready\nexec sh $0 $(($1 - 1))\n",
     );
-    let mut live = Job::new("sh")
+    let live = Job::new("sh")
         .arg(&script)
         .arg("90")
         .ram_mib(64)
-        .start_managed();
-    live.wait_for("ready");
-    let pid = command(&live);
+        .start_until("ready");
+    let pid = command_pid(&live);
     let asked = (0..).take_while(|_| {
         let outcome = reclaim(pid, &["64K"]);
         !outcome.stderr.contains("no process") && !outcome.stderr.contains("ended")
@@ -144,27 +119,24 @@ fn programs_that_execute_each_other_are_asked_or_left_alone() {
 }
 
 #[test]
-fn a_program_that_is_stopped_is_given_up_and_goes_on() {
+fn a_stopped_program_is_given_up_and_goes_on() {
     let scratch = Scratch::new();
-    let mut live = Job::new(scratch.compile("apps/idle.c"))
-        .arg("16")
+    let live = Job::idle(&scratch, 16)
         .ram_mib(64)
         .flag("--quiet")
-        .start_managed();
-    live.wait_for("idle\n");
-    let pid = command(&live);
+        .start_until("idle\n");
+    let pid = command_pid(&live);
     let raw = i32::try_from(pid).expect("a pid");
     // SAFETY: a process of this test's.
-    unsafe { libc::kill(raw, SIGSTOP) };
+    unsafe { libc::kill(raw, libc::SIGSTOP) };
     let outcome = reclaim(pid, &["4M"]);
     assert_eq!(outcome.status, 1, "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("stopped"), "{}", outcome.stderr);
+    outcome.expect_stderr(&["stopped"]);
     // SAFETY: as above.
-    unsafe { libc::kill(raw, SIGCONT) };
-    // The signal that was on its way all the time is taken for what it is.
+    unsafe { libc::kill(raw, libc::SIGCONT) };
+    // The signal that was pending meanwhile does no harm.
     while reclaim(pid, &["4M"]).status != 0 {}
-    live.signal(SIGTERM);
-    let _ = live.wait().expect_success("it checks its memory");
+    let _ = live.end_by(libc::SIGTERM);
 }
 
 #[test]
@@ -175,9 +147,7 @@ fn wrong_arguments_and_processes() {
         (&["4194303", "1M"], 1, "4194303"),
     ] {
         let outcome = Job::new("reclaim").args(args).uzswap_itself();
-        assert_eq!(outcome.status, status, "{}", outcome.stderr);
-        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
-        assert!(outcome.stderr.contains(word), "{}", outcome.stderr);
+        let _ = outcome.expect_refused(status, &[word]);
     }
     let mut live = Job::new("sh")
         .args(["-c", "echo ready; exec sleep 1000"])
@@ -185,7 +155,7 @@ fn wrong_arguments_and_processes() {
         .ram_mib(64)
         .start_managed();
     live.wait_for("ready");
-    let outcome = reclaim(command(&live), &["1M", "--writeback-only"]);
+    let outcome = reclaim(command_pid(&live), &["1M", "--writeback-only"]);
     assert_eq!(outcome.status, 1);
-    assert!(outcome.stderr.contains("--swap"), "{}", outcome.stderr);
+    outcome.expect_stderr(&["--swap"]);
 }

@@ -1,4 +1,5 @@
-//! redis-server: load, BGSAVE (which forks), restart from the dump, and the same data throughout.
+//! redis-server loads, saves in the background (which forks) and restarts from the dump, with the
+//! same data throughout.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -39,7 +40,7 @@ impl Server {
         server
     }
 
-    /// One command, one line of answer; of a bulk answer its last line.
+    /// Sends one command; returns one line of the answer, or all of a bulk answer.
     fn ask(&self, command: &str) -> String {
         let mut stream = UnixStream::connect(&self.socket).expect("the server listens");
         stream
@@ -97,8 +98,10 @@ impl Server {
         self.ask("DEBUG DIGEST")
     }
 
-    fn save_in_background(&self) {
+    /// Saves in a child, with `meanwhile` called while it does.
+    fn save_in_background(&self, meanwhile: impl FnOnce(&Self)) {
         assert!(self.ask("BGSAVE").starts_with('+'));
+        meanwhile(self);
         let start = Instant::now();
         while !self
             .ask("INFO persistence")
@@ -175,22 +178,10 @@ fn story(user: User, server: &PathBuf) {
     let first = Server::start(&job, socket.clone(), true);
     first.load();
     assert_eq!(first.digest(), loaded, "after loading; seen as {user:?}");
-    // Written while the child saves: the child's dump must hold the state before.
-    assert!(first.ask("BGSAVE").starts_with('+'));
-    first.change();
-    while !first
-        .ask("INFO persistence")
-        .contains("rdb_bgsave_in_progress:0")
-    {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert!(
-        first
-            .ask("INFO persistence")
-            .contains("rdb_last_bgsave_status:ok")
-    );
+    // Changed while the child saves: its dump must hold the state before.
+    first.save_in_background(Server::change);
     assert_eq!(first.digest(), changed, "after changes; seen as {user:?}");
-    // The allocator that it was linked with still serves it, and counts.
+    // Its own allocator still serves it, and counts.
     let allocated = first.figure("memory", "allocator_allocated");
     let used = first.figure("memory", "used_memory");
     assert!(
@@ -208,10 +199,10 @@ fn story(user: User, server: &PathBuf) {
         "restarted from the child's dump; seen as {user:?}"
     );
     second.change();
-    second.save_in_background();
+    second.save_in_background(|_| {});
     second.stop("NOSAVE").expect_within(32 * MIB);
 
-    // The dump that a managed server wrote is good for an unmanaged one.
+    // A native server can read the dump that a managed one wrote.
     let third = Server::start(&job, socket, false);
     assert_eq!(third.digest(), changed, "read natively; seen as {user:?}");
     third.stop("NOSAVE");

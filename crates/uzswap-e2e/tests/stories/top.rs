@@ -1,4 +1,4 @@
-//! `uzswap top` draws on a terminal, obeys its keys, and gives everything else one snapshot.
+//! `uzswap top` draws on a terminal and obeys its keys; anywhere else it prints one snapshot.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -7,9 +7,9 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use uzswap_e2e::{Job, Live, MIB, Scratch, uzswap};
+use uzswap_e2e::{Job, Live, MIB, Scratch, number, uzswap};
 
-/// A program at the other end of a terminal of 120 by 40.
+/// A pseudo-terminal of 120 by 40 and the program on it.
 struct Screen {
     terminal: File,
     program: Child,
@@ -54,14 +54,13 @@ impl Screen {
         }
     }
 
-    /// Waits until what was drawn since the last time has all of `words`.
+    /// Waits until what was drawn since the last call has all `words`.
     fn shows(&mut self, words: &[&str]) {
         let began = Instant::now();
         let mut bytes = [0; 65536];
         while !words.iter().all(|word| self.seen.contains(word)) {
             let late = began.elapsed() > Duration::from_secs(60);
             assert!(!late, "{words:?} are not all in:\n{}", self.seen);
-            // It draws every second at least.
             let nr = self.terminal.read(&mut bytes).expect("it draws");
             self.seen.push_str(&String::from_utf8_lossy(&bytes[..nr]));
         }
@@ -72,7 +71,7 @@ impl Screen {
         self.terminal.write_all(keys.as_bytes()).expect("keys");
     }
 
-    /// Its exit status, and that it leaves the terminal as it was.
+    /// Checks that it restores the terminal and exits with status 0.
     fn ends(mut self) {
         self.shows(&["\x1b[?1049l"]);
         let status = self.program.wait().expect("it ends");
@@ -81,26 +80,17 @@ impl Screen {
 }
 
 fn idle(scratch: &Scratch) -> Live {
-    let mut live = Job::new(scratch.compile("apps/idle.c"))
-        .arg("96")
-        .ram_mib(32)
-        .start_managed();
-    live.wait_for("idle\n");
-    live
+    Job::idle(scratch, 96).ram_mib(32).start_until("idle\n")
 }
 
 fn end(live: Live) {
-    live.signal(libc::SIGTERM);
-    let outcome = live.wait().expect_success("idle");
-    assert_eq!(outcome.text(), "idle\nright\n");
+    assert_eq!(live.end_by(libc::SIGTERM).text(), "idle\nright\n");
 }
 
 fn snapshot(args: &[&str]) -> Vec<Value> {
-    let json = Job::new("top")
-        .args(args)
-        .uzswap_itself()
-        .expect_success("top --json");
-    serde_json::from_slice(&json.stdout).expect("top --json prints an array")
+    let json = Job::new("top").args(args).uzswap_itself();
+    let json = json.expect_success("top --json").json();
+    json.as_array().expect("an array").clone()
 }
 
 #[test]
@@ -121,7 +111,7 @@ fn on_a_terminal() {
     screen.press("s");
     screen.press("q");
     screen.ends();
-    // One process over time, and from there to all.
+    // One process over time, and from there all of them.
     let mut screen = Screen::start(&["top", &pid]);
     screen.shows(&[&pid, "idle", "metadata", "faults/s", "Esc"]);
     screen.press("\x1b");
@@ -132,7 +122,7 @@ fn on_a_terminal() {
 }
 
 #[test]
-fn a_snapshot_for_what_is_no_terminal() {
+fn a_snapshot_off_a_terminal() {
     let scratch = Scratch::new();
     let live = idle(&scratch);
     let run = live.pid().to_string();
@@ -143,7 +133,7 @@ fn a_snapshot_for_what_is_no_terminal() {
     assert_eq!(row["name"], "idle");
     assert_eq!(row["supervisor"].to_string(), run);
     assert_eq!(row["ram_limit"], 32 * MIB);
-    let size = |key: &str| row[key].as_u64().unwrap_or_else(|| panic!("{key}: {row}"));
+    let size = |key: &str| number(row, key);
     assert!(
         size("resident") + size("zswap") + size("metadata") <= 32 * MIB,
         "{row}"
@@ -174,13 +164,6 @@ fn a_snapshot_for_what_is_no_terminal() {
         (vec!["nobody"], 2, "nobody"),
     ] {
         let refused = Job::new("top").args(&args).uzswap_itself();
-        assert_eq!(refused.status, status, "{}", refused.stderr);
-        assert!(refused.stderr.contains(word), "{}", refused.stderr);
-        assert_eq!(
-            refused.stderr.trim_end().lines().count(),
-            1,
-            "{}",
-            refused.stderr
-        );
+        let _ = refused.expect_refused(status, &[word]);
     }
 }

@@ -1,12 +1,11 @@
-//! Where a sandbox forbids userfaultfd, memory protection does its work: a program has its data right and keeps within
-//! its limit, and is told in which mode and why.
+//! Where a sandbox denies userfaultfd, memory protection takes its place: data is right, the limit
+//! holds, and uzswap says which mode it chose and why.
 
 use uzswap_e2e::{HardLimit, Job, MIB, Scratch, seed, skip, users};
 
 fn pattern(scratch: &Scratch, mib: u64) -> Job {
-    Job::new(scratch.compile("pattern/pattern.c"))
-        .args([mib.to_string(), "4".to_owned(), "mixed".to_owned()])
-        .args(["40000".to_owned(), seed().to_string()])
+    let args = format!("{mib} 4 mixed 40000 {}", seed());
+    Job::compiled(scratch, "pattern/pattern.c", &args)
         .ram_mib(mib / 4)
         .without_userfaultfd()
 }
@@ -23,15 +22,15 @@ fn auto_chooses_segv_mode_and_says_why() {
         assert_eq!(outcome.stats["fault_mode"], "segv");
         outcome.expect_within(16 * MIB);
         assert!(outcome.stat("zswpin") > 10_000, "{}", outcome.stats);
-        let told = outcome.stderr.lines().next().unwrap_or_default();
+        let first = outcome.stderr.lines().next().unwrap_or_default();
         for word in ["segv mode", "userfaultfd", "seccomp"] {
-            assert!(told.contains(word), "no {word:?} in {told}");
+            assert!(first.contains(word), "no {word:?} in {first}");
         }
     }
 }
 
 #[test]
-fn what_needs_userfaultfd_is_refused_with_the_next_step() {
+fn modes_that_need_userfaultfd_are_refused() {
     let scratch = Scratch::new();
     for mode in ["signal", "thread"] {
         let outcome = pattern(&scratch, 64).option("--fault-mode", mode).managed();
@@ -41,7 +40,6 @@ fn what_needs_userfaultfd_is_refused_with_the_next_step() {
     }
 }
 
-// One test, because the cgroup's name is the process's.
 #[test]
 fn the_limit_is_real() {
     let limit = match HardLimit::new(138 * MIB) {

@@ -1,10 +1,11 @@
-//! Libraries that a program loads while it runs.
+//! Libraries and programs with an allocator of their own.
 
 use uzswap_e2e::{Job, Scratch, workspace};
 
-/// PHP loads its extensions so: with a `free` of their own they would be given memory that another `malloc` has made.
+/// PHP loads its extensions like this. With a `free` of their own they would free memory of another
+/// `malloc`.
 #[test]
-fn one_that_binds_to_its_own_dependencies_shares_the_programs_memory() {
+fn a_library_bound_to_its_own_dependencies_shares_the_programs_malloc() {
     let scratch = Scratch::new();
     let sources = workspace().join("tests/programs/libraries");
     let library = scratch.compile_path(&sources.join("bound.c"), &["-shared", "-fPIC"]);
@@ -16,9 +17,9 @@ fn one_that_binds_to_its_own_dependencies_shares_the_programs_memory() {
     managed.expect_same_output(&native);
 }
 
-/// Chromium is one: what `strdup` gave it was not its own to free.
+/// Chromium is one: `strdup` must not give it memory of another `malloc`.
 #[test]
-fn a_program_that_defines_malloc_is_given_nothing_else_to_free() {
+fn a_program_that_defines_malloc_gets_memory_from_it_alone() {
     let scratch = Scratch::new();
     let source = workspace().join("tests/programs/libraries/own_allocator.c");
     let program = scratch.compile_path(&source, &["-rdynamic", "-fno-builtin"]);

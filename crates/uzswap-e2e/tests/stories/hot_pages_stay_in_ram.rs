@@ -1,28 +1,14 @@
-//! A pool far smaller than the working set, a hot tenth and a cold rest: what is hot ends up in RAM and stays there. (The
-//! kernel's zswap once wrote hot pages to disk while cold ones sat in its pool: all stores were
-//! rejected until one page at a time was written back.)
+//! With a pool far smaller than the working set, the hot tenth of it ends up in RAM and stays
+//! there. (The kernel's zswap once wrote hot pages to disk while cold ones sat in its pool: it
+//! rejected every store until one page at a time was written back.)
 
-use std::process::Command;
+use uzswap_e2e::{DISK, Job, Scratch, number, seed};
 
-use serde_json::Value;
-use uzswap_e2e::{Job, Scratch, seed, uzswap};
-
-const SIGUSR1: i32 = 10;
 const ROUNDS: usize = 30;
-/// Rounds after which it is known what is hot.
-const WARM: usize = 3;
-/// Cold pages that each round uses.
+/// Rounds after which the engine knows what is hot.
+const WARM_UP: usize = 3;
+/// Cold pages that each round touches.
 const COLD: u64 = 512;
-
-/// Pages that the run has read from its swap device so far.
-fn pages_read(pid: i32) -> u64 {
-    let output = Command::new(uzswap())
-        .args(["stat", &pid.to_string(), "--json"])
-        .output()
-        .expect("uzswap stat starts");
-    let stats: Value = serde_json::from_slice(&output.stdout).expect("the stats are JSON");
-    stats["pswpin"].as_u64().expect("a number of pages")
-}
 
 #[test]
 fn hot_pages_end_up_in_ram() {
@@ -31,26 +17,26 @@ fn hot_pages_end_up_in_ram() {
         .args(["160", &ROUNDS.to_string(), &COLD.to_string()])
         .arg(seed().to_string())
         .ram_mib(32)
-        .option("--swap", "/var/tmp")
+        .option("--swap", DISK)
         .option("--max-pool-percent", "20")
         .start_managed();
     let (mut hot, mut cold, mut before) = (0, 0, 0);
     for round in 0..ROUNDS {
         for (what, sum) in [("hot", &mut hot), ("cold", &mut cold)] {
             live.wait_for(&format!("{what} {round}\n"));
-            let read = pages_read(live.pid());
-            if round >= WARM {
+            let read = number(&live.stat(), "pswpin");
+            if round >= WARM_UP {
                 *sum += read - before;
             }
             before = read;
-            live.signal(SIGUSR1);
+            live.signal(libc::SIGUSR1);
         }
     }
     let outcome = live.wait().expect_success("a hot tenth and a cold rest");
     assert!(outcome.text().ends_with("right\n"), "{}", outcome.text());
     println!("pages read from the device: {hot} hot, {cold} cold");
     assert!(
-        cold > (ROUNDS - WARM) as u64 * COLD / 2,
+        cold > (ROUNDS - WARM_UP) as u64 * COLD / 2,
         "the cold rest was on the device: {cold}"
     );
     assert!(

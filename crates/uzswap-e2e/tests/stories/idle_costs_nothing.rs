@@ -3,10 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
-use uzswap_e2e::{Job, Live, Scratch, is_root};
+use uzswap_e2e::{Job, Live, Scratch, root_or_skip};
 
-/// Clock ticks used by every process of the job, and how often any of its threads woke up.
-fn used(live: &Live) -> (u64, u64) {
+/// Clock ticks of all processes of the job, and wake-ups of all its threads.
+fn ticks_and_wakes(live: &Live) -> (u64, u64) {
     let (mut ticks, mut wakes) = (0, 0);
     for process in fs::read_dir("/proc").expect("/proc is there").flatten() {
         let Ok(stat) = fs::read_to_string(process.path().join("stat")) else {
@@ -37,18 +37,16 @@ fn used(live: &Live) -> (u64, u64) {
     (ticks, wakes)
 }
 
-fn is_idle(fault_mode: &str) {
+fn stays_idle(fault_mode: &str) {
     let scratch = Scratch::new();
-    let mut live = Job::new(scratch.compile("apps/idle.c"))
-        .arg("128")
+    let live = Job::idle(&scratch, 128)
         .ram_mib(32)
         .option("--fault-mode", fault_mode)
-        .start_managed();
-    live.wait_for("idle\n");
+        .start_until("idle\n");
     std::thread::sleep(Duration::from_millis(300));
-    let before = used(&live);
+    let before = ticks_and_wakes(&live);
     std::thread::sleep(Duration::from_secs(3));
-    let after = used(&live);
+    let after = ticks_and_wakes(&live);
     assert!(
         after.0 - before.0 <= 1,
         "{fault_mode}: {} ticks in 3 s",
@@ -60,15 +58,14 @@ fn is_idle(fault_mode: &str) {
         after.1 - before.1
     );
     // `uzswap run` passes the signal on.
-    live.signal(libc::SIGTERM);
-    let outcome = live.wait().expect_success("idle");
+    let outcome = live.end_by(libc::SIGTERM);
     assert_eq!(outcome.text(), "idle\nright\n");
 }
 
 #[test]
 fn no_processor_time() {
-    is_idle("signal");
-    if is_root() {
-        is_idle("thread");
+    stays_idle("signal");
+    if root_or_skip("fault mode thread") {
+        stays_idle("thread");
     }
 }

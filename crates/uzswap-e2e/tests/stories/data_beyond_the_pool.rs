@@ -1,31 +1,30 @@
-//! What does not fit even compressed goes to a swap device, and comes back as it was, or not at all.
+//! Data that does not fit even compressed goes to a swap device, and comes back right or not at
+//! all.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use uzswap_e2e::{Job, MIB, Scratch, User, find, is_root, seed, skip, users};
-
-const SIGUSR1: i32 = 10;
-/// A directory for swap files on a disk; scratch directories may lie in memory.
-const DISK: &str = "/var/tmp";
+use uzswap_e2e::{DISK, Job, MIB, Scratch, User, root_or_skip, seed, users};
 
 fn noise(scratch: &Scratch, mib: u64) -> Job {
-    Job::new(scratch.compile("apps/noise.c"))
-        .args([mib.to_string(), seed().to_string()])
+    Job::compiled(scratch, "apps/noise.c", &format!("{mib} {}", seed()))
         .ram_mib(32)
         .option("--swap", DISK)
 }
 
 fn swapped(scratch: &Scratch, what: &str, mib: u64, swap: &str) -> Job {
-    Job::new(scratch.compile("apps/swapped.c"))
-        .args([what, &mib.to_string(), &seed().to_string()])
-        .ram_mib(mib / 2)
-        .option("--swap", swap)
+    Job::compiled(
+        scratch,
+        "apps/swapped.c",
+        &format!("{what} {mib} {}", seed()),
+    )
+    .ram_mib(mib / 2)
+    .option("--swap", swap)
 }
 
 #[test]
-fn data_that_does_not_compress_comes_back_right() {
+fn incompressible_data_comes_back_right() {
     for &user in users() {
         let scratch = Scratch::new();
         let outcome = noise(&scratch, 128)
@@ -41,13 +40,14 @@ fn data_that_does_not_compress_comes_back_right() {
         );
         assert!(outcome.stat("pswpin") > 20_000, "{}", outcome.stats);
         assert!(outcome.stat("swap_peak") > 80 * MIB, "{}", outcome.stats);
-        // It is filled once and read twice: what is read back and evicted again has its copy.
+        // Data is written once and read twice: a page read back and evicted again still has its
+        // copy.
         assert!(
             outcome.stat("swap_writes_saved") > outcome.stat("pswpin") / 2,
             "{}",
             outcome.stats
         );
-        // The pool is made smaller before anybody fails to find room in it.
+        // The pool shrinks before a store finds no room in it.
         assert!(
             outcome.stat("reject_reclaim_fail") < outcome.stat("written_back_pages") / 100,
             "{}",
@@ -56,13 +56,12 @@ fn data_that_does_not_compress_comes_back_right() {
     }
 }
 
-/// What lies beside a page on the device comes along with it while it is asked for then.
+/// Readahead brings in a page's neighbours on the device as long as they are used.
 #[test]
-fn neighbours_are_read_along_while_that_pays() {
+fn neighbours_are_read_ahead_while_that_pays() {
     let scratch = Scratch::new();
     let run = |what| {
-        let outcome = Job::new(scratch.compile("apps/near.c"))
-            .args(["64", &seed().to_string(), what])
+        let outcome = Job::compiled(&scratch, "apps/near.c", &format!("64 {} {what}", seed()))
             .ram_mib(16)
             .option("--swap", DISK)
             .managed()
@@ -87,8 +86,8 @@ fn neighbours_are_read_along_while_that_pays() {
 
 fn pattern(user: User, fault_mode: &str, encrypt: &str, compressor: &str, block: &str) {
     let scratch = Scratch::new();
-    let outcome = Job::new(scratch.compile("pattern/pattern.c"))
-        .args(["96", "8", "mixed", "30000", &seed().to_string()])
+    let args = format!("96 8 mixed 30000 {}", seed());
+    let outcome = Job::compiled(&scratch, "pattern/pattern.c", &args)
         .ram_mib(16)
         .user(user)
         .option("--swap", DISK)
@@ -101,7 +100,7 @@ fn pattern(user: User, fault_mode: &str, encrypt: &str, compressor: &str, block:
         .expect_success("many threads on a pool that is far too small");
     assert!(outcome.text().contains(": right"), "{}", outcome.text());
     outcome.expect_within(16 * MIB);
-    // The pool is written back long before it is in anybody's way.
+    // The pool is written back long before it is full.
     assert!(outcome.stat("zswap_peak") < 4 * MIB, "{}", outcome.stats);
     assert!(
         outcome.stat("written_back_pages") > 100 * outcome.stat("reject_reclaim_fail"),
@@ -123,21 +122,20 @@ fn threads_see_their_own_data_in_blocks() {
 }
 
 #[test]
-fn without_userfaultfd_it_comes_back_too() {
+fn without_userfaultfd_data_comes_back_too() {
     pattern(User::Same, "segv", "on", "lz4", "4K");
 }
 
 #[test]
-fn handler_threads_bring_it_back_too() {
-    if !is_root() {
-        skip("handler threads need root");
+fn handler_threads_bring_data_back_too() {
+    if !root_or_skip("fault mode thread") {
         return;
     }
     pattern(User::Same, "thread", "on", "lz4", "4K");
 }
 
-/// Parent and child share what is on the device; each changes its own, and either way that the child goes the
-/// parent's stays.
+/// Parent and child share slots on the device. Each changes its own pages, and however the child
+/// ends, the parent's stay.
 #[test]
 fn parent_and_child_keep_their_own() {
     let scratch = Scratch::new();
@@ -147,8 +145,8 @@ fn parent_and_child_keep_their_own() {
     assert_eq!(outcome.text(), "right\n");
 }
 
-/// A child that outlives its parent keeps its own, and what either held is free again: a device that each round
-/// took a little of would be full before the last.
+/// A child that outlives its parent keeps its data, and the slots of both are freed: if each round
+/// leaked some, the device would be full before the last.
 #[test]
 fn orphans_keep_their_own_and_leave_nothing_behind() {
     let scratch = Scratch::new();
@@ -159,7 +157,7 @@ fn orphans_keep_their_own_and_leave_nothing_behind() {
     assert_eq!(outcome.text(), "right\n");
 }
 
-/// Processes that have a file open that once was in `dir`.
+/// Number of open files that are or were in `dir`.
 fn holders(dir: &str) -> usize {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let files = processes.flat_map(|process| std::fs::read_dir(process.path().join("fd")));
@@ -172,9 +170,9 @@ fn holders(dir: &str) -> usize {
         .count()
 }
 
-/// Whoever is killed, and when: no file, and no space that somebody holds.
+/// Whichever process is killed, and when: no file is left, and nobody holds its space.
 #[test]
-fn killed_at_any_moment_it_leaves_nothing() {
+fn a_run_killed_at_any_moment_leaves_no_file() {
     let dir = format!("{DISK}/uzswap-killed-{}", std::process::id());
     std::fs::create_dir(&dir).expect("a directory on a disk");
     let scratch = Scratch::new();
@@ -182,7 +180,7 @@ fn killed_at_any_moment_it_leaves_nothing() {
     for round in 0..8 {
         let live = noise(&scratch, 128).option("--swap", &dir).start_managed();
         std::thread::sleep(Duration::from_millis(at));
-        // Every second time the command alone; its uzswap then ends by itself.
+        // Every second time only the command is killed; its uzswap then ends by itself.
         let children = format!("/proc/{0}/task/{0}/children", live.pid());
         let child = std::fs::read_to_string(children).unwrap_or_default();
         match child
@@ -190,7 +188,8 @@ fn killed_at_any_moment_it_leaves_nothing() {
             .next()
             .and_then(|pid| pid.parse().ok())
         {
-            // SAFETY: plain system call; the process is a child of one that is ours and was not waited for.
+            // SAFETY: plain system call; the process is a child of one that is ours and was not
+            // waited for.
             Some(pid) if round % 2 == 1 => drop(unsafe { libc::kill(pid, libc::SIGKILL) }),
             _ => live.signal(libc::SIGKILL),
         }
@@ -210,9 +209,9 @@ fn killed_at_any_moment_it_leaves_nothing() {
     std::fs::remove_dir(&dir).expect("it is empty");
 }
 
-/// Each child takes more of the device than is left unless what the dead ones held is free again.
+/// Each child needs more of the device than is left unless the slots of killed ones are freed.
 #[test]
-fn the_dead_leave_nothing_behind() {
+fn slots_of_killed_children_are_freed() {
     let scratch = Scratch::new();
     let outcome = swapped(&scratch, "kill", 64, DISK)
         .option("--swap-max", "160M")
@@ -221,10 +220,10 @@ fn the_dead_leave_nothing_behind() {
     assert_eq!(outcome.text(), "right\n");
 }
 
-/// Copies of what is in RAM take room on the device only as long as nothing else needs it: with room for little more
-/// than what does not fit in RAM, everything still fits.
+/// Copies of resident pages keep their slots only while nothing else needs them: a device with
+/// little more room than what does not fit in RAM is enough.
 #[test]
-fn kept_copies_are_in_nobodys_way() {
+fn kept_copies_give_way() {
     let scratch = Scratch::new();
     let outcome = swapped(&scratch, "family", 24, DISK)
         .option("--swap-max", "40M")
@@ -240,21 +239,13 @@ fn a_full_device_is_the_limit() {
         .option("--swap-max", "64M")
         .flag("--quiet")
         .managed();
-    assert_eq!(outcome.status, 125, "{}", outcome.stderr);
-    assert_eq!(
-        outcome.stderr.trim_end().lines().count(),
-        1,
-        "{}",
-        outcome.stderr
-    );
+    let words = ["64 MiB had no room left", "--swap-max", "--ram"];
+    let outcome = outcome.expect_refused(125, &words);
     assert!(outcome.stat("swap_full") > 0, "{}", outcome.stats);
     assert_eq!(outcome.stats["failure"]["reason"], "over_limit");
-    for word in ["64 MiB had no room left", "--swap-max", "--ram"] {
-        assert!(outcome.stderr.contains(word), "{}", outcome.stderr);
-    }
 }
 
-/// Data that must not get to a disk stay away from it, at the price of the limit.
+/// With writeback off no data reaches the disk, even over the limit.
 #[test]
 fn nothing_is_written_while_writeback_is_off() {
     let scratch = Scratch::new();
@@ -271,17 +262,14 @@ fn nothing_is_written_while_writeback_is_off() {
         "{}",
         outcome.stats
     );
-    for word in ["swap was off", "--writeback on"] {
-        assert!(outcome.stderr.contains(word), "{}", outcome.stderr);
-    }
+    outcome.expect_stderr(&["swap was off", "--writeback on"]);
 }
 
-/// What is not used goes to swap before the pool is anywhere near its limit; what comes back stays.
+/// The shrinker writes cold pages back long before the pool is full; what comes back stays.
 #[test]
-fn the_shrinker_writes_what_has_been_cold_for_long() {
+fn the_shrinker_writes_cold_pages_back() {
     let run = |shrinker: &str| {
-        let job = Job::new(find("python3").expect("python3 is installed"));
-        job.args(["-c", COLD_AND_WARM])
+        Job::python(COLD_AND_WARM)
             .ram_mib(32)
             .option("--swap", DISK)
             .option("--shrinker-enabled", shrinker)
@@ -292,7 +280,7 @@ fn the_shrinker_writes_what_has_been_cold_for_long() {
     assert_eq!(off.stat("written_back_pages"), 0, "{}", off.stats);
     let on = run("on");
     assert_eq!(on.text(), "right\n");
-    // A quarter of the cold half at least, and of the warm half what is unlucky.
+    // At least a quarter of the cold half, and some of the warm half.
     assert!(on.stat("shrinker_written_back") > 2500, "{}", on.stats);
     assert!(
         on.stat("pswpin") < on.stat("shrinker_written_back"),
@@ -301,8 +289,8 @@ fn the_shrinker_writes_what_has_been_cold_for_long() {
     );
 }
 
-/// 40 MB that are filled and checked at the end, 40 MB that are used all the time; a page takes a tenth
-/// of one in the pool.
+/// 40 MB filled at the start and checked at the end, and 40 MB used all the time. A page compresses
+/// to a tenth.
 const COLD_AND_WARM: &str = "
 import os, zlib
 page = lambda: os.urandom(300) + bytes(3700)
@@ -314,18 +302,17 @@ for _ in range(12):
 print('right' if sums == [zlib.crc32(page) for page in cold] else 'WRONG')
 ";
 
-/// What was damaged on the device is never taken for the program's data: SIGBUS, one message.
+/// Data damaged on the device never reaches the program: SIGBUS and one message.
 #[test]
-fn damaged_data_are_never_given_back() {
+fn damaged_data_is_never_returned() {
     for encrypt in ["on", "off"] {
         let scratch = Scratch::new();
         let file = tempfile_on_disk();
-        let mut live = swapped(&scratch, "hold", 64, &file.0)
+        let live = swapped(&scratch, "hold", 64, &file.0)
             .option("--swap-max", "128M")
             .option("--swap-encrypt", encrypt)
             .flag("--quiet")
-            .start_managed();
-        live.wait_for("ready");
+            .start_until("ready");
         let device = File::options()
             .write(true)
             .open(&file.0)
@@ -335,27 +322,15 @@ fn damaged_data_are_never_given_back() {
             device.write_all_at(b"damage", at + 2000).expect("damage");
         }
         device.sync_all().expect("it reaches the disk");
-        live.signal(SIGUSR1);
+        live.signal(libc::SIGUSR1);
         let outcome = live.wait();
-        assert_eq!(outcome.status, 128 + 7, "{}", outcome.stderr);
-        assert_eq!(
-            outcome.stderr.trim_end().lines().count(),
-            1,
-            "{}",
-            outcome.stderr
-        );
-        for word in ["uzswap: ", "0x1000", "SIGBUS", &file.0] {
-            assert!(
-                outcome.stderr.contains(word),
-                "no {word:?} in {}",
-                outcome.stderr
-            );
-        }
+        let words = ["uzswap: ", "0x1000", "SIGBUS", &file.0];
+        let outcome = outcome.expect_refused(128 + libc::SIGBUS, &words);
         assert!(outcome.stat("swap_read_fail") > 0, "{}", outcome.stats);
     }
 }
 
-/// An empty file that is gone when this is dropped.
+/// An empty file, removed when dropped.
 struct OnDisk(String);
 
 fn tempfile_on_disk() -> OnDisk {

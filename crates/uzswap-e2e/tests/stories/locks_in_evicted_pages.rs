@@ -1,9 +1,9 @@
-//! A mutex and a counter live inside pages that are being evicted, fought for by many threads,
-//! against a count that is kept where nothing is evicted.
+//! Many threads contend for a mutex and a counter in pages that are being evicted; a count kept
+//! where nothing is evicted checks them.
 
 use std::time::Duration;
 
-use uzswap_e2e::{Job, MIB, Scratch, is_root, long_form, seed, skip};
+use uzswap_e2e::{Job, MIB, Scratch, long_form, root_or_skip, seed};
 
 fn race(threads: u32, fault_mode: &str) {
     let (mib, rounds) = if long_form() {
@@ -12,13 +12,8 @@ fn race(threads: u32, fault_mode: &str) {
         (128, 400_000)
     };
     let scratch = Scratch::new();
-    let outcome = Job::new(scratch.compile("race/race.c"))
-        .args([
-            mib.to_string(),
-            threads.to_string(),
-            rounds.to_string(),
-            seed().to_string(),
-        ])
+    let args = format!("{mib} {threads} {rounds} {}", seed());
+    let outcome = Job::compiled(&scratch, "race/race.c", &args)
         .ram_mib(mib / 8)
         .option("--fault-mode", fault_mode)
         .timeout(Duration::from_secs(if long_form() { 3600 } else { 120 }))
@@ -47,8 +42,7 @@ fn sixteen_threads_without_userfaultfd() {
 
 #[test]
 fn sixteen_threads_and_handler_threads() {
-    if !is_root() {
-        skip("handler threads need root");
+    if !root_or_skip("fault mode thread") {
         return;
     }
     race(16, "thread");

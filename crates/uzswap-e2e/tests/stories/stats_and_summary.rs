@@ -1,9 +1,9 @@
-//! What `--stats` writes, what `stat` tells about a live process, and the summary at exit.
+//! What `--stats` writes, what `stat` says of a live process, and the summary at exit.
 
 use serde_json::Value;
-use uzswap_e2e::{Job, MIB, Scratch};
+use uzswap_e2e::{Job, MIB, Scratch, number};
 
-/// The contract's keys.
+/// The keys that docs/stats.md promises.
 const KEYS: &str = "pool_limit_hit written_back_pages reject_reclaim_fail reject_compress_fail \
     reject_compress_poor reject_alloc_fail reject_kmemcache_fail decompress_fail pool_total_size \
     stored_pages stored_incompressible_pages same_filled_pages zswpin zswpout zswpwb pswpin pswpout \
@@ -27,84 +27,45 @@ fn has_every_key(stats: &Value) {
     }
 }
 
-fn idle_job(scratch: &Scratch) -> Job {
-    Job::new(scratch.compile("apps/idle.c"))
-        .arg("128")
-        .ram_mib(32)
-}
-
 #[test]
-fn stats_of_a_live_process() {
+fn stats_of_a_live_process_and_the_summary_at_its_end() {
     let scratch = Scratch::new();
-    let mut live = idle_job(&scratch).start_managed();
-    live.wait_for("idle\n");
-    let pid = live.pid().to_string();
-    let json = Job::new("stat")
-        .args([pid.as_str(), "--json"])
-        .uzswap_itself()
-        .expect_success("stat");
-    let stats: Value = serde_json::from_slice(&json.stdout).expect("stat --json prints JSON");
+    let live = Job::idle(&scratch, 128).ram_mib(32).start_until("idle\n");
+    let stats = live.stat();
     has_every_key(&stats);
-    let number = |key: &str| {
-        stats[key]
-            .as_u64()
-            .unwrap_or_else(|| panic!("{key}: {stats}"))
-    };
-    assert_eq!(number("ram_limit"), 32 * MIB);
-    let in_use = number("resident") + number("zswap") + number("metadata");
+    let sum = |keys: &[&str]| keys.iter().map(|key| number(&stats, key)).sum::<u64>();
+    assert_eq!(number(&stats, "ram_limit"), 32 * MIB);
+    let in_use = sum(&["resident", "zswap", "metadata"]);
     assert!(in_use <= 32 * MIB && in_use > 4 * MIB, "{in_use}: {stats}");
-    // What it holds is what it filled: the two sides of the limit together.
-    let held = number("resident") + number("zswapped");
+    // It holds what it filled: resident and compressed together.
+    let held = sum(&["resident", "zswapped"]);
     assert!((128 * MIB..140 * MIB).contains(&held), "{held}: {stats}");
-    // A child's process id does as well as the supervisor's.
+    // A child's pid does as well as the supervisor's.
     let child = stats["live"][0]["pid"].to_string();
-    let table = Job::new("stat")
-        .arg(&child)
-        .uzswap_itself()
-        .expect_success("stat of the child");
+    let table = Job::new("stat").arg(&child).uzswap_itself();
+    let table = table.expect_success("stat of the child").text();
     assert!(
-        table.text().contains(&child) && table.text().contains("32 MiB"),
-        "{}",
-        table.text()
+        table.contains(&child) && table.contains("32 MiB"),
+        "{table}"
     );
-    live.signal(libc::SIGTERM);
-    let outcome = live.wait().expect_success("idle");
+    let outcome = live.end_by(libc::SIGTERM);
     has_every_key(&outcome.stats);
-    assert!(
-        outcome.stats["compression_ratio"]
-            .as_f64()
-            .is_some_and(|r| r > 3.0),
-        "{}",
-        outcome.stats
-    );
-}
-
-#[test]
-fn the_summary_at_exit() {
-    let scratch = Scratch::new();
-    let mut live = idle_job(&scratch).start_managed();
-    live.wait_for("idle\n");
-    live.signal(libc::SIGTERM);
-    let outcome = live.wait().expect_success("idle");
+    let ratio = outcome.stats["compression_ratio"].as_f64();
+    assert!(ratio.is_some_and(|r| r > 3.0), "{}", outcome.stats);
     let summary = &outcome.stderr;
-    assert!(
-        summary.lines().all(|l| l.starts_with("uzswap: ")),
-        "{summary}"
-    );
-    for word in ["peak", "32 MiB", "faults", "refaults", "99 %", "mode"] {
-        assert!(summary.contains(word), "no {word:?} in: {summary}");
-    }
+    let is_ours = summary.lines().all(|line| line.starts_with("uzswap: "));
+    assert!(is_ours, "{summary}");
+    outcome.expect_stderr(&["peak", "32 MiB", "faults", "refaults", "99 %", "mode"]);
 }
 
 #[test]
 fn metadata_is_small() {
     let scratch = Scratch::new();
-    let outcome = Job::new(scratch.compile("pattern/pattern.c"))
-        .args(["1024", "2", "random", "10000", "1"])
+    let outcome = Job::compiled(&scratch, "pattern/pattern.c", "1024 2 random 10000 1")
         .ram_mib(128)
         .managed()
         .expect_success("pattern");
-    // At most 16 bytes a page of what was stored, and the fixed part (slots, tables' upper levels).
+    // At most 16 bytes per stored page, and a fixed part (slots, upper levels of tables).
     let pages = outcome.stat("need_peak") / 4096;
     let metadata = outcome.stat("metadata");
     println!("metadata {metadata} bytes for {pages} pages");

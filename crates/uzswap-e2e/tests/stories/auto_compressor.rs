@@ -1,14 +1,14 @@
-//! `--compressor auto`: lz4 while everything fits, denser where that is what it takes to go on, and it says so.
+//! `--compressor auto`: lz4 while everything fits, denser where lz4 is not enough, and it says so.
 
 use serde_json::json;
-use uzswap_e2e::{Job, MIB, Outcome, find};
+use uzswap_e2e::{DISK, Job, MIB, Outcome};
 
 const GROWS: &str = include_str!("../../../../tests/programs/apps/grows.py");
 
-/// So many lines in 24 MiB, 9 of which python takes.
+/// Keeps `lines` lines in 24 MiB, 9 of which Python takes.
 fn grows(lines: &str, swap: &str) -> Outcome {
-    let outcome = Job::new(find("python3").expect("python3 is installed"))
-        .args(["-c", GROWS, lines])
+    let outcome = Job::python(GROWS)
+        .arg(lines)
         .ram_mib(24)
         .option("--swap", swap)
         .managed()
@@ -20,29 +20,28 @@ fn grows(lines: &str, swap: &str) -> Outcome {
     outcome
 }
 
-/// With lz4 the pool would take nearly all of the limit, and the program all day.
+/// With lz4 the pool would take nearly all of the limit, and the program would thrash.
 #[test]
-fn what_the_pool_has_no_room_for_is_stored_denser() {
+fn a_pool_without_room_stores_denser() {
     let outcome = grows("7000", "none");
     assert!(outcome.stat("zswpout_denser") > 1000, "{}", outcome.stats);
     let picked = &outcome.stats["compressor_picked"];
     assert_eq!(*picked, json!(["lz4", "pz:3"]));
-    let told = &outcome.stderr;
-    assert!(told.contains(" by lz4 and pz:3 (auto, "), "{told}");
+    outcome.expect_stderr(&[" by lz4 and pz:3 (auto, "]);
 }
 
 #[test]
-fn what_fits_is_stored_fast() {
+fn data_that_fits_is_stored_fast() {
     let outcome = grows("5500", "none");
     assert_eq!(outcome.stat("zswpout_denser"), 0, "{}", outcome.stats);
     assert_eq!(outcome.stats["compressor_picked"], json!(["lz4"]));
-    let told = &outcome.stderr;
-    assert!(told.contains(" by lz4 (auto)"), "{told}");
+    outcome.expect_stderr(&[" by lz4 (auto)"]);
 }
 
-/// Densely it would all but fit: what lz4 made before is made anew, before any of it is written to the device.
+/// Stored densely the data nearly fits: objects stored by lz4 are recompressed before any is
+/// written back.
 #[test]
-fn what_was_stored_fast_is_made_denser_before_it_is_written() {
-    let outcome = grows("9000", "/var/tmp");
+fn objects_are_recompressed_before_they_are_written_back() {
+    let outcome = grows("9000", DISK);
     assert!(outcome.stat("recompressed_pages") > 0, "{}", outcome.stats);
 }

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use uzswap_e2e::{Job, MIB, Scratch, is_root, long_form, seed, skip};
+use uzswap_e2e::{Job, MIB, Scratch, long_form, root_or_skip, seed};
 
-struct Run<'a> {
+struct Pattern<'a> {
     threads: u32,
     order: &'a str,
     source: &'a str,
@@ -16,30 +16,27 @@ struct Run<'a> {
     share: u64,
 }
 
-fn run(run: &Run) {
+fn run(pattern: &Pattern) {
     let (mib, accesses) = if long_form() {
         (2048, 2_000_000)
     } else {
         (128, 40_000)
     };
     let scratch = Scratch::new();
-    let mut job = Job::new(scratch.compile("pattern/pattern.c"))
-        .args([
-            mib.to_string(),
-            run.threads.to_string(),
-            run.order.to_owned(),
-        ])
-        .args([
-            accesses.to_string(),
-            seed().to_string(),
-            run.source.to_owned(),
-        ])
-        .ram_mib(mib / run.share)
+    let Pattern {
+        threads,
+        order,
+        source,
+        ..
+    } = pattern;
+    let args = format!("{mib} {threads} {order} {accesses} {} {source}", seed());
+    let mut job = Job::compiled(&scratch, "pattern/pattern.c", &args)
+        .ram_mib(mib / pattern.share)
         .timeout(Duration::from_secs(if long_form() { 3600 } else { 120 }));
-    for (option, value) in run.options {
+    for (option, value) in pattern.options {
         job = job.option(option, value);
     }
-    let what = format!("{} threads, {}, {}", run.threads, run.order, run.source);
+    let what = format!("{threads} threads, {order}, {source}");
     let outcome = job.managed().expect_success(&what);
     print!("{}", outcome.text());
     assert!(
@@ -48,7 +45,7 @@ fn run(run: &Run) {
         outcome.text()
     );
     outcome.expect_within(16 * MIB);
-    // The data was really away: more pages came back than would if most had stayed.
+    // Most of the data was really evicted.
     assert!(
         outcome.stat("zswpin") > mib * 256 / 2,
         "{what}: {}",
@@ -58,7 +55,7 @@ fn run(run: &Run) {
 
 fn all_orders(threads: u32) {
     for order in ["random", "sequential", "strided"] {
-        run(&Run {
+        run(&Pattern {
             threads,
             order,
             source: "mmap",
@@ -91,7 +88,7 @@ fn thirty_two_threads() {
 #[test]
 fn memory_from_malloc_and_from_many_mappings() {
     for source in ["malloc", "pieces"] {
-        run(&Run {
+        run(&Pattern {
             threads: 4,
             order: "mixed",
             source,
@@ -104,12 +101,12 @@ fn memory_from_malloc_and_from_many_mappings() {
 #[test]
 fn every_compressor() {
     for compressor in ["lz4", "zstd", "zstd:3", "pz:1", "pz"] {
-        run(&Run {
+        run(&Pattern {
             threads: 4,
             order: "mixed",
             source: "mmap",
             options: &[("--compressor", compressor)],
-            // zstd makes less of these pages than lz4 does.
+            // zstd compresses these pages worse than lz4 does.
             share: 4,
         });
     }
@@ -120,7 +117,7 @@ fn every_folio_size() {
     for folio in [
         "4K", "8K", "16K", "32K", "64K", "128K", "256K", "512K", "1M", "2M",
     ] {
-        run(&Run {
+        run(&Pattern {
             threads: 4,
             order: "mixed",
             source: "mmap",
@@ -141,7 +138,7 @@ fn every_size_of_block() {
         ("auto", "64K", "zstd", "sequential", 4),
         ("auto", "256K", "lz4", "mixed", 1),
     ] {
-        run(&Run {
+        run(&Pattern {
             threads,
             order,
             source: if threads == 1 { "malloc" } else { "mmap" },
@@ -162,7 +159,7 @@ fn without_userfaultfd() {
         (2, "sequential", "malloc", "4K"),
         (8, "mixed", "pieces", "64K"),
     ] {
-        run(&Run {
+        run(&Pattern {
             threads,
             order,
             source,
@@ -174,12 +171,11 @@ fn without_userfaultfd() {
 
 #[test]
 fn handler_threads() {
-    if !is_root() {
-        skip("handler threads need root");
+    if !root_or_skip("fault mode thread") {
         return;
     }
     for threads in [1, 8] {
-        run(&Run {
+        run(&Pattern {
             threads,
             order: "mixed",
             source: "mmap",
@@ -190,13 +186,13 @@ fn handler_threads() {
 }
 
 #[test]
-fn engines_beside_the_program() {
+fn accelerator_workers() {
     for (accel, compressor, threads, order) in [
         ("engines:2", "zstd", 1, "sequential"),
         ("engines:1", "lz4", 4, "mixed"),
         ("engines:3,mapped", "deflate", 2, "random"),
     ] {
-        run(&Run {
+        run(&Pattern {
             threads,
             order,
             source: "mmap",

@@ -1,12 +1,11 @@
 //! fork, vfork, posix_spawn, system, popen and exec: parent and children keep their own right data,
 //! and each stays within the limit.
 
-use uzswap_e2e::{Job, MIB, Scratch, User, is_root, seed, skip, users};
+use uzswap_e2e::{Job, MIB, Scratch, User, root_or_skip, seed, users};
 
 fn family(user: User, options: &[(&str, &str)]) {
     let scratch = Scratch::new();
-    let mut job = Job::new(scratch.compile("apps/fork.c"))
-        .args(["96", &seed().to_string()])
+    let mut job = Job::compiled(&scratch, "apps/fork.c", &format!("96 {}", seed()))
         .ram_mib(24)
         .user(user);
     for (option, value) in options {
@@ -29,9 +28,9 @@ fn everyone_keeps_their_blocks() {
     family(User::Same, &[("--block", "64K")]);
 }
 
-/// Children have no engines until they start their own.
+/// Children have no accelerator workers until they start their own.
 #[test]
-fn everyone_has_engines_of_their_own() {
+fn everyone_has_workers_of_their_own() {
     family(
         User::Same,
         &[("--accel", "engines:2"), ("--compressor", "zstd")],
@@ -45,8 +44,7 @@ fn without_userfaultfd() {
 
 #[test]
 fn with_handler_threads() {
-    if !is_root() {
-        skip("handler threads need root");
+    if !root_or_skip("fault mode thread") {
         return;
     }
     family(User::Same, &[("--fault-mode", "thread")]);

@@ -1,14 +1,14 @@
-//! Every C program in `tests/programs/guard` and `tests/programs/maps` tells a story of its own about
-//! system calls or mappings. Each is right natively, and just as right when its memory is being evicted.
+//! Each C program in `tests/programs/guard` and `tests/programs/maps` checks system calls or
+//! mappings. It succeeds natively, and just as well while its memory is being evicted.
 //!
-//! A program's first comment may hold a line `// uzswap: OPTION...` with options of `uzswap run`, such as
-//! `--ram 48M`, and a line `// modes: signal` to leave out handler threads.
+//! A program may have a line `// uzswap: OPTION...` with options of `uzswap run`, such as `--ram
+//! 48M`, and a line `// modes: signal` that leaves out fault mode thread.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use uzswap_e2e::{Job, Scratch, User, is_root, skip, workspace};
+use uzswap_e2e::{Job, Scratch, User, root_or_skip, workspace};
 
 fn programs(kind: &str) -> Vec<PathBuf> {
     let dir = workspace().join("tests/programs").join(kind);
@@ -36,7 +36,7 @@ fn directive(source: &Path, name: &str) -> Vec<String> {
         .unwrap_or_default()
 }
 
-fn tell(kind: &str) {
+fn run_all(kind: &str) {
     let mut failed = Vec::new();
     let found = programs(kind);
     for source in &found {
@@ -65,16 +65,14 @@ fn tell(kind: &str) {
         for option in options {
             job = job.flag(&option);
         }
-        let mut ways = vec![("signal", User::Same), ("segv", User::Same)];
-        if is_root() {
-            ways.push(("signal", User::Ordinary));
+        let mut modes = vec![("signal", User::Same), ("segv", User::Same)];
+        if root_or_skip("fault mode thread") {
+            modes.push(("signal", User::Ordinary));
             if directive(source, "modes").first().map(String::as_str) != Some("signal") {
-                ways.push(("thread", User::Same));
+                modes.push(("thread", User::Same));
             }
-        } else {
-            skip("handler threads need root");
         }
-        for (mode, user) in ways {
+        for (mode, user) in modes {
             let outcome = job
                 .clone()
                 .option("--fault-mode", mode)
@@ -101,10 +99,10 @@ fn tell(kind: &str) {
 
 #[test]
 fn system_calls() {
-    tell("guard");
+    run_all("guard");
 }
 
 #[test]
 fn mappings() {
-    tell("maps");
+    run_all("maps");
 }

@@ -1,10 +1,12 @@
-//! `run --trace`: a run's life line by line, kept when uzswap is killed, drawn by `report`.
+//! `run --trace` writes samples of a run line by line; they survive a killed uzswap, and `report`
+//! draws them.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use uzswap_e2e::{Job, MIB, Scratch};
+use uzswap_e2e::{Job, MIB, Scratch, number};
 
 fn lines(text: &str) -> Vec<Value> {
     text.lines()
@@ -12,16 +14,22 @@ fn lines(text: &str) -> Vec<Value> {
         .collect()
 }
 
-fn number(line: &Value, key: &str) -> u64 {
-    line[key]
-        .as_u64()
-        .unwrap_or_else(|| panic!("{key} in {line}"))
+/// The page that `uzswap report` makes of a trace.
+fn report(scratch: &Scratch, trace: &Path) -> String {
+    let page = scratch.join("trace.html");
+    let _ = Job::new("report")
+        .arg(trace)
+        .arg("-o")
+        .arg(&page)
+        .uzswap_itself()
+        .expect_success("report");
+    fs::read_to_string(page).expect("a page")
 }
 
 #[test]
 fn a_run_from_its_first_page_to_its_end() {
     let scratch = Scratch::new();
-    let file = scratch.join("life.jsonl");
+    let file = scratch.join("trace.jsonl");
     let done = Job::new("run")
         .args(["--ram", "32M", "--trace"])
         .arg(&file)
@@ -45,37 +53,28 @@ fn a_run_from_its_first_page_to_its_end() {
     for sample in samples {
         assert_eq!(number(sample, "ram_limit"), 32 * MIB);
         let in_use = ["resident", "zswap", "metadata"].map(|key| number(sample, key));
-        // Counters are read one after the other, while a batch may be under way.
+        // Counters are read one by one, possibly in the middle of a batch.
         assert!(in_use.iter().sum::<u64>() <= 40 * MIB, "{sample}");
     }
     let last = &samples[samples.len() - 1];
     assert!(number(last, "refaults") > 10_000, "{last}");
-    let page = scratch.join("life.html");
-    let _ = Job::new("report")
-        .arg(&file)
-        .arg("-o")
-        .arg(&page)
-        .uzswap_itself()
-        .expect_success("report");
-    let page = fs::read_to_string(page).expect("a page");
+    let page = report(&scratch, &file);
     assert!(page.contains("faults/s") && page.contains("with exit status 0"));
 }
 
 #[test]
-fn what_was_written_stays_when_uzswap_is_killed() {
+fn the_trace_survives_a_killed_uzswap() {
     let scratch = Scratch::new();
-    let file = scratch.join("life.jsonl");
-    let mut live = Job::new(scratch.compile("apps/idle.c"))
-        .arg("64")
+    let file = scratch.join("trace.jsonl");
+    let live = Job::idle(&scratch, 64)
         .ram_mib(32)
         // It is killed before it can write them.
         .option("--stats", scratch.join("none.json"))
         .env("UZSWAP_TRACE", &file)
-        .start_managed();
-    live.wait_for("idle\n");
+        .start_until("idle\n");
     let begin = Instant::now();
     let written = || fs::read_to_string(&file).expect("written");
-    // Two more samples show that it goes on while the command is idle.
+    // It goes on while the command is idle: two more samples.
     let before = written().lines().count();
     while written().lines().count() < before + 2 {
         assert!(begin.elapsed() < Duration::from_secs(60), "no more samples");
@@ -87,39 +86,23 @@ fn what_was_written_stays_when_uzswap_is_killed() {
     let last = lines(&text).pop().expect("lines");
     let held = number(&last, "resident") + number(&last, "zswapped");
     assert!(held >= 64 * MIB, "{last}");
-    let page = scratch.join("life.html");
-    let _ = Job::new("report")
-        .arg(&file)
-        .arg("-o")
-        .arg(&page)
-        .uzswap_itself()
-        .expect_success("report");
-    assert!(
-        fs::read_to_string(page)
-            .expect("a page")
-            .contains("It has no end")
-    );
-    // Half a line is no line.
+    assert!(report(&scratch, &file).contains("It has no end"));
+    // A line that is cut short is refused.
     fs::write(&file, &text[..text.len() - 5]).expect("cut");
     let cut = Job::new("report").arg(&file).uzswap_itself();
-    assert_eq!(cut.status, 2, "{}", cut.stderr);
-    assert!(cut.stderr.contains("cut short"), "{}", cut.stderr);
+    let _ = cut.expect_refused(2, &["cut short"]);
 }
 
 #[test]
 fn a_file_that_cannot_be_written() {
-    let done = Job::new("run")
-        .args(["--trace", "/nowhere/t", "--", "true"])
-        .uzswap_itself();
-    assert_eq!(done.status, 125, "{}", done.stderr);
-    assert!(done.stderr.contains("/nowhere/t"), "{}", done.stderr);
-    let done = Job::new("run")
-        .args(["--trace", "/dev/full", "--", "true"])
-        .uzswap_itself();
-    assert_eq!(done.status, 125, "{}", done.stderr);
-    assert!(
-        done.stderr.contains("cannot write the trace"),
-        "{}",
-        done.stderr
-    );
+    for (file, words) in [
+        ("/nowhere/t", "/nowhere/t"),
+        ("/dev/full", "cannot write the trace"),
+    ] {
+        let outcome = Job::new("run")
+            .args(["--trace", file, "--", "true"])
+            .uzswap_itself();
+        assert_eq!(outcome.status, 125, "{}", outcome.stderr);
+        outcome.expect_stderr(&[words]);
+    }
 }

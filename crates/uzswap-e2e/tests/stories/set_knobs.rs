@@ -1,10 +1,8 @@
-//! `uzswap set` changes what a run under way decides by, at once, and changes nothing on bad input.
+//! `uzswap set` changes the knobs of a live run at once, and nothing on bad input.
 
 use serde_json::Value;
-use uzswap_e2e::{Job, Live, MIB, Outcome, Scratch, User, find, is_root, seed, skip};
+use uzswap_e2e::{DISK, Job, Live, MIB, Scratch, User, root_or_skip, seed};
 use uzswap_group::knobs::Knobs;
-
-const SIGUSR1: i32 = 10;
 
 /// 80 MB that compress to about 30, read again on SIGUSR1.
 const PAGES: &str = "
@@ -17,35 +15,28 @@ signal.sigwait([signal.SIGUSR1])
 print('right' if sums == [zlib.crc32(page) for page in pages] else 'WRONG')
 ";
 
-/// Fills `mib` with noise, says "ready", and reads it all on SIGUSR1.
+/// Fills `mib` MiB with noise, says "ready", and checks it all on SIGUSR1.
 fn holds(scratch: &Scratch, mib: u64) -> Job {
-    Job::new(scratch.compile("apps/swapped.c"))
-        .args(["hold", &mib.to_string(), &seed().to_string()])
+    Job::compiled(scratch, "apps/swapped.c", &format!("hold {mib} {}", seed()))
         .ram_mib(32)
-        .option("--swap", "/var/tmp")
+        .option("--swap", DISK)
         .flag("--quiet")
 }
 
-fn set(live: &Live, args: &[&str]) -> Outcome {
-    let pid = live.pid().to_string();
-    Job::new("set").arg(pid).args(args).uzswap_itself()
-}
-
 fn knobs(live: &Live) -> Value {
-    let outcome = set(live, &["--json"]).expect_success("set --json");
-    serde_json::from_slice(&outcome.stdout).expect("set --json prints JSON")
+    live.uzswap("set", &["--json"])
+        .expect_success("set --json")
+        .json()
 }
 
 #[test]
-fn a_smaller_pool_is_written_back_from_then_on() {
-    let mut live = Job::new(find("python3").expect("python3 is installed"))
-        .args(["-c", PAGES])
+fn a_pool_made_smaller_is_written_back() {
+    let live = Job::python(PAGES)
         .ram_mib(32)
-        .option("--swap", "/var/tmp")
-        .start_managed();
-    live.wait_for("ready");
-    let done = set(
-        &live,
+        .option("--swap", DISK)
+        .start_until("ready");
+    let done = live.uzswap(
+        "set",
         &["max_pool_percent=10", "accept-threshold-percent=80"],
     );
     let done = done.expect_success("set");
@@ -53,15 +44,14 @@ fn a_smaller_pool_is_written_back_from_then_on() {
         done.text(),
         "max_pool_percent 75 -> 10\naccept_threshold_percent 98 -> 80\n"
     );
-    live.signal(SIGUSR1);
-    let outcome = live.wait().expect_success("pages under changed knobs");
+    let outcome = live.end_by(libc::SIGUSR1);
     assert_eq!(outcome.text(), "ready\nright\n");
     // They were filled with a pool of up to 24 MiB, and read with one of 3.2.
     assert!(outcome.stat("zswap_peak") > 12 * MIB, "{}", outcome.stats);
     assert!(outcome.stat("zswap") < 5 * MIB, "{}", outcome.stats);
 }
 
-/// Reads and writes its pages round after round, each SIGUSR1 one.
+/// Checks and changes its pages once for each SIGUSR1.
 const ROUNDS: &str = "
 import os, signal, zlib
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -72,7 +62,7 @@ for round in range(6):
     signal.sigwait([signal.SIGUSR1])
     for n, page in enumerate(pages):
         assert zlib.crc32(page) == sums[n], (round, n)
-        # Two thirds stay as some round before has stored them.
+        # Two thirds stay as an earlier round stored them.
         if n % 3 == round % 3:
             page[round * 7:round * 7 + 9] = b'something'
             sums[n] = zlib.crc32(page)
@@ -80,10 +70,9 @@ print('right' if sums == [zlib.crc32(page) for page in pages] else 'WRONG')
 ";
 
 #[test]
-fn the_compressor_changes_under_a_program_that_uses_its_memory() {
-    for swap in ["none", "/var/tmp"] {
-        let mut live = Job::new(find("python3").expect("python3 is installed"))
-            .args(["-c", ROUNDS])
+fn the_compressor_changes_under_a_busy_program() {
+    for swap in ["none", DISK] {
+        let mut live = Job::python(ROUNDS)
             .ram_mib(32)
             .option("--swap", swap)
             .option("--max-pool-percent", "40")
@@ -95,7 +84,9 @@ fn the_compressor_changes_under_a_program_that_uses_its_memory() {
             .enumerate()
         {
             live.wait_for(&format!("ready {round}"));
-            let done = set(&live, &[&format!("compressor={codec}")]).expect_success("set");
+            let done = live
+                .uzswap("set", &[&format!("compressor={codec}")])
+                .expect_success("set");
             let full = if codec == "deflate" {
                 "deflate:1"
             } else {
@@ -105,7 +96,7 @@ fn the_compressor_changes_under_a_program_that_uses_its_memory() {
             assert_eq!(done.text(), format!("compressor {before} -> {full}\n"));
             assert_eq!(knobs(&live)["compressor"]["value"], full);
             before = full;
-            live.signal(SIGUSR1);
+            live.signal(libc::SIGUSR1);
         }
         let outcome = live.wait().expect_success("pages under six compressors");
         assert!(outcome.text().ends_with("right\n"), "{}", outcome.text());
@@ -120,26 +111,23 @@ fn the_compressor_changes_under_a_program_that_uses_its_memory() {
 }
 
 #[test]
-fn a_compressor_that_the_limit_has_no_room_for_is_refused() {
+fn a_compressor_without_room_within_the_limit_is_refused() {
     let scratch = Scratch::new();
-    let mut live = holds(&scratch, 4).start_managed();
-    live.wait_for("ready");
-    let outcome = set(&live, &["compressor=deflate:12"]);
+    let live = holds(&scratch, 4).start_until("ready");
+    let outcome = live.uzswap("set", &["compressor=deflate:12"]);
     assert_ne!(outcome.status, 0);
-    assert!(outcome.stderr.contains("--ram"), "{}", outcome.stderr);
+    outcome.expect_stderr(&["--ram"]);
     assert_eq!(knobs(&live)["compressor"]["value"], "auto");
-    live.signal(SIGUSR1);
-    assert_eq!(live.wait().status, 0);
+    let _ = live.end_by(libc::SIGUSR1);
 }
 
 #[test]
 fn every_knob_is_shown_with_its_meaning() {
     let scratch = Scratch::new();
-    let mut live = holds(&scratch, 4)
+    let live = holds(&scratch, 4)
         .option("--max-pool-percent", "33")
-        .start_managed();
-    live.wait_for("ready");
-    let shown = set(&live, &[]).expect_success("set PID");
+        .start_until("ready");
+    let shown = live.uzswap("set", &[]).expect_success("set PID");
     let json = knobs(&live);
     for knob in Knobs::ALL {
         for part in [knob.name, knob.meaning] {
@@ -149,15 +137,13 @@ fn every_knob_is_shown_with_its_meaning() {
     }
     assert_eq!(json["max_pool_percent"]["value"], 33);
     assert_eq!(json["max_pool_percent"]["default"], 75);
-    live.signal(SIGUSR1);
-    assert_eq!(live.wait().status, 0);
+    let _ = live.end_by(libc::SIGUSR1);
 }
 
 #[test]
 fn bad_input_changes_nothing() {
     let scratch = Scratch::new();
-    let mut live = holds(&scratch, 4).start_managed();
-    live.wait_for("ready");
+    let live = holds(&scratch, 4).start_until("ready");
     let before = knobs(&live);
     for (args, words) in [
         (&["frob=1"][..], &["frob", "max_pool_percent"][..]),
@@ -171,40 +157,29 @@ fn bad_input_changes_nothing() {
         ),
         (&["max_pool_percent"], &["max_pool_percent", "KNOB=VALUE"]),
     ] {
-        refused(&set(&live, args), 2, words);
+        let _ = live.uzswap("set", args).expect_refused(2, words);
     }
     assert_eq!(knobs(&live), before);
-    live.signal(SIGUSR1);
-    assert_eq!(live.wait().status, 0);
+    let _ = live.end_by(libc::SIGUSR1);
 }
 
 #[test]
 fn processes_that_cannot_be_changed() {
     let of = |args: &[&str]| Job::new("set").args(args).uzswap_itself();
     let change = "max_pool_percent=50";
-    refused(&of(&["4194303", change]), 1, &["4194303"]);
-    refused(&of(&["myself", change]), 2, &["myself"]);
+    let _ = of(&["4194303", change]).expect_refused(1, &["4194303"]);
+    let _ = of(&["myself", change]).expect_refused(2, &["myself"]);
     let me = std::process::id().to_string();
-    refused(&of(&[&me, change]), 1, &[&me, "not managed"]);
-    if !is_root() {
-        skip("only root can have a process of another user's");
+    let _ = of(&[&me, change]).expect_refused(1, &[&me, "not managed"]);
+    if !root_or_skip("being another user") {
         return;
     }
     let scratch = Scratch::new();
-    let mut live = holds(&scratch, 4).start_managed();
-    live.wait_for("ready");
+    let live = holds(&scratch, 4).start_until("ready");
     let pid = live.pid().to_string();
     let other = Job::new("set").args([&pid, change]).user(User::Ordinary);
-    refused(&other.uzswap_itself(), 1, &[&pid, "another user"]);
-    live.signal(SIGUSR1);
-    assert_eq!(live.wait().status, 0);
-}
-
-fn refused(outcome: &Outcome, status: i32, words: &[&str]) {
-    let line = &outcome.stderr;
-    assert_eq!(outcome.status, status, "{line}");
-    assert_eq!(line.trim_end().lines().count(), 1, "one line, not:\n{line}");
-    for word in words {
-        assert!(line.contains(word), "no {word:?} in: {line}");
-    }
+    let _ = other
+        .uzswap_itself()
+        .expect_refused(1, &[&pid, "another user"]);
+    let _ = live.end_by(libc::SIGUSR1);
 }
