@@ -1,17 +1,19 @@
 //! The suite `alloc`: the swap slot allocator against one lock around a linear scan.
 //!
-//! *What*: each thread frees one run of slots and allocates another, on a device that is filled to the last slot and then freed
-//! anywhere until so much of it is in use: holes of all ages, as after a long life, not a fresh tail. And how often no run of 16 slots is
-//! found on a fragmented device. Ours is compared with three baselines, which lie in memory that processes could share, as ours does, and
-//! have one lock each:
-//! - *map* searches a map of one byte a slot from where the last search ended: the least that one lock can do. Linux did so on an SSD without
-//!   a free cluster, until 6.9. It knows no processes.
-//! - *owners* does the same and keeps what ours keeps: how often each process counts a slot, so that a process can fork, and be killed, and
-//!   beside it the total that it searches. It need not survive a death under its lock, as ours does.
+//! *What*: each thread frees one run of slots and allocates another, on a device that was filled to
+//! the last slot and then freed at random down to a share in use: holes of all ages, as after a
+//! long life. And how often no run of 16 slots is found on a fragmented device. Ours is compared
+//! with three baselines. Like ours they are in memory that processes could share; each has one
+//! lock.
+//! - *map* searches a map of one byte per slot from where the last search ended: the least that one
+//!   lock can do. Linux did so on an SSD without a free cluster, until 6.9. It knows no processes.
+//! - *owners* does the same and keeps what ours keeps: how often each process counts a slot, so
+//!   that a process can fork and be killed, and beside it the total that it searches. Unlike ours
+//!   it need not survive a death under its lock.
 //! - *kernel* is [`scan_swap_map`].
 //!
-//! *Invariants*: all have the same device, filled alike; they take turns within each setting.
-//! *Locking*: the baselines' own, see there.
+//! *Invariants*: all have the same device, filled alike, and take turns within each setting.
+//! *Locking*: see the baselines.
 //! *Context*: the bench command.
 
 mod clusters;
@@ -22,19 +24,17 @@ mod random;
 mod scan_swap_map;
 mod workload;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use uzswap_corpus::{Refused, interrupt};
 use uzswap_slots::{Run as Slots, Slots as Device};
 
-use crate::compare::{Figure, Goal, Measured, Run};
+use crate::compare::{CurrentRound, Figure, Goal, Measured, Values};
 use clusters::Clusters;
 use memory::Shared;
 use one_lock::OneLock;
 use scan_swap_map::ScanSwapMap;
-use uzswap_corpus::progress::Progress;
-use uzswap_corpus::{Refused, interrupt};
 use workload::{Setting, Speed, Workload};
 
 pub use workload::Frees;
@@ -49,23 +49,22 @@ const SIDES: [(&str, &str); 4] = [
 const THREADS: [usize; 4] = [1, 2, 8, 32];
 const ORDERS: [u8; 3] = [0, 4, 9];
 const FREES: [Frees; 2] = [Frees::Oldest, Frees::Random];
-/// Who frees anywhere with so many threads shall be this many times as fast as one lock; alone, no slower.
-const MANY: (usize, f64) = (32, 5.0);
-const ALONE: (usize, f64) = (1, 1.0);
-/// As many runs as this part of what one lock does not find may fail.
-const FALLBACKS: f64 = 0.40;
+/// Goals for random frees of single slots: threads, and the speed as a multiple of one lock's.
+const SPEED_GOALS: [(usize, f64); 2] = [(32, 5.0), (1, 1.0)];
+/// Goal for failed allocations, as a share of one lock's.
+const FALLBACKS_GOAL: f64 = 0.40;
 
 /// An allocator of swap slots.
 trait Allocator: Sync {
-    /// A run of 2^`order` slots that nobody else has.
+    /// Allocates a run of 2^`order` slots.
     fn alloc(&self, cpu: usize, order: u8) -> Option<Slots>;
     /// Frees a run.
     fn put(&self, run: Slots);
-    /// Nanoseconds that all threads waited for locks.
+    /// Time that all threads have waited for locks, ns.
     fn waited_ns(&self) -> u64;
 }
 
-/// What to measure; of an empty list, what is usual.
+/// What to measure; an empty list means the default.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// Numbers of threads.
@@ -74,25 +73,25 @@ pub struct Wanted {
     pub orders: Vec<u8>,
     /// Which run a thread frees.
     pub frees: Vec<Frees>,
-    /// Percent of the device that are in use.
+    /// Percent of the device in use.
     pub in_use: Vec<usize>,
-    /// Only how often no run of 16 slots is found.
+    /// Only failed allocations of 16 slots.
     pub fallbacks: bool,
 }
 
-/// How much of everything.
+/// Sizes of a measurement.
 struct Scale {
     nr_slots: u32,
-    /// How long threads free and allocate.
-    lasts: Duration,
+    /// Time for which threads free and allocate.
+    duration: Duration,
     in_use: &'static [usize],
     fallbacks: fallbacks::Scale,
 }
 
-/// 16 GiB, and 4 GiB for what is replaced several times.
+/// A device of 16 GiB, and of 4 GiB for fallbacks, which replace its content several times.
 const FULL: Scale = Scale {
     nr_slots: 1 << 22,
-    lasts: Duration::from_millis(100),
+    duration: Duration::from_millis(100),
     in_use: &[25, 75, 95, 99],
     fallbacks: fallbacks::Scale {
         nr_slots: 1 << 20,
@@ -102,7 +101,7 @@ const FULL: Scale = Scale {
 };
 const QUICK: Scale = Scale {
     nr_slots: 1 << 20,
-    lasts: Duration::from_millis(50),
+    duration: Duration::from_millis(50),
     in_use: &[75],
     fallbacks: fallbacks::Scale {
         nr_slots: 1 << 18,
@@ -114,13 +113,14 @@ const QUICK: Scale = Scale {
 /// Measures.
 ///
 /// # Errors
-/// Refuses more threads than there are runs to hold; if an allocator finds no slot where there is one, or no round was completed.
+/// Refuses more threads than there are runs to hold; if an allocator finds no slot where there is
+/// one, or no round was completed.
 pub fn measure(wanted: &Wanted, quick: bool, rounds: usize) -> Result<Measured> {
     let scale = if quick { &QUICK } else { &FULL };
     let settings = wanted.settings(scale);
     for setting in &settings {
         let runs = setting.nr_held(scale.nr_slots);
-        // Not all get the same number.
+        // Runs are dealt unevenly: some threads get fewer.
         ensure!(
             runs >= 2 * setting.threads,
             Refused(format!(
@@ -132,9 +132,11 @@ pub fn measure(wanted: &Wanted, quick: bool, rounds: usize) -> Result<Measured> 
     let mut measured = Measured {
         title: "Swap slots".into(),
         notes: vec![format!(
-            "Threads that each free one run of slots and allocate another, on a device of {} GiB that was filled and then freed anywhere. One lock: around a linear \
-             scan of a map of slots; with owners: of what each process counts, too, as uzswap keeps it; scan_swap_map: as Linux had it, for single \
-             slots alone. Waiting is for locks. Not found: 64 KiB runs on a fragmented device, half of the bytes being single slots.",
+            "Threads that each free one run of slots and allocate another, on a device of {} GiB that was \
+             filled and then freed at random. One lock: around a linear scan of a map of slots; with \
+             owners: of each process's counts, too, as uzswap keeps them; scan_swap_map: as in Linux, for \
+             single slots only. Waiting is for locks. Not found: runs of 64 KiB on a fragmented device, \
+             half of whose bytes are single slots.",
             scale.nr_slots >> 18
         )],
         sides: SIDES
@@ -147,20 +149,20 @@ pub fn measure(wanted: &Wanted, quick: bool, rounds: usize) -> Result<Measured> 
     };
     let fallbacks = wanted.fallbacks().then_some(&scale.fallbacks);
     let steps = settings.len() + fallbacks.map_or(0, |scale| scale.in_use.len());
-    measured.fill(rounds, steps, |round, progress| {
-        let mut runs = Vec::new();
+    measured.fill(rounds, steps, |round| {
         for setting in &settings {
             if interrupt::happened() {
-                return Ok(runs);
+                return Ok(());
             }
-            progress.at(&format!("round {}, {setting}", round + 1));
-            runs.extend(compare(round, setting, scale)?);
-            progress.step();
+            let threads = setting.to_string();
+            round.at(&threads, &format!("order {}", setting.order));
+            compare(round, setting, scale)?;
+            round.progress.step();
         }
         if let Some(scale) = fallbacks {
-            runs.extend(no_run_found(round, scale, progress)?);
+            measure_fallbacks(round, scale)?;
         }
-        Ok(runs)
+        Ok(())
     })?;
     Ok(measured)
 }
@@ -169,12 +171,12 @@ fn ratio(of: &str) -> (String, String) {
     ("clusters".to_owned(), of.to_owned())
 }
 
-fn or<T: Clone>(wanted: &[T], usual: &[T]) -> Vec<T> {
-    if wanted.is_empty() { usual } else { wanted }.to_vec()
+fn or<T: Clone>(wanted: &[T], default: &[T]) -> Vec<T> {
+    if wanted.is_empty() { default } else { wanted }.to_vec()
 }
 
 impl Wanted {
-    /// Whether it is asked how often no run is found.
+    /// Whether to measure fallbacks.
     fn fallbacks(&self) -> bool {
         let chosen = !self.threads.is_empty()
             || !self.orders.is_empty()
@@ -206,7 +208,7 @@ impl Wanted {
     }
 }
 
-/// Those of each order, by which the jobs are told apart.
+/// The figures of each order.
 fn figures(settings: &[Setting]) -> Vec<Figure> {
     let mut orders: Vec<u8> = settings.iter().map(|setting| setting.order).collect();
     orders.sort_unstable();
@@ -241,7 +243,7 @@ fn goals(settings: &[Setting]) -> Vec<Goal> {
         .filter(|setting| setting.order == 0 && setting.frees == Frees::Random);
     let mut goals: Vec<Goal> = random
         .flat_map(|setting| {
-            let of_it = [MANY, ALONE]
+            let of_it = SPEED_GOALS
                 .into_iter()
                 .filter(|(threads, _)| *threads == setting.threads);
             of_it.map(|(_, bound)| Goal {
@@ -256,13 +258,13 @@ fn goals(settings: &[Setting]) -> Vec<Goal> {
         figure: "not_found".into(),
         job: None,
         ratio: ratio("map"),
-        bound: FALLBACKS,
+        bound: FALLBACKS_GOAL,
     });
     goals
 }
 
-/// All allocators in one setting, one after the other.
-fn compare(round: usize, setting: &Setting, scale: &Scale) -> Result<Vec<Run>> {
+/// Measures all allocators in one setting, one after the other.
+fn compare(round: &mut CurrentRound<'_>, setting: &Setting, scale: &Scale) -> Result<()> {
     let memory = Shared::new(Device::memory_len(scale.nr_slots))?;
     let (ours, map, owners, kernel) = (
         Clusters::on(&memory, scale.nr_slots),
@@ -275,51 +277,40 @@ fn compare(round: usize, setting: &Setting, scale: &Scale) -> Result<Vec<Run>> {
     let mut workloads = Vec::with_capacity(nr);
     for device in devices.into_iter().take(nr) {
         let mut workload = Workload::new(device, setting, scale.nr_slots)?;
-        // Towards how it is in the long run.
-        workload.run(scale.lasts)?;
+        // Warm-up, towards the steady state.
+        workload.run(scale.duration)?;
         workloads.push(workload);
     }
-    let mut runs = Vec::with_capacity(nr);
     for (workload, (side, _)) in workloads.iter_mut().zip(SIDES) {
-        let Speed { pairs_s, waited } = workload.run(scale.lasts)?;
-        runs.push(Run {
-            round,
-            job: setting.to_string(),
-            side: side.into(),
-            values: BTreeMap::from([
-                (pairs(setting.order), pairs_s / 1e6),
-                (waiting(setting.order), waited * 100.0),
-            ]),
-        });
+        let Speed { pairs_s, waited } = workload.run(scale.duration)?;
+        let values = Values::from([
+            (pairs(setting.order), pairs_s / 1e6),
+            (waiting(setting.order), waited * 100.0),
+        ]);
+        round.add(&setting.to_string(), side, values);
     }
-    Ok(runs)
+    Ok(())
 }
 
-/// How often ours and one lock find no run of 16 slots.
-fn no_run_found(round: usize, scale: &fallbacks::Scale, progress: &Progress) -> Result<Vec<Run>> {
-    let mut runs = Vec::new();
+/// Measures how often ours and one lock find no run of 16 slots.
+fn measure_fallbacks(round: &mut CurrentRound<'_>, scale: &fallbacks::Scale) -> Result<()> {
     for &in_use in scale.in_use {
         if interrupt::happened() {
             break;
         }
         let job = format!("{in_use} % in use");
-        progress.at(&format!("round {}, fragmented, {job}", round + 1));
+        round.at("fragmented", &job);
         let memory = Shared::new(Device::memory_len(scale.nr_slots))?;
         let ours = Clusters::on(&memory, scale.nr_slots);
         let map = OneLock::new(scale.nr_slots, false)?;
         let devices: [(&str, &dyn Allocator); 2] = [("clusters", &ours), ("map", &map)];
-        runs.extend(devices.map(|(side, device)| Run {
-            round,
-            job: job.clone(),
-            side: side.into(),
-            values: BTreeMap::from([(
-                "not_found".to_owned(),
-                fallbacks::percent(device, in_use, scale),
-            )]),
-        }));
-        progress.step();
+        for (side, device) in devices {
+            let percent = fallbacks::percent(device, in_use, scale);
+            round.add(&job, side, [("not_found".to_owned(), percent)].into());
+        }
+        round.progress.step();
     }
-    Ok(runs)
+    Ok(())
 }
 
 #[cfg(test)]

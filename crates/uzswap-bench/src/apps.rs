@@ -1,10 +1,10 @@
 //! The suites `apps`, `build` and `saving`: real programs.
 //!
-//! *What*: each program natively, under the kernel's zswap and under uzswap, with the same total memory: for the kernel a
-//! quarter of what the program takes natively beside its pool, for uzswap that and what the pool grew to in the run before;
-//! without the kernel about what that would be.
-//! A program that does not get on with so little on one side is noted as left out there, and the others go on.
-//! *Invariants*: sides take turns within each round. What a program prints must be the same on all sides.
+//! *What*: each program natively, under the kernel's zswap and under uzswap, with the same total
+//! memory. The kernel has a quarter of what the program takes natively, beside its pool; uzswap has
+//! that plus the peak of the pool in the run before, or, without the kernel, about what that would
+//! be. A program that a side cannot run in that little memory is noted as skipped there.
+//! *Invariants*: sides take turns within each round. A program must print the same on all sides.
 //! *Locking*: none.
 //! *Context*: the bench command; the kernel's sides need root.
 
@@ -14,18 +14,18 @@ mod saving;
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
+use uzswap_corpus::progress::Progress;
+use uzswap_corpus::{Scratch, refused};
 
-use crate::compare::{Figure, Measured, Run};
-use crate::sides::{Ran, Room, Side, Sides};
+use crate::compare::{CurrentRound, Figure, Measured, Values};
+use crate::sides::{Completed, Job, Limits, Side, Sides};
 pub use program::{Program, Size, build, chosen};
 pub use saving::measure as saving;
-use uzswap_corpus::Scratch;
-use uzswap_corpus::progress::Progress;
-use uzswap_corpus::refused;
 
-/// Whom uzswap is compared with unless others are asked for.
-pub const USUAL: [Side; 2] = [Side::Native, Side::KernelZswap];
-/// Natively first: it tells how much memory that takes; then zswap, which tells what uzswap gets.
+/// Peers by default.
+pub const DEFAULT_PEERS: [Side; 2] = [Side::Native, Side::KernelZswap];
+/// The native run comes first, because it sets the limits; then zswap, whose pool sets uzswap's
+/// limit.
 const ORDER: [Side; 5] = [
     Side::Native,
     Side::KernelZswap,
@@ -34,10 +34,10 @@ const ORDER: [Side; 5] = [
     Side::Zram,
 ];
 
-/// Measures `programs`, as far as they are installed.
+/// Measures those of `programs` that are installed.
 ///
 /// # Errors
-/// If none of them is, one fails or prints something else than natively, or no round was completed.
+/// If none is, one prints something else than natively, or no round was completed.
 pub fn measure(
     title: &str,
     sides: &mut Sides,
@@ -50,9 +50,10 @@ pub fn measure(
     let mut measured = Measured {
         title: title.into(),
         notes: vec![
-            "The limit of the kernel's zswap and zram is a quarter of what the program takes natively, beside their pool; uzswap and plain swap get that \
-             limit plus zswap's pool, which is in the row RAM. Natively that row has the most anonymous memory of all processes together. \
-             --ram holds for each process, so where two run at once each gets half."
+            "The kernel's zswap and zram have a quarter of what the program takes natively as their \
+             limit, beside their pool; uzswap and plain swap have that limit plus zswap's pool, which \
+             row RAM shows. Natively that row shows the peak of anonymous memory of all processes. \
+             --ram applies to each process, so where two run at once each gets half."
                 .into(),
         ],
         sides: sides.columns(),
@@ -64,104 +65,88 @@ pub fn measure(
         ratios: ratios(),
         ..Measured::default()
     };
-    let mut peaks = Peaks::default();
-    measured.fill(rounds, installed.len() * ORDER.len(), |round, progress| {
-        let mut runs = Vec::new();
+    let mut native = NativeRuns::default();
+    measured.fill(rounds, installed.len() * ORDER.len(), |round| {
         for program in &installed {
-            runs.extend(one(sides, program, &mut peaks, round, progress)?);
+            measure_program(sides, program, &mut native, round)?;
         }
-        Ok(runs)
+        Ok(())
     })?;
     Ok(measured)
 }
 
-/// Native comes first: how much slower a program is with less memory is what people ask.
+/// With the native run, too: the cost of less memory is what users ask for.
 fn ratios() -> Vec<(String, String)> {
     let mut ratios = Sides::ratios();
     ratios.push(("uzswap".into(), "native".into()));
     ratios
 }
 
-/// What each program took natively.
-type Peaks = BTreeMap<&'static str, Ran>;
+/// The first native run of each program.
+type NativeRuns = BTreeMap<&'static str, Completed>;
 
-fn one(
+fn measure_program(
     sides: &mut Sides,
     program: &Installed,
-    peaks: &mut Peaks,
-    round: usize,
-    progress: &Progress,
-) -> Result<Vec<Run>> {
-    let mut runs = Vec::new();
+    native: &mut NativeRuns,
+    round: &mut CurrentRound<'_>,
+) -> Result<()> {
     let mut total_mib = None;
     for side in ORDER {
-        progress.at(&format!(
-            "round {}, {}, {}",
-            round + 1,
-            program.name,
-            side.key()
-        ));
-        // Needed once even if natively is not to be measured.
-        let only_to_know = side == Side::Native && !sides.takes_part(side);
-        if only_to_know && peaks.contains_key(program.name) {
-            progress.step();
+        round.at(program.name, side.key());
+        // One native run is needed even if `native` is no peer.
+        let only_for_limits = side == Side::Native && !sides.takes_part(side);
+        if only_for_limits && native.contains_key(program.name) {
+            round.progress.step();
             continue;
         }
-        let Some(ran) = under(
-            sides,
-            side,
-            program,
-            peaks.get(program.name),
-            total_mib,
-            progress,
-        )?
-        else {
-            continue;
-        };
+        let known = native.get(program.name);
+        let run = run_on(sides, side, program, known, total_mib, round.progress)?;
+        let Some(run) = run else { continue };
         if side == Side::KernelZswap {
-            total_mib = ran.ram_mib;
+            total_mib = run.ram_mib;
         }
-        if !only_to_know {
-            runs.push(run(round, program, side, &ran));
+        if !only_for_limits {
+            round.add(program.name, side.key(), values(&run));
         }
         if side == Side::Native {
-            peaks.insert(program.name, ran);
+            native.insert(program.name, run);
         }
     }
-    Ok(runs)
+    Ok(())
 }
 
-/// One run, if it comes to a good end; `natively` is what was seen there, `total_mib` what zswap took.
-fn under(
+/// One run, if it succeeds, given the native run and what zswap took in this round.
+fn run_on(
     sides: &mut Sides,
     side: Side,
     program: &Installed,
-    natively: Option<&Ran>,
+    native: Option<&Completed>,
     total_mib: Option<u64>,
     progress: &Progress,
-) -> Result<Option<Ran>> {
-    let Some(native) = natively.filter(|_| side != Side::Native) else {
+) -> Result<Option<Completed>> {
+    let Some(native) = native.filter(|_| side != Side::Native) else {
         return sides.natively(&program.job, progress);
     };
     let limit = if matches!(side, Side::KernelZswap | Side::Zram) {
         native.anon_mib / 4
     } else {
-        // Without zswap to compare with: about what its pool would have taken.
+        // About what zswap's pool would take, if it is not measured.
         total_mib.unwrap_or(native.anon_mib / 4 + native.anon_mib * 3 / 16)
     };
-    let ran = sides.run(side, room(limit, native), &program.job, progress);
-    let lost = match ran {
-        Ok(Some(ran)) if ran.stdout == native.stdout => return Ok(Some(ran)),
+    let run = sides.run(side, limits(limit, native), &program.job, progress);
+    let failure = match run {
+        Ok(Some(run)) if run.stdout == native.stdout => return Ok(Some(run)),
         Ok(None) => return Ok(None),
         Ok(Some(_)) => bail!(
             "{} prints something else under {} than natively",
             program.name,
             side.key()
         ),
-        Err(lost) => lost,
+        Err(failure) => failure,
     };
-    // What does not get on with so little is a result, too.
-    let line = format!("{} under {}: {lost:#}", program.name, sides.name(side));
+    // That a program needs more memory is a result, too.
+    let line = format!("{} under {}: {failure:#}", program.name, sides.name(side));
     progress.say(&format!("SKIPPED {line}"));
     if !sides.skipped.contains(&line) {
         sides.skipped.push(line);
@@ -169,39 +154,36 @@ fn under(
     Ok(None)
 }
 
-/// Room for a program of which something is known.
-fn room(limit_mib: u64, native: &Ran) -> Room {
-    Room {
-        limit_mib: limit_mib.max(LEAST_MIB),
+/// Limits for a program whose native run is known.
+fn limits(ram_mib: u64, native: &Completed) -> Limits {
+    Limits {
+        ram_mib: ram_mib.max(MIN_RAM_MIB),
         pool_mib: None,
         swap_mib: native.anon_mib * 2 + 64,
     }
 }
 
-/// No program starts in less than this.
-const LEAST_MIB: u64 = 24;
+/// No program starts in less memory.
+const MIN_RAM_MIB: u64 = 24;
 
-fn run(round: usize, program: &Installed, side: Side, ran: &Ran) -> Run {
-    let values = [
-        ("wall_s", ran.wall_s),
-        ("cpu_s", ran.cpu_s),
-        ("ram_mib", ran.ram_mib.unwrap_or(ran.anon_mib) as f64),
-    ];
-    Run {
-        round,
-        job: program.name.into(),
-        side: side.key().into(),
-        values: values.map(|(key, value)| (key.to_owned(), value)).into(),
-    }
+fn values(run: &Completed) -> Values {
+    let ram_mib = run.ram_mib.unwrap_or(run.anon_mib) as f64;
+    [
+        ("wall_s", run.wall_s),
+        ("cpu_s", run.cpu_s),
+        ("ram_mib", ram_mib),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into()
 }
 
-/// A program with what it works on.
-pub(crate) struct Installed {
+/// A program whose input is written.
+struct Installed {
     name: &'static str,
-    job: crate::sides::Job,
+    job: Job,
 }
 
-/// Writes what the programs work on; those that are missing are noted in `skipped`.
+/// Writes the programs' input; those not installed are noted in `skipped`.
 fn prepare(
     programs: &[Program],
     size: Size,

@@ -1,10 +1,11 @@
-//! What a suite measures that has two or more sides do the same jobs.
+//! The results of a suite in which two or more sides do the same jobs.
 //!
-//! *What*: the shape of its results, which says by itself what the figures are and what they are compared with, and the rounds that fill it.
-//! *Invariants*: only rounds in which every run came to its end, or was left out for good, are kept; of the first also the part before ^C.
-//! Every run that is kept came to its end.
+//! *What*: the shape of the results, which names its own figures and what they are compared with,
+//! and the loop over the rounds that fills it.
+//! *Invariants*: only complete rounds are kept, and of the first also the part before ^C. Every run
+//! that is kept succeeded.
 //! *Locking*: none.
-//! *Context*: the suites; [`crate::report`] shows it.
+//! *Context*: the suites; [`crate::report`] shows the results.
 
 mod table;
 
@@ -12,71 +13,114 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-
 use uzswap_corpus::interrupt;
 use uzswap_corpus::progress::Progress;
 use uzswap_corpus::rounds::{Calibration, Round};
 
-/// What was measured.
+/// What a suite has measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Heading.
     pub title: String,
-    /// What was done, in sentences.
+    /// Sentences about the measurement.
     pub notes: Vec<String>,
     /// The sides, in the order of the columns: key and name.
     pub sides: Vec<(String, String)>,
     /// The figures, in the order of the rows.
     pub figures: Vec<Figure>,
-    /// What is compared: the first's share of the second.
+    /// Ratios to show: the first side's figure divided by the second's.
     pub ratios: Vec<(String, String)>,
-    /// What the project wants of ratios.
+    /// The project's goals for ratios.
     pub goals: Vec<Goal>,
     /// The rounds.
     pub rounds: Vec<Round>,
-    /// The runs.
-    pub runs: Vec<Run>,
+    /// Every run of every round.
+    pub runs: Vec<Outcome>,
 }
 
 /// One figure of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Its key in [`Run::values`].
+    /// Its key in [`Outcome::values`].
     pub key: String,
-    /// Its name for people.
+    /// Its name in tables.
     pub name: String,
     /// Its unit.
     pub unit: String,
-    /// The chart that it belongs to, by its title; of figures in the same unit.
+    /// Title of its chart, whose figures all have the same unit.
     pub chart: Option<String>,
     /// Whether more is better.
     pub more_is_better: bool,
 }
 
-/// What is wanted of a ratio: at most so much, or at least where more is better.
+/// A goal for a ratio: at most `bound`, or at least `bound` where more is better.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
     /// Key of the figure.
     pub figure: String,
-    /// The job, or all.
+    /// The job; `None` means all.
     pub job: Option<String>,
     /// The ratio.
     pub ratio: (String, String),
-    /// Its bound.
+    /// The bound.
     pub bound: f64,
 }
 
-/// One run.
+/// The outcome of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub struct Outcome {
     /// Number of its round, from 0.
     pub round: usize,
-    /// What was done.
+    /// Name of the job.
     pub job: String,
-    /// Key of who did it.
+    /// Key of the side.
     pub side: String,
-    /// What it took, by the keys of the figures.
-    pub values: BTreeMap<String, f64>,
+    /// Its figures, by their keys.
+    pub values: Values,
+}
+
+/// Figures by their keys.
+pub type Values = BTreeMap<String, f64>;
+
+/// A round under way.
+pub struct CurrentRound<'p> {
+    /// Its number, from 0.
+    pub number: usize,
+    /// The suite's progress.
+    pub progress: &'p Progress,
+    outcomes: Vec<Outcome>,
+}
+
+impl<'p> CurrentRound<'p> {
+    pub(crate) fn new(number: usize, progress: &'p Progress) -> Self {
+        Self {
+            number,
+            progress,
+            outcomes: Vec::new(),
+        }
+    }
+
+    /// Shows that `job` runs on `side`.
+    pub fn at(&self, job: &str, side: &str) {
+        let round = self.number + 1;
+        self.progress.at(&format!("round {round}, {job}, {side}"));
+    }
+
+    /// Adds the outcome of a run.
+    pub fn add(&mut self, job: &str, side: &str, values: Values) {
+        self.outcomes.push(Outcome {
+            round: self.number,
+            job: job.into(),
+            side: side.into(),
+            values,
+        });
+    }
+
+    /// The outcomes so far.
+    #[must_use]
+    pub fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
+    }
 }
 
 impl Figure {
@@ -101,26 +145,27 @@ impl Figure {
 }
 
 impl Measured {
-    /// Does `round` so many times; it returns `None` when it was interrupted.
+    /// Measures `rounds` rounds of `steps` steps each with `measure`.
     ///
     /// # Errors
-    /// `round`'s, and if it was interrupted in the first.
+    /// `measure`'s, and if the first round was interrupted before any outcome.
     pub fn fill(
         &mut self,
         rounds: usize,
         steps: usize,
-        mut round: impl FnMut(usize, &Progress) -> Result<Vec<Run>>,
+        mut measure: impl FnMut(&mut CurrentRound<'_>) -> Result<()>,
     ) -> Result<()> {
         let progress = Progress::new(rounds * steps, "runs");
         let mut calibration = Calibration::start();
         for number in 0..rounds {
-            let runs = round(number, &progress)?;
-            // Of the first round what there is of it is better than nothing.
-            if interrupt::happened() && (number > 0 || runs.is_empty()) {
+            let mut round = CurrentRound::new(number, &progress);
+            measure(&mut round)?;
+            // Part of the first round is better than nothing.
+            if interrupt::happened() && (number > 0 || round.outcomes.is_empty()) {
                 break;
             }
             self.rounds.push(calibration.round());
-            self.runs.extend(runs);
+            self.runs.append(&mut round.outcomes);
             if interrupt::happened() {
                 break;
             }
@@ -129,7 +174,7 @@ impl Measured {
             !self.rounds.is_empty(),
             "interrupted before anything was measured"
         );
-        // Who never came to a run has no column.
+        // A side without a run has no column.
         let Self { sides, runs, .. } = self;
         sides.retain(|(key, _)| runs.iter().any(|run| run.side == *key));
         Ok(())

@@ -1,9 +1,11 @@
-//! The suite `disk`: a working set three times the memory, or more, that does not fit it even compressed.
+//! The suite `disk`: a working set of three times the memory or more, which does not fit even
+//! compressed.
 //!
-//! *What*: fills memory with data that compresses about twofold, then reads, checks and writes pages at random and in order; so
-//! compressed it takes one and a half times the memory, and the rest goes to the disk. Pages of real programs, which may be had instead, take 1.2 times
-//! the memory by lz4 or lzo; by a codec that makes them a quarter as large they fit, just, and of five times the memory by none. uzswap and plain swap
-//! get all of the memory as their limit; the kernel's zswap a pool of about half of it, and a limit of the other half.
+//! *What*: fills memory with records that compress about twofold, then reads, checks and writes
+//! pages at random and sequentially. Compressed they take one and a half times the memory; the rest
+//! goes to disk. Pages of real programs take 1.2 times the memory by lz4 or lzo; by a codec with a
+//! ratio of four they just fit. uzswap and plain swap have all of the memory as their limit; the
+//! kernel's zswap has a pool of about half of it, and a limit of the other half.
 //! *Invariants*: sides take turns within each round; all swap to a file on the same disk.
 //! *Locking*: none.
 //! *Context*: the bench command; the kernel's sides need root.
@@ -12,21 +14,21 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::compare::{Figure, Goal, Measured, Run};
-use crate::sides::{self, Room, Side, Sides};
-use crate::work::{self, Data, Work};
+use crate::compare::{Figure, Goal, Measured};
+use crate::sides::{self, Limits, Side, Sides};
+use crate::work::{self, Data, Phases};
 
-/// Whom uzswap is compared with unless others are asked for.
-pub const USUAL: [Side; 2] = [Side::KernelZswap, Side::KernelSwap];
+/// Peers by default.
+pub const DEFAULT_PEERS: [Side; 2] = [Side::KernelZswap, Side::KernelSwap];
 const ORDER: [Side; 4] = [
     Side::KernelZswap,
     Side::Uzswap,
     Side::KernelSwap,
     Side::Native,
 ];
-/// Data, in multiples of the memory, unless something else is asked for.
+/// Data in multiples of the memory, by default.
 pub const TIMES: u64 = 3;
-/// What the project promises: the figure, the peer, and the share of its.
+/// The project's goals: the figure, the peer, and the share of the peer's figure.
 const GOALS: [(&str, Side, f64); 6] = [
     ("random_us", Side::KernelZswap, 0.7),
     ("random_us", Side::KernelSwap, 0.5),
@@ -39,15 +41,16 @@ const GOALS: [(&str, Side, f64); 6] = [
 /// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
-    /// Data, MiB; by default enough that the kernel's pool, which is set in hundredths of the machine's memory, can be half of a third.
+    /// Data, MiB. By default enough for a kernel pool of half the memory: it is set in hundredths
+    /// of the machine's memory.
     pub mib: Option<u64>,
-    /// How many times the memory that is.
+    /// Data in multiples of the memory.
     pub times: u64,
-    /// Where pages of real programs are, to be used instead of data that compresses about twofold.
+    /// Directory of pages of real programs, to use instead of records.
     pub corpus: Option<&'a Path>,
     /// Rounds.
     pub rounds: usize,
-    /// Fewer threads, fewer accesses.
+    /// Fewer threads and accesses.
     pub quick: bool,
 }
 
@@ -58,18 +61,18 @@ pub struct Options<'a> {
 pub fn measure(sides: &mut Sides, options: Options<'_>) -> Result<Measured> {
     let data = Data::of(options.corpus, 2)?;
     let step = sides::pool_step_mib();
-    let least = if options.quick { 256 } else { 512 };
+    let min_ram_mib = if options.quick { 256 } else { 512 };
     let ram_mib = options
         .mib
-        .map_or((2 * step).max(least), |mib| mib / options.times);
+        .map_or((2 * step).max(min_ram_mib), |mib| mib / options.times);
     let pool_mib = (ram_mib / 2 / step).max(1) * step;
     let mib = ram_mib * options.times;
     work::check_memory(mib)?;
     if pool_mib + 32 > ram_mib && sides.takes_part(Side::KernelZswap) {
-        sides.skip(
-            Side::KernelZswap,
-            &format!("its pool can be no smaller than {pool_mib} MiB on this machine, which leaves nothing of {ram_mib} MiB"),
+        let why = format!(
+            "its pool cannot be smaller than {pool_mib} MiB on this machine, which leaves nothing of {ram_mib} MiB"
         );
+        sides.skip(Side::KernelZswap, &why);
     }
     if sides.takes_part(Side::Zram) {
         sides.skip(Side::Zram, "has no disk behind it");
@@ -79,8 +82,9 @@ pub fn measure(sides: &mut Sides, options: Options<'_>) -> Result<Measured> {
     let mut measured = Measured {
         title: "More than fits even compressed".into(),
         notes: vec![format!(
-            "{mib} MiB of {data} in {ram_mib} MiB of memory: uzswap and plain swap have it as their limit, the kernel's zswap \
-             {beside_pool_mib} MiB beside a pool of {pool_mib} MiB. What is written and read is in MiB of the disk and of memory respectively; uzswap writes compressed data.",
+            "{mib} MiB of {data} in {ram_mib} MiB of memory: that is the limit of uzswap and plain \
+             swap; the kernel's zswap has {beside_pool_mib} MiB beside a pool of {pool_mib} MiB. \
+             Written: MiB on disk, which uzswap writes compressed. Read: MiB of memory.",
         )],
         sides: sides.columns(),
         figures: figures(),
@@ -88,52 +92,38 @@ pub fn measure(sides: &mut Sides, options: Options<'_>) -> Result<Measured> {
         goals: goals(),
         ..Measured::default()
     };
-    measured.fill(
-        options.rounds,
-        threads.len() * ORDER.len(),
-        |round, progress| {
-            let mut runs = Vec::new();
-            for &threads in threads {
-                let work = Work {
-                    mib,
-                    threads,
-                    seed: round + 1,
-                    data,
-                    accesses: options.quick.then(|| mib * 256 / u64::from(threads) / 8),
+    let steps = threads.len() * ORDER.len();
+    measured.fill(options.rounds, steps, |round| {
+        for &threads in threads {
+            let work = Phases {
+                mib,
+                threads,
+                seed: round.number + 1,
+                data,
+                accesses: options.quick.then(|| mib * 256 / u64::from(threads) / 8),
+            };
+            for side in ORDER {
+                round.at(&work.name(), side.key());
+                let has_pool = side == Side::KernelZswap;
+                let limits = Limits {
+                    ram_mib: if has_pool { beside_pool_mib } else { ram_mib },
+                    pool_mib: has_pool.then_some(pool_mib),
+                    swap_mib: mib * 2,
                 };
-                for side in ORDER {
-                    progress.at(&format!(
-                        "round {}, {}, {}",
-                        round + 1,
-                        work.name(),
-                        side.key()
-                    ));
-                    let pooled = side == Side::KernelZswap;
-                    let room = Room {
-                        limit_mib: if pooled { beside_pool_mib } else { ram_mib },
-                        pool_mib: pooled.then_some(pool_mib),
-                        swap_mib: mib * 2,
-                    };
-                    let job = work.job(&sides.uzswap);
-                    let Some(ran) = sides.run(side, room, &job, progress)? else {
-                        continue;
-                    };
-                    let mut values = work::values(&ran)?;
-                    if let Some(disk) = ran.disk {
-                        values.insert("written_mib".into(), disk.written_mib);
-                        values.insert("read_mib".into(), disk.read_mib);
-                    }
-                    runs.push(Run {
-                        round,
-                        job: work.name(),
-                        side: side.key().into(),
-                        values,
-                    });
+                let job = work.job(&sides.uzswap);
+                let Some(run) = sides.run(side, limits, &job, round.progress)? else {
+                    continue;
+                };
+                let mut values = work::values(&run)?;
+                if let Some(disk) = run.disk {
+                    values.insert("written_mib".into(), disk.written_mib);
+                    values.insert("read_mib".into(), disk.read_mib);
                 }
+                round.add(&work.name(), side.key(), values);
             }
-            Ok(runs)
-        },
-    )?;
+        }
+        Ok(())
+    })?;
     Ok(measured)
 }
 

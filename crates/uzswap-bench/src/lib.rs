@@ -1,16 +1,16 @@
 //! The suites of `uzswap bench`, and the page that shows their results.
 //!
-//! *What*: the suites ([`usemem`], [`disk`], [`store`], [`batch`], [`same_filled`], [`alloc`],
-//! [`apps`]; `codecs` is in [`uzswap_corpus`]), what they need ([`sides`], [`undo`]), the shape of
-//! their results ([`compare`]), the file of results ([`results`]), the trace of a run ([`trace`]) and
-//! the page made of either ([`report`]).
-//! *Invariants*: an interrupted suite returns what it has measured, and restores the machine's settings.
+//! *What*: the suites ([`usemem`], [`disk`], [`store`], [`same_filled`], [`alloc`], [`apps`];
+//! `codecs` is in [`uzswap_corpus`]), what they need ([`sides`], [`undo`]), the shape of their
+//! results ([`compare`]), the file of results ([`results`]), the trace of a run ([`trace`]) and the
+//! page made of either ([`report`]).
+//! *Invariants*: an interrupted suite returns what it has measured, and restores the machine's
+//! settings.
 //! *Locking*: none within the process.
 //! *Context*: the command-line tool.
 
 pub mod alloc;
 pub mod apps;
-pub mod batch;
 pub mod codecs;
 pub mod compare;
 pub mod disk;

@@ -1,8 +1,9 @@
-//! What the figures were measured on.
+//! The machine that was measured on.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
+use uzswap_corpus::proc_kib;
 
 /// The machine, as its kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,17 +23,14 @@ impl Machine {
     #[must_use]
     pub fn here() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let field = |text: &str, name: &str| {
-            text.lines()
-                .find_map(|line| line.strip_prefix(name)?.split_once(':'))
-                .map(|(_, value)| value.trim().to_owned())
-                .unwrap_or_default()
-        };
-        let kib = field(&read("/proc/meminfo"), "MemTotal");
+        let cpuinfo = read("/proc/cpuinfo");
+        let model = cpuinfo
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         Self {
-            cpu: field(&read("/proc/cpuinfo"), "model name"),
+            cpu: model.map_or("", |(_, value)| value.trim()).to_owned(),
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            memory_mib: kib.trim_end_matches(" kB").parse::<u64>().unwrap_or(0) >> 10,
+            memory_mib: proc_kib("/proc/meminfo", "MemTotal:").unwrap_or(0) >> 10,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
         }
     }

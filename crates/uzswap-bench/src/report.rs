@@ -1,7 +1,10 @@
-//! One page that shows results: self-contained, light and dark, also on a phone.
+//! The page that shows results or a trace: one self-contained file, light and dark, also on a
+//! phone.
 //!
-//! *What*: for each suite, or for a run's life, the charts first, the tables under them; then the machine and the command.
-//! *Invariants*: nothing is loaded from anywhere and nothing runs: no script, no font, no link. All text is escaped.
+//! *What*: for each suite, or for a trace, first the charts, then the tables; at the end the
+//! machine and the command.
+//! *Invariants*: the page loads nothing and runs nothing: no script, no font, no link. All text is
+//! escaped.
 //! *Locking*: none.
 //! *Context*: the report command.
 
@@ -11,31 +14,31 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Result;
+use uzswap_corpus::refused;
 
 use crate::machine::Machine;
 use crate::results::Results;
-use crate::section::{Chart, Kind, Section, Table};
+use crate::section::{Chart, Kind, Section, Series, Table};
 use crate::trace::{self, Trace};
-use uzswap_corpus::refused;
 
 const STYLE: &str = include_str!("report/style.css");
 
 /// The page of a file that `bench --json` or `run --trace` has written.
 ///
 /// # Errors
-/// Refuses, with one line, what cannot be read or is none of ours.
+/// Refuses, with one line, a file that cannot be read or has another format.
 pub fn of_file(path: &Path) -> Result<String> {
     let shown = path.display();
     let text = std::fs::read(path).map_err(|why| refused(format!("cannot read {shown}: {why}")))?;
-    let made = if is_trace(&text) {
+    let page = if is_trace(&text) {
         std::str::from_utf8(&text)
             .map_err(|why| format!("damaged: {why}"))
             .and_then(Trace::parse)
-            .map(|trace| life(&trace))
+            .map(|trace| trace_page(&trace))
     } else {
         Results::parse(&text).map(|results| page(&results))
     };
-    made.map_err(|why| refused(format!("{shown}: {why}")))
+    page.map_err(|why| refused(format!("{shown}: {why}")))
 }
 
 /// Whether the first line says that it is a trace.
@@ -45,12 +48,12 @@ fn is_trace(text: &[u8]) -> bool {
         .is_ok_and(|head| head["format"] == trace::FORMAT)
 }
 
-/// The page of what was measured.
+/// The page of results.
 #[must_use]
 pub fn page(results: &Results) -> String {
     let mut warnings = Vec::new();
     if !results.complete {
-        warnings.push("Interrupted: this is what had come to its end.".to_owned());
+        warnings.push("Interrupted: these are the runs that had completed.".to_owned());
     }
     let left_out = results.skipped.iter();
     warnings.extend(left_out.map(|skipped| format!("Left out: {skipped}")));
@@ -67,9 +70,9 @@ pub fn page(results: &Results) -> String {
     frame.around(&warnings, sections)
 }
 
-/// The page of a run's life.
+/// The page of a trace.
 #[must_use]
-pub fn life(trace: &Trace) -> String {
+pub fn trace_page(trace: &Trace) -> String {
     let mut warnings = Vec::new();
     if trace.samples.is_empty() {
         warnings.push("No sample was taken.".to_owned());
@@ -83,7 +86,7 @@ pub fn life(trace: &Trace) -> String {
     frame.around(&warnings, [trace.section()])
 }
 
-/// What stands above and below the sections.
+/// What is above and below the sections.
 struct Frame<'a> {
     title: &'a str,
     machine: &'a Machine,
@@ -133,14 +136,10 @@ fn section(out: &mut String, section: &Section) {
 
 fn chart(out: &mut String, chart: &Chart) {
     let (names, picture): (Vec<&str>, String) = match &chart.kind {
-        Kind::Points { x, y, series } => (
-            series.iter().map(|series| series.name.as_str()).collect(),
-            svg::points(&chart.title, x, y, series),
-        ),
-        Kind::Lines { x, y, series } => (
-            series.iter().map(|series| series.name.as_str()).collect(),
-            svg::lines(&chart.title, x, y, series),
-        ),
+        Kind::Points { x, y, series } => {
+            (names_of(series), svg::points(&chart.title, x, y, series))
+        }
+        Kind::Lines { x, y, series } => (names_of(series), svg::lines(&chart.title, x, y, series)),
         Kind::Bars { x, names, groups } => (
             names.iter().map(String::as_str).collect(),
             svg::bars(&chart.title, x, names, groups),
@@ -155,6 +154,10 @@ fn chart(out: &mut String, chart: &Chart) {
         let _ = writeln!(out, "<li class=\"c{number}\">{}</li>", escape(name));
     }
     let _ = writeln!(out, "</ul>\n{picture}</figure>");
+}
+
+fn names_of(series: &[Series]) -> Vec<&str> {
+    series.iter().map(|series| series.name.as_str()).collect()
 }
 
 fn table(out: &mut String, table: &Table) {
@@ -182,7 +185,7 @@ fn table(out: &mut String, table: &Table) {
     out.push_str("</tbody>\n</table></div>\n");
 }
 
-/// Text as it may stand in HTML and SVG, in attributes too.
+/// Escapes text for HTML and SVG, attributes included.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

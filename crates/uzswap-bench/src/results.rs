@@ -1,7 +1,7 @@
-//! What `bench --json` writes and `report` reads.
+//! The file that `bench --json` writes and `report` reads.
 //!
-//! *What*: the schema of the file: who measured what, where, and every figure of every round.
-//! *Invariants*: what is written can be read back, also by a later uzswap of the same schema version.
+//! *What*: its schema: command, version, machine, and every figure of every round.
+//! *Invariants*: any uzswap of the same schema version can read it.
 //! *Locking*: none.
 //! *Context*: the bench and report commands.
 
@@ -9,38 +9,37 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-
 use uzswap_corpus::refused;
 
 use crate::compare;
 use crate::machine::Machine;
 use crate::section::Section;
 
-/// What makes a file ours.
+/// Identifies the file format.
 const FORMAT: &str = "uzswap-bench";
 /// Version of the schema.
 const VERSION: u32 = 1;
 
-/// Everything that one command measured.
+/// The results of one command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     format: String,
     version: u32,
     /// Version of uzswap.
     pub uzswap: String,
-    /// The command that measured.
+    /// The command.
     pub command: String,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// Whether it came to its end, or was interrupted.
+    /// Whether it completed; false if it was interrupted.
     pub complete: bool,
-    /// What was left out, and why.
+    /// What was skipped, and why.
     pub skipped: Vec<String>,
-    /// What was measured.
+    /// The suites that it ran.
     pub suites: Vec<Suite>,
 }
 
-/// What one suite measured.
+/// The results of one suite.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "suite", rename_all = "kebab-case")]
 pub enum Suite {
@@ -52,7 +51,7 @@ pub enum Suite {
     Disk(compare::Measured),
     /// See [`crate::store`].
     Store(compare::Measured),
-    /// See [`crate::batch`].
+    /// See [`crate::store`].
     Batch(compare::Measured),
     /// See [`crate::same_filled`].
     SameFilled(compare::Measured),
@@ -86,7 +85,7 @@ impl Suite {
 }
 
 impl Results {
-    /// Nothing yet, from this machine.
+    /// Empty results of `command` on this machine.
     #[must_use]
     pub fn new(uzswap: &str, command: String) -> Self {
         Self {
@@ -113,17 +112,17 @@ impl Results {
     /// Reads a file.
     ///
     /// # Errors
-    /// Refuses, with one line, what cannot be read or is none of ours.
+    /// Refuses, with one line, a file that cannot be read or has another format.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read(path)
             .map_err(|why| refused(format!("cannot read {}: {why}", path.display())))?;
         Self::parse(&text).map_err(|why| refused(format!("{}: {why}", path.display())))
     }
 
-    /// Understands what [`Results::write`] wrote.
+    /// Parses what [`Results::write`] wrote.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// Says what is wrong with the text.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         const NOT_OURS: &str = "not written by 'uzswap bench --json' or 'uzswap run --trace'";
         let value: serde_json::Value = serde_json::from_slice(text).map_err(|why| {

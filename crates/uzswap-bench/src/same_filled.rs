@@ -1,26 +1,24 @@
-//! The suite `same-filled`: pages that repeat one word, recognised or compressed.
+//! The suite `same-filled`: same-filled pages, recognised or compressed.
 //!
-//! *What*: once the store and the load alone, on pages in memory, with processor time; once all that uzswap does
-//! for a page, on a program whose memory is such pages, with `--same-filled-pages-enabled` on and off.
-//! *Invariants*: both see the same pages; they take turns within each round.
+//! *What*: store and load alone, on pages in memory, in processor time; and the whole path of a
+//! page, in a program whose memory is such pages, with `--same-filled-pages-enabled` on and off.
+//! *Invariants*: both variants see the same pages and take turns within each round.
 //! *Locking*: none.
 //! *Context*: the bench command.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, ensure};
 use uzswap_compress::{Codec, fill, same_filled};
-
-use crate::compare::{Figure, Goal, Measured, Run};
-use crate::sides::{Room, Side, Sides};
-use crate::work::{self, Tasks};
 use uzswap_corpus::codecs::{Contestant, Implementation, Objects, Pages, processor_time};
 
+use crate::compare::{Figure, Goal, Measured, Values};
+use crate::sides::{Limits, Side, Sides};
+use crate::work::{self, Tasks};
+
 const PAGE: usize = 4096;
-/// Pages of the store and load alone.
+/// Pages for store and load alone.
 const NR_PAGES: usize = 4096;
-const ALONE: &str = "the page alone";
-const ENGINE: &str = "all that is done for a page";
+const PAGE_ALONE: &str = "the page alone";
+const WHOLE_PATH: &str = "the whole path";
 
 /// Measures, with `mib` MiB of data.
 ///
@@ -38,8 +36,9 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
     let mut measured = Measured {
         title: "Same-filled pages".into(),
         notes: vec![format!(
-            "{ALONE}: recognising {NR_PAGES} pages and filling them again, against compressing and decompressing them; processor time. {ENGINE}: reclaim \
-             and faults of a program with {mib} MiB of such pages in a quarter of that."
+            "{PAGE_ALONE}: recognising {NR_PAGES} pages and filling them again, against compressing and \
+             decompressing them; processor time. {WHOLE_PATH}: reclaim and faults of a program with {mib} \
+             MiB of such pages in a quarter of that."
         )],
         sides: vec![
             ("off".into(), "compressed".into()),
@@ -53,7 +52,7 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
         goals: vec![goal("store_us", 0.20), goal("load_us", 0.40)],
         ..Measured::default()
     };
-    // What 'auto' chooses from.
+    // The codecs that 'auto' chooses from.
     let codecs = match sides.compressor.as_str() {
         "auto" => ["lz4", "pz:3", "zstd:1"].to_vec(),
         named => vec![named],
@@ -66,58 +65,52 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
         })
         .collect::<Result<Vec<_>>>()?;
     let pages = Pages::same_filled(NR_PAGES);
-    measured.fill(rounds, 2, |round, progress| {
-        let run = |job: &str, side: &str, values| Run {
-            round,
-            job: job.into(),
-            side: side.into(),
-            values,
-        };
-        let mut runs = Vec::new();
+    let tasks = Tasks {
+        each_mib: mib,
+        same_filled: true,
+        ..Tasks::default()
+    };
+    let limits = Limits {
+        ram_mib: mib / 4,
+        pool_mib: None,
+        swap_mib: mib,
+    };
+    measured.fill(rounds, 2, |round| {
         for (name, contestant) in &mut contestants {
             let pass = contestant.pass(&pages, &mut Objects::default())?;
-            let job = format!("{ALONE}, {name}");
-            let compressed = [pass.compress_s, pass.decompress_s];
-            runs.push(run(&job, "off", per_page(compressed)));
-            runs.push(run(&job, "on", per_page(recognise(&pages)?)));
+            let job = format!("{PAGE_ALONE}, {name}");
+            round.add(&job, "off", per_page([pass.compress_s, pass.decompress_s]));
+            round.add(&job, "on", per_page(recognise(&pages)?));
         }
         for side in ["off", "on"] {
-            progress.at(&format!("round {}, {side}", round + 1));
-            let tasks = Tasks {
-                each_mib: mib,
-                processes: 1,
-                repeat: 2,
-                random: false,
-                same_filled: true,
-            };
+            round.at(WHOLE_PATH, side);
             let mut job = tasks.job(&sides.uzswap);
             job.options = vec!["--same-filled-pages-enabled".into(), side.into()];
-            let room = Room {
-                limit_mib: mib / 4,
-                pool_mib: None,
-                swap_mib: mib,
-            };
-            if let Some(ran) = sides.clone().run(Side::Uzswap, room, &job, progress)? {
-                let job = format!("{ENGINE}, {}", sides.compressor);
-                runs.push(run(&job, side, work::per_page(&ran.stats)));
+            let run = sides
+                .clone()
+                .run(Side::Uzswap, limits, &job, round.progress)?;
+            if let Some(run) = run {
+                let job = format!("{WHOLE_PATH}, {}", sides.compressor);
+                round.add(&job, side, work::per_page(&run.stats));
             }
         }
-        Ok(runs)
+        Ok(())
     })?;
     Ok(measured)
 }
 
-fn per_page(seconds: [f64; 2]) -> BTreeMap<String, f64> {
+/// µs per page of the seconds that storing and loading all pages took.
+fn per_page(seconds: [f64; 2]) -> Values {
     let [store, load] = seconds.map(|seconds| seconds * 1e6 / NR_PAGES as f64);
     [("store_us".to_owned(), store), ("load_us".to_owned(), load)].into()
 }
 
-/// Seconds that recognising all pages and making them again take.
+/// Seconds to recognise all pages and to fill them again.
 fn recognise(pages: &Pages) -> Result<[f64; 2]> {
     let mut words = Vec::with_capacity(NR_PAGES);
     let begin = processor_time();
     for page in pages.blocks(PAGE) {
-        // SAFETY: a page is aligned to itself and readable, and a multiple of 64 long.
+        // SAFETY: a page is readable, page-aligned and a multiple of 64 bytes long.
         words.push(unsafe { same_filled::same_filled(page.as_ptr(), PAGE) });
     }
     let between = processor_time();
@@ -129,7 +122,7 @@ fn recognise(pages: &Pages) -> Result<[f64; 2]> {
     let end = processor_time();
     ensure!(
         words.iter().all(Option::is_some),
-        "a page that repeats one word was not recognised"
+        "a same-filled page was not recognised"
     );
     Ok([between - begin, end - restart])
 }

@@ -1,28 +1,28 @@
-//! How results are shown, on a terminal and on a page alike: charts, tables, notes.
+//! What a terminal and a page show alike: sections of charts, tables and notes.
 
 use std::fmt;
 
-/// What one suite shows.
+/// A section.
 #[derive(Clone, Debug)]
 pub struct Section {
     /// Heading.
     pub title: String,
-    /// How to read it: sentences.
+    /// Sentences that explain it.
     pub notes: Vec<String>,
-    /// The charts, above the tables.
+    /// Charts; on a page they are above the tables.
     pub charts: Vec<Chart>,
-    /// The tables.
+    /// Tables.
     pub tables: Vec<Table>,
 }
 
 /// A table; the first column names the row.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What it holds.
+    /// Caption.
     pub caption: String,
-    /// Names of the columns.
+    /// Column names.
     pub head: Vec<String>,
-    /// As many cells each as the head.
+    /// Rows, each with as many cells as the head.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -42,50 +42,50 @@ impl fmt::Display for Table {
 /// A chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// How.
+    /// Form and content.
     pub kind: Kind,
 }
 
 /// The forms of a chart.
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// Labelled points, in series of one colour.
+    /// Labelled points; one colour per series.
     Points {
-        /// Across, logarithmic.
+        /// Label of the horizontal, logarithmic axis.
         x: String,
-        /// Upwards, linear.
+        /// Label of the vertical, linear axis.
         y: String,
         /// The series.
         series: Vec<Series>,
     },
-    /// Curves, one of each colour.
+    /// Curves; one colour per series.
     Lines {
-        /// Across, linear, from zero.
+        /// Label of the horizontal axis, linear from zero.
         x: String,
-        /// Upwards, linear, from zero.
+        /// Label of the vertical axis, linear from zero.
         y: String,
-        /// The curves; their points have no labels.
+        /// The curves, whose points have no labels.
         series: Vec<Series>,
     },
-    /// Horizontal bars in groups, one of each colour.
+    /// Groups of horizontal bars.
     Bars {
-        /// Across, linear, from zero.
+        /// Label of the horizontal axis, linear from zero.
         x: String,
-        /// Names of the colours.
+        /// Names of the bars of a group, each with its colour.
         names: Vec<String>,
-        /// Each group's name, and as many values as there are names.
+        /// Each group's name and a value per name.
         groups: Vec<(String, Vec<Option<f64>>)>,
     },
 }
 
-/// Points of one colour.
+/// A series of points in one colour.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// Its name.
     pub name: String,
-    /// Across, upwards, label.
+    /// Horizontal value, vertical value, label.
     pub points: Vec<(f64, f64, String)>,
 }
 

@@ -1,8 +1,8 @@
-//! Who runs a command: nobody but the kernel as it is, the kernel's swap, zswap or zram, or uzswap.
+//! The sides of a comparison: native, the kernel's swap, zswap or zram, and uzswap.
 //!
-//! *What*: the sides that a suite compares, which of them this machine has, and one run of a command on one of them.
-//! *Invariants*: a run on the kernel's side leaves the machine as it was, see [`kernel`], and nothing that it started behind, see [`keeper`]. The command sees the same files and
-//! arguments on every side.
+//! *What*: which sides this machine has, and one run of a command on one of them.
+//! *Invariants*: a run on a kernel's side leaves the machine as it was (see [`kernel`]), and leaves
+//! no process behind (see [`keeper`]). The command sees the same files and arguments on every side.
 //! *Locking*: none.
 //! *Context*: the bench command; the kernel's sides need root.
 
@@ -25,23 +25,23 @@ use uzswap_corpus::Scratch;
 use uzswap_corpus::progress::Progress;
 use uzswap_corpus::refused;
 
-/// Who runs the work.
+/// A side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// Nobody limits it.
+    /// Without any limit.
     Native,
-    /// The kernel, with a swap file alone.
+    /// The kernel with a swap file.
     KernelSwap,
-    /// The kernel, with zswap before its swap file.
+    /// The kernel with zswap in front of a swap file.
     KernelZswap,
-    /// The kernel, swapping to a compressed device in RAM.
+    /// The kernel with swap on zram.
     Zram,
-    /// We.
+    /// uzswap.
     Uzswap,
 }
 
-/// All of them, in the order of columns.
+/// All sides, in the order of columns.
 const ALL: [Side; 5] = [
     Side::Native,
     Side::KernelSwap,
@@ -68,85 +68,86 @@ impl Side {
     }
 }
 
-/// The RAM and swap that a run gets.
+/// The RAM and swap of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
-    /// uzswap's `--ram`, or the kernel's limit, beside which its pool lies; MiB.
-    pub limit_mib: u64,
-    /// Most of the kernel's pool, MiB; `None`: as much as it wants.
+pub struct Limits {
+    /// uzswap's `--ram`, or the kernel's limit, beside its pool; MiB.
+    pub ram_mib: u64,
+    /// Maximum of the kernel's pool, MiB; `None` means no maximum.
     pub pool_mib: Option<u64>,
     /// Swap, MiB.
     pub swap_mib: u64,
 }
 
-/// A command to run, on each side alike.
+/// A command, the same on each side.
 #[derive(Clone, Debug, Default)]
 pub struct Job {
     /// Program and arguments.
     pub argv: Vec<OsString>,
-    /// Where it runs; by default here.
+    /// Working directory; by default ours.
     pub dir: Option<PathBuf>,
-    /// Options of `uzswap run`, on our side.
+    /// Options of `uzswap run` on uzswap's side.
     pub options: Vec<OsString>,
-    /// How long it may take; longer is failing. By default as long as it wants.
-    pub patience: Option<Duration>,
-    /// Processes that need the memory at once, 0 as 1: `--ram` holds for each, so each gets its share.
+    /// Time after which it is killed and has failed; by default never.
+    pub timeout: Option<Duration>,
+    /// Processes that need the memory at once; 0 means 1. `--ram` applies to each, so each gets its
+    /// share.
     pub processes: u64,
 }
 
-/// What a run took.
+/// A run that succeeded.
 #[derive(Clone, Debug)]
-pub struct Ran {
-    /// What it printed.
+pub struct Completed {
+    /// Its standard output.
     pub stdout: String,
-    /// Seconds from start to end.
+    /// Wall time, seconds.
     pub wall_s: f64,
-    /// Processor seconds, of its descendants too.
+    /// Processor time, descendants included, seconds.
     pub cpu_s: f64,
-    /// Most anonymous memory that all of it had in RAM, looked at often, MiB.
+    /// Peak of resident anonymous memory, descendants included, MiB; polled.
     pub anon_mib: u64,
-    /// What all of it was allowed or took in RAM, MiB; natively there is no limit.
+    /// RAM that it was allowed or took, pool included, MiB; `None` natively.
     pub ram_mib: Option<u64>,
-    /// Written to and read from disk for want of memory, MiB.
+    /// Swap traffic.
     pub disk: Option<Disk>,
-    /// The object of `uzswap run --stats`, on our side.
+    /// The object of `uzswap run --stats` on uzswap's side.
     pub stats: serde_json::Value,
 }
 
-/// What went to the disk and came back, MiB.
+/// Swap traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Disk {
-    /// Written.
+    /// Written to disk, MiB.
     pub written_mib: f64,
-    /// Read, as memory: on our side fewer bytes were, since they are compressed.
+    /// Read from disk, in MiB of memory: uzswap reads fewer bytes, since they are compressed.
     pub read_mib: f64,
 }
 
-/// Who takes part, and with what.
+/// The sides that take part.
 #[derive(Clone, Debug)]
 pub struct Sides {
     /// The uzswap binary, which is also the work program.
     pub uzswap: PathBuf,
-    /// uzswap's compressor.
+    /// uzswap's compressor, as `--compressor` takes it.
     pub compressor: String,
     /// The compressor of the kernel's zswap.
     pub kernel_compressor: String,
     peers: Vec<Side>,
-    /// Who was left out, and why.
+    /// Which sides were skipped, and why.
     pub skipped: Vec<String>,
 }
 
 impl Sides {
-    /// uzswap beside `asked`, or beside those of `usual` that this machine has.
+    /// uzswap beside the peers `asked` for, or beside those of `default` that this machine has.
     ///
     /// # Errors
-    /// Refuses a peer that was asked for and that this kernel lacks.
+    /// Refuses a peer in `asked` that this kernel lacks.
     pub fn new(
         uzswap: &Path,
         compressor: &str,
         kernel_compressor: &str,
         asked: &[Side],
-        usual: &[Side],
+        default: &[Side],
     ) -> Result<Self> {
         let mut sides = Self {
             uzswap: uzswap.to_owned(),
@@ -155,7 +156,7 @@ impl Sides {
             peers: Vec::new(),
             skipped: Vec::new(),
         };
-        let wanted = if asked.is_empty() { usual } else { asked };
+        let wanted = if asked.is_empty() { default } else { asked };
         for &side in wanted {
             if sides.takes_part(side) {
                 continue;
@@ -180,13 +181,13 @@ impl Sides {
         Ok(sides)
     }
 
-    /// Whether `side` is measured.
+    /// Whether `side` takes part.
     #[must_use]
     pub fn takes_part(&self, side: Side) -> bool {
         side == Side::Uzswap || self.peers.contains(&side)
     }
 
-    /// Those who take part, for [`crate::compare::Measured::sides`].
+    /// Keys and names of the sides that take part, in the order of columns.
     #[must_use]
     pub fn columns(&self) -> Vec<(String, String)> {
         ALL.into_iter()
@@ -195,7 +196,7 @@ impl Sides {
             .collect()
     }
 
-    /// uzswap's share of every limited peer's, for [`crate::compare::Measured::ratios`].
+    /// uzswap's ratio to every limited peer.
     #[must_use]
     pub fn ratios() -> Vec<(String, String)> {
         [Side::KernelZswap, Side::KernelSwap, Side::Zram]
@@ -203,7 +204,7 @@ impl Sides {
             .to_vec()
     }
 
-    /// Leaves `side` out from now on.
+    /// Skips `side` from now on.
     pub(crate) fn skip(&mut self, side: Side, why: &str) {
         let line = format!("{}: {why}", self.name(side));
         eprintln!("SKIPPED {line}");
@@ -211,7 +212,7 @@ impl Sides {
         self.peers.retain(|&peer| peer != side);
     }
 
-    /// Its name for people.
+    /// The name of `side` in tables.
     #[must_use]
     pub fn name(&self, side: Side) -> String {
         match side {
@@ -223,28 +224,29 @@ impl Sides {
         }
     }
 
-    /// Runs `job` on `side`; `None` if it was interrupted, or if the kernel's side cannot be had, which is noted in `skipped`.
+    /// Runs `job` on `side`; `None` if that was interrupted, or if the side takes no part or cannot
+    /// be set up, which is noted in `skipped`.
     ///
     /// # Errors
     /// If the job fails.
     pub fn run(
         &mut self,
         side: Side,
-        room: Room,
+        limits: Limits,
         job: &Job,
         progress: &Progress,
-    ) -> Result<Option<Ran>> {
+    ) -> Result<Option<Completed>> {
         if !self.takes_part(side) || uzswap_corpus::interrupt::happened() {
             progress.step();
             return Ok(None);
         }
         let scratch = Scratch::new()?;
-        let ran = match side {
+        let run = match side {
             Side::Native => return self.natively(job, progress),
-            Side::Uzswap => self.ours(room, job, &scratch),
+            Side::Uzswap => self.run_uzswap(limits, job, &scratch),
             Side::KernelSwap | Side::KernelZswap | Side::Zram => {
-                match Kernel::set_up(side, &self.kernel_compressor, room) {
-                    Ok(kernel) => theirs(kernel, room, job, &scratch),
+                match Kernel::set_up(side, &self.kernel_compressor, limits) {
+                    Ok(kernel) => run_kernel(kernel, limits, job, &scratch),
                     Err(why) => {
                         progress.hidden(|| self.skip(side, &format!("{why:#}")));
                         Ok(None)
@@ -253,63 +255,70 @@ impl Sides {
             }
         };
         progress.step();
-        ran
+        run
     }
 
-    /// Runs `job` without any limit, whether that takes part or not.
+    /// Runs `job` natively, whether that side takes part or not.
     ///
     /// # Errors
     /// If the job fails.
-    pub fn natively(&self, job: &Job, progress: &Progress) -> Result<Option<Ran>> {
-        let ran = process::run(
+    pub fn natively(&self, job: &Job, progress: &Progress) -> Result<Option<Completed>> {
+        let run = process::run(
             &mut job.command(None)?,
-            job.patience,
+            job.timeout,
             &Scratch::new()?,
             || {},
         );
         progress.step();
-        ran
+        run
     }
 
-    fn ours(&self, room: Room, job: &Job, scratch: &Scratch) -> Result<Option<Ran>> {
+    fn run_uzswap(
+        &self,
+        limits: Limits,
+        job: &Job,
+        scratch: &Scratch,
+    ) -> Result<Option<Completed>> {
         let stats = scratch.path().join("stats");
-        let mut run: Vec<OsString> =
-            vec![self.uzswap.clone().into(), "run".into(), "--quiet".into()];
-        run.extend([
-            "--ram".into(),
-            format!("{}M", room.limit_mib / job.processes.max(1)).into(),
-        ]);
-        run.extend(["--swap-max".into(), format!("{}M", room.swap_mib).into()]);
-        run.extend(["--compressor".into(), self.compressor.clone().into()]);
-        run.extend(["--stats".into(), stats.clone().into()]);
-        run.extend(job.options.iter().cloned());
-        run.push("--".into());
-        let Some(mut ran) =
-            process::run(&mut job.command(Some(run))?, job.patience, scratch, || {})?
+        let mut prefix: Vec<OsString> = vec![self.uzswap.clone().into()];
+        prefix.extend(["run", "--quiet", "--ram"].map(Into::into));
+        prefix.push(format!("{}M", limits.ram_mib / job.processes.max(1)).into());
+        prefix.extend(["--swap-max".into(), format!("{}M", limits.swap_mib).into()]);
+        prefix.extend(["--compressor".into(), self.compressor.clone().into()]);
+        prefix.extend(["--stats".into(), stats.clone().into()]);
+        prefix.extend(job.options.iter().cloned());
+        prefix.push("--".into());
+        let Some(mut run) =
+            process::run(&mut job.command(Some(prefix))?, job.timeout, scratch, || {})?
         else {
             return Ok(None);
         };
         let text = std::fs::read(&stats).context("uzswap wrote no statistics")?;
-        ran.stats = serde_json::from_slice(&text).context("uzswap's statistics are odd")?;
-        ran.ram_mib = Some(room.limit_mib);
-        ran.disk = Some(our_disk(&ran.stats));
-        Ok(Some(ran))
+        run.stats = serde_json::from_slice(&text).context("cannot parse uzswap's statistics")?;
+        run.ram_mib = Some(limits.ram_mib);
+        run.disk = Some(uzswap_disk(&run.stats));
+        Ok(Some(run))
     }
 }
 
-fn theirs(mut kernel: Kernel, room: Room, job: &Job, scratch: &Scratch) -> Result<Option<Ran>> {
+fn run_kernel(
+    mut kernel: Kernel,
+    limits: Limits,
+    job: &Job,
+    scratch: &Scratch,
+) -> Result<Option<Completed>> {
     let mut command = job.command(None)?;
-    kernel.hold(&mut command)?;
-    let ran = process::run(&mut command, job.patience, scratch, || kernel.look())?;
-    Ok(ran.map(|ran| Ran {
-        ram_mib: Some(kernel.taken_mib(room)),
+    kernel.enclose(&mut command)?;
+    let run = process::run(&mut command, job.timeout, scratch, || kernel.poll())?;
+    Ok(run.map(|run| Completed {
+        ram_mib: Some(kernel.ram_mib(limits)),
         disk: Some(kernel.disk()),
-        ..ran
+        ..run
     }))
 }
 
-/// What `uzswap run --stats` says about the disk.
-fn our_disk(stats: &serde_json::Value) -> Disk {
+/// Swap traffic from the statistics of `uzswap run`.
+fn uzswap_disk(stats: &serde_json::Value) -> Disk {
     let mut written_kib = 0;
     for (order, counters) in stats["orders"].as_object().into_iter().flatten() {
         let kib: u64 = order.trim_end_matches("kB").parse().unwrap_or(0);
@@ -322,7 +331,7 @@ fn our_disk(stats: &serde_json::Value) -> Disk {
 }
 
 impl Job {
-    /// What `argv` says, behind `prefix`; it has a keeper.
+    /// `argv` behind `prefix`, under a keeper.
     fn command(&self, prefix: Option<Vec<OsString>>) -> Result<Command> {
         let mut argv = prefix.unwrap_or_default();
         argv.extend(self.argv.iter().cloned());
@@ -342,12 +351,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_we_wrote_is_counted_in_bytes_of_runs() {
+    fn writes_are_counted_in_bytes_of_runs() {
         let stats = serde_json::json!({
             "pswpin": 512,
             "orders": {"4kB": {"swpout": 3}, "128kB": {"swpout": 2}, "2048kB": {"swpout": 0}},
         });
-        let disk = our_disk(&stats);
+        let disk = uzswap_disk(&stats);
         assert!((disk.written_mib - 268.0 / 1024.0).abs() < 1e-9);
         assert!((disk.read_mib - 2.0).abs() < 1e-9);
     }

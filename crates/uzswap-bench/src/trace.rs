@@ -1,8 +1,10 @@
-//! What `run --trace` writes while a command runs, and `report` draws.
+//! The trace of a run: what `run --trace` writes while a command runs, and `report` draws.
 //!
-//! *What*: a file of JSON lines: a head that names the run, a sample of the group's counters each, an end.
-//! *Invariants*: a line is written whole, with one write, so that whatever happens to the writer the file stays readable up to its last line.
-//! A file without its end is that of a run that was killed or still goes on.
+//! *What*: a file of JSON lines: a head that identifies the run, samples of the group's counters,
+//! an end.
+//! *Invariants*: each line is written by one write, so the file stays readable up to its last line
+//! whatever happens to the writer. A file without an end is of a run that was killed or is still
+//! live.
 //! *Locking*: none.
 //! *Context*: the supervisor writes, the report command reads.
 
@@ -15,13 +17,13 @@ use serde::{Deserialize, Serialize};
 use crate::machine::Machine;
 use crate::section::{Chart, Kind, Section, Series, Table};
 
-/// What makes a file ours.
+/// Identifies the file format.
 pub const FORMAT: &str = "uzswap-trace";
 /// Version of the schema.
 const VERSION: u32 = 1;
 const MIB: f64 = 1_048_576.0;
-/// Points of a curve: as many as a chart is wide on a phone.
-const POINTS: usize = 400;
+/// Maximum number of points of a curve: about the width of a chart on a phone, in pixels.
+const MAX_POINTS: usize = 400;
 
 /// The first line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,16 +34,16 @@ pub struct Head {
     pub uzswap: String,
     /// The whole command, with uzswap's own options.
     pub command: String,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
     /// Codec, as `--compressor` names it.
     pub compressor: String,
-    /// Bytes of a folio.
+    /// Size of a folio, bytes.
     pub folio: u64,
 }
 
 impl Head {
-    /// Of a run on this machine.
+    /// The head for a run on this machine.
     #[must_use]
     pub fn new(uzswap: &str, command: String, compressor: String, folio: u64) -> Self {
         Self {
@@ -56,9 +58,9 @@ impl Head {
     }
 }
 
-/// What the group's counters said at one moment: keys, kinds and units as in docs/stats.md.
+/// A sample of the group's counters. docs/stats.md describes the keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "docs/stats.md tells what each key means")]
+#[allow(missing_docs, reason = "docs/stats.md describes the keys")]
 pub struct Sample {
     /// Seconds since the command was started.
     pub elapsed_s: f64,
@@ -97,7 +99,7 @@ enum Line {
     Sample(Sample),
 }
 
-/// How long to wait for the next sample: ten a second in the first minute, then one.
+/// Time to the next sample: ten samples a second in the first minute, then one.
 #[must_use]
 pub fn period(elapsed: Duration) -> Duration {
     Duration::from_millis(if elapsed < Duration::from_secs(60) {
@@ -145,22 +147,22 @@ impl Writer {
     }
 }
 
-/// A run's life.
+/// A trace that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// Which run.
+    /// The head.
     pub head: Head,
-    /// What happened.
+    /// The samples.
     pub samples: Vec<Sample>,
-    /// How it ended, if it did.
+    /// The end, if the run has ended.
     pub end: Option<End>,
 }
 
 impl Trace {
-    /// Understands a file whose first line says that it is a trace.
+    /// Parses a file whose first line has [`FORMAT`].
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// Says what is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.split_inclusive('\n').enumerate();
         let (_, first) = lines.next().ok_or("empty")?;
@@ -222,9 +224,10 @@ impl Trace {
         }
     }
 
-    /// Samples to draw: evenly chosen, the last among them. Rates between them are exact, being differences of counters.
+    /// At most [`MAX_POINTS`] samples, evenly chosen, with the last. Rates between them are exact,
+    /// as differences of counters.
     fn drawn(&self) -> Vec<&Sample> {
-        let every = self.samples.len().div_ceil(POINTS).max(1);
+        let every = self.samples.len().div_ceil(MAX_POINTS).max(1);
         let mut drawn: Vec<&Sample> = self.samples.iter().rev().step_by(every).collect();
         drawn.reverse();
         drawn
@@ -303,7 +306,7 @@ impl Trace {
         charts
     }
 
-    /// Peaks and sums.
+    /// The table of peaks and sums.
     fn table(&self) -> Option<Table> {
         let last = self.samples.last()?;
         let peak = |of: fn(&Sample) -> u64| {
@@ -343,7 +346,7 @@ fn lines(title: &str, y: &str, series: Vec<Series>) -> Chart {
     }
 }
 
-/// A line of the file; one without its line feed was not written to its end.
+/// Parses a line; one without its line feed is incomplete.
 fn parse_line<'a, T: Deserialize<'a>>(number: usize, line: &'a str) -> Result<T, String> {
     if !line.ends_with('\n') {
         return Err(format!("cut short, it ends in line {number}"));

@@ -1,9 +1,11 @@
-//! Settings of the machine are changed for a run and put back after it, whatever happens.
+//! Settings of the machine, changed for a run and restored after it, whatever happens.
 //!
-//! *What*: a journal of what has to be undone. Each step is written down before the change is made; they are undone in the
-//! opposite order when the journal is dropped, and after a crash by the next run that opens it.
-//! *Invariants*: undoing a step that was noted but not done does no harm. The journal is held by one process at a time.
-//! It lies on a file system that a restart of the machine empties, as a restart undoes the changes.
+//! *What*: a journal of the steps to undo. Each step is written down before the change is made. The
+//! steps are undone in reverse order when the journal is dropped, and after a crash by the next run
+//! that opens it.
+//! *Invariants*: undoing a step that was noted but not done does no harm. One process holds the
+//! journal at a time. The journal is on a file system that a reboot empties, as a reboot undoes the
+//! changes.
 //! *Locking*: an exclusive lock on a file, for as long as the journal lives.
 //! *Context*: the bench command, as root.
 
@@ -17,10 +19,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// What has to be undone.
+/// A step to undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Write the old value to a parameter.
+    /// Write the old value of a parameter.
     Restore(PathBuf, String),
     /// Stop swapping to a file.
     SwapOff(PathBuf),
@@ -28,25 +30,24 @@ pub enum Step {
     Remove(PathBuf),
     /// Remove a zram device.
     RemoveZram(String),
-    /// End what runs in a cgroup and remove it. Only what this run has started is in it.
+    /// Kill the processes in a cgroup, all of them started by this run, and remove it.
     RemoveCgroup(PathBuf),
 }
 
-/// The steps that were noted, and the file that remembers them.
+/// The noted steps, and the file that keeps them.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     steps: Vec<Step>,
-    /// Locked while it is open.
+    /// Holds the lock.
     _lock: File,
 }
 
 impl Journal {
-    /// Opens the journal at `path`, for one process at a time by the lock at `lock`, and undoes what a run left
-    /// that could not.
+    /// Opens the journal at `path` under the lock file `lock`, and undoes what a crashed run left.
     ///
     /// # Errors
-    /// If another run holds it.
+    /// If another run holds the lock.
     pub fn open(path: &Path, lock: &Path) -> Result<Self> {
         let file = OpenOptions::new()
             .create(true)
@@ -68,16 +69,16 @@ impl Journal {
             _lock: file,
         };
         if !journal.steps.is_empty() {
-            eprintln!("uzswap: putting back what an earlier run could not");
+            eprintln!("uzswap: restoring settings that an earlier run left changed");
             journal.undo();
         }
         Ok(journal)
     }
 
-    /// Notes a step; what it undoes may be done then.
+    /// Notes a step, before the change that it undoes.
     ///
     /// # Errors
-    /// If it cannot be written down: the change may not be made.
+    /// If it cannot be written; then the change must not be made.
     pub fn note(&mut self, step: Step) -> Result<()> {
         let mut file = OpenOptions::new()
             .create(true)
@@ -89,7 +90,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes `value` to a parameter until the journal is undone.
+    /// Sets a parameter to `value` until the journal is undone.
     ///
     /// # Errors
     /// If the kernel refuses it.
@@ -119,7 +120,7 @@ impl Step {
     fn undo(&self) -> Result<()> {
         match self {
             Step::Restore(path, old) => {
-                // Some parameters may not even be written with the value that they have.
+                // Some parameters refuse even their current value.
                 if fs::read_to_string(path)?.trim() != old {
                     fs::write(path, old)?;
                 }
@@ -129,7 +130,7 @@ impl Step {
                 // SAFETY: `name` is a terminated string.
                 let done = unsafe { libc::swapoff(name.as_ptr()) } == 0;
                 let why = std::io::Error::last_os_error();
-                // EINVAL, ENOENT: it was noted, but never swapped to.
+                // EINVAL, ENOENT: it was noted, but never swapped on.
                 let never = matches!(why.raw_os_error(), Some(libc::EINVAL | libc::ENOENT));
                 ensure!(done || never, "{why}");
             }
@@ -196,7 +197,7 @@ fn remove_cgroup(path: &Path) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    anyhow::bail!("it does not become empty")
+    anyhow::bail!("its processes do not end")
 }
 
 #[cfg(test)]
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_is_put_back_in_the_opposite_order() {
+    fn parameters_are_restored_in_reverse_order() {
         let scratch = Scratch::new().unwrap();
         let dir = scratch.path();
         let parameter = dir.join("parameter");
@@ -227,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn after_a_crash_the_next_run_puts_back() {
+    fn after_a_crash_the_next_run_restores() {
         let scratch = Scratch::new().unwrap();
         let dir = scratch.path();
         let parameter = dir.join("a parameter");
         fs::write(&parameter, "old").unwrap();
         let mut crashed = journal(dir);
         crashed.set(&parameter, "new").unwrap();
-        // A process that is killed closes its files and undoes nothing.
+        // A killed process closes its files and undoes nothing.
         crashed.steps.clear();
         let kept = fs::read(dir.join("journal")).unwrap();
         drop(crashed);
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn two_runs_do_not_meet() {
+    fn one_run_at_a_time() {
         let scratch = Scratch::new().unwrap();
         let first = journal(scratch.path());
         let second = Journal::open(

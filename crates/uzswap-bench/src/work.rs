@@ -1,33 +1,36 @@
-//! The work of the suites on memory: a program that fills memory, then reads, checks and writes it, in phases or as vm-scalability's `usemem` does.
+//! The work of the suites on memory: jobs of `uzswap bench work`, and the figures that it prints.
+//!
+//! *What*: the program fills memory, then reads, checks and writes it, in phases or as
+//! vm-scalability's `usemem` does.
+//! *Context*: the suites.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use uzswap_corpus::{proc_kib, refused};
 
-use crate::compare::Figure;
-use crate::sides::{Job, Ran};
-use uzswap_corpus::refused;
-/// The work program: what `uzswap bench work` is.
+use crate::compare::{Figure, Values};
+use crate::sides::{Completed, Job};
+/// The program that `uzswap bench work` is.
 pub use uzswap_usemem::main;
 
 /// What the memory is filled with.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
-    /// Records that lz4 makes about so many times as small.
+    /// Records that lz4 compresses by about this factor.
     Records(u32),
     /// The pages of real programs in this directory.
     Corpus(&'a Path),
 }
 
 impl<'a> Data<'a> {
-    /// Pages of real programs if there is a directory of them, which are read once; records otherwise.
+    /// The corpus if there is one, which is read into the page cache; records otherwise.
     ///
     /// # Errors
-    /// Refuses what is no corpus.
+    /// Refuses a directory that holds no corpus.
     pub fn of(corpus: Option<&'a Path>, ratio: u32) -> Result<Self> {
         let Some(dir) = corpus else {
             return Ok(Self::Records(ratio));
@@ -38,7 +41,7 @@ impl<'a> Data<'a> {
 }
 
 impl fmt::Display for Data<'_> {
-    /// As in "so many MiB of ...".
+    /// Completes "1024 MiB of ...".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Records(2) => f.write_str("data that compresses about twofold"),
@@ -49,22 +52,22 @@ impl fmt::Display for Data<'_> {
     }
 }
 
-/// What the program is to do.
+/// Work in phases: fill, random, sequential.
 #[derive(Clone, Copy, Debug)]
-pub struct Work<'a> {
+pub struct Phases<'a> {
     /// Memory to fill, MiB.
     pub mib: u64,
     /// Threads.
     pub threads: u32,
     /// Seed of data and order.
     pub seed: usize,
-    /// What is filled in.
+    /// The data.
     pub data: Data<'a>,
-    /// Accesses of each phase and thread; by default as many as it has pages.
+    /// Accesses per phase and thread; by default as many as the thread has pages.
     pub accesses: Option<u64>,
 }
 
-impl Work<'_> {
+impl Phases<'_> {
     /// The job; `uzswap` is the program.
     #[must_use]
     pub fn job(&self, uzswap: &Path) -> Job {
@@ -98,19 +101,28 @@ impl Work<'_> {
     }
 }
 
-/// What the program is to do as vm-scalability's `usemem`.
+/// Work as vm-scalability's `usemem` does it.
 #[derive(Clone, Copy, Debug)]
 pub struct Tasks {
     /// Memory of each process, MiB.
     pub each_mib: u64,
     /// Processes.
     pub processes: u64,
-    /// How often they go over it.
+    /// Passes over the memory, sequentially.
     pub repeat: u32,
-    /// At random rather than in order.
-    pub random: bool,
-    /// Pages that repeat one word rather than data that compresses fourfold.
+    /// Same-filled pages rather than data that compresses fourfold.
     pub same_filled: bool,
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self {
+            each_mib: 0,
+            processes: 1,
+            repeat: 2,
+            same_filled: false,
+        }
+    }
 }
 
 impl Tasks {
@@ -121,7 +133,6 @@ impl Tasks {
         argv.extend(["bench", "work", "-O", "-w", "-y", "-x"].map(Into::into));
         argv.extend(["-n".into(), self.processes.to_string().into()]);
         argv.extend(["-r".into(), self.repeat.to_string().into()]);
-        argv.extend(self.random.then(|| "-R".into()));
         argv.extend(self.same_filled.then(|| "--same-filled".into()));
         argv.push(format!("{}m", self.each_mib).into());
         Job {
@@ -132,7 +143,7 @@ impl Tasks {
     }
 }
 
-/// What [`storing_values`] has, for a table.
+/// The figures of [`storing_values`].
 #[must_use]
 pub fn storing_figures() -> Vec<Figure> {
     vec![
@@ -145,25 +156,23 @@ pub fn storing_figures() -> Vec<Figure> {
     ]
 }
 
-/// Throughput of all [`Tasks`] and their processor time, and of uzswap µs for a page.
+/// Throughput and processor time of [`Tasks`], and uzswap's µs per page.
 ///
 /// # Errors
-/// If they printed none.
-pub fn storing_values(ran: &Ran) -> Result<BTreeMap<String, f64>> {
-    let line = last_line(ran)?;
-    let mut values = per_page(&ran.stats);
+/// If the program printed none.
+pub fn storing_values(run: &Completed) -> Result<Values> {
+    let mut values = per_page(&run.stats);
+    let printed = printed(run)?;
     for key in ["mb_per_s", "cpu_s"] {
-        if let Some(value) = line[key].as_f64() {
-            values.insert(key.to_owned(), value);
-        }
+        insert(&mut values, key, &printed[key]);
     }
-    values.extend(ran.ram_mib.map(|mib| ("ram_mib".to_owned(), mib as f64)));
+    values.extend(run.ram_mib.map(|mib| ("ram_mib".to_owned(), mib as f64)));
     Ok(values)
 }
 
-/// µs for a page stored and for a page loaded, of `uzswap run --stats`.
+/// µs per page stored and per page loaded, from the statistics of `uzswap run`.
 #[must_use]
-pub fn per_page(stats: &Value) -> BTreeMap<String, f64> {
+pub fn per_page(stats: &Value) -> Values {
     let number = |key: &str| stats[key].as_f64().unwrap_or(0.0);
     let loading = (number("fault_s") - number("reclaim_s")).max(0.0);
     [
@@ -176,12 +185,7 @@ pub fn per_page(stats: &Value) -> BTreeMap<String, f64> {
     .collect()
 }
 
-fn last_line(ran: &Ran) -> Result<Value> {
-    serde_json::from_str(ran.stdout.lines().last().unwrap_or(""))
-        .context("the work printed no figures")
-}
-
-/// What the program's figures are, in the order of the rows.
+/// The figures of [`values`], in the order of the rows.
 #[must_use]
 pub fn figures() -> Vec<Figure> {
     let waiting = "Waiting for a page";
@@ -197,37 +201,42 @@ pub fn figures() -> Vec<Figure> {
     ]
 }
 
-/// The line that it printed, as figures.
+/// What [`Phases`] took.
 ///
 /// # Errors
-/// If there is none.
-pub fn values(ran: &Ran) -> Result<BTreeMap<String, f64>> {
-    let line = last_line(ran)?;
-    let mut values = BTreeMap::new();
-    for (key, phase, figure) in [
-        ("random_us", "random", "us_per_access"),
-        ("random_cpu_s", "random", "cpu_s"),
-        ("sequential_us", "sequential", "us_per_access"),
-        ("sequential_cpu_s", "sequential", "cpu_s"),
-        ("fill_s_per_gib", "fill", "s_per_gib"),
-        ("fill_cpu_s", "fill", "cpu_s"),
+/// If the program printed nothing.
+pub fn values(run: &Completed) -> Result<Values> {
+    let printed = printed(run)?;
+    let mut values = Values::new();
+    for (phase, figure, key) in [
+        ("random", "us_per_access", "random_us"),
+        ("sequential", "us_per_access", "sequential_us"),
+        ("fill", "s_per_gib", "fill_s_per_gib"),
     ] {
-        if let Some(value) = line[phase][figure].as_f64() {
-            values.insert(key.to_owned(), value);
-        }
+        insert(&mut values, key, &printed[phase][figure]);
+        insert(
+            &mut values,
+            &format!("{phase}_cpu_s"),
+            &printed[phase]["cpu_s"],
+        );
     }
-    values.extend(ran.ram_mib.map(|mib| ("ram_mib".to_owned(), mib as f64)));
+    values.extend(run.ram_mib.map(|mib| ("ram_mib".to_owned(), mib as f64)));
     Ok(values)
 }
 
-/// Refuses more data than can be had natively.
+fn insert(values: &mut Values, key: &str, value: &Value) {
+    values.extend(value.as_f64().map(|value| (key.to_owned(), value)));
+}
+
+/// The object in the last line that the program printed.
+fn printed(run: &Completed) -> Result<Value> {
+    serde_json::from_str(run.stdout.lines().last().unwrap_or(""))
+        .context("the work printed no figures")
+}
+
+/// Refuses more data than fits the memory available natively.
 pub(crate) fn check_memory(mib: u64) -> Result<()> {
-    let text = std::fs::read_to_string("/proc/meminfo")?;
-    let available = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))
-        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok())
-        .map_or(u64::MAX, |kib| kib >> 10);
+    let available = proc_kib("/proc/meminfo", "MemAvailable:").map_or(u64::MAX, |kib| kib >> 10);
     if mib > available / 8 * 7 {
         return Err(refused(format!(
             "{mib} MiB of data do not fit: {available} MiB of memory are available; try --mib or --quick"

@@ -1,5 +1,6 @@
-//! The pages in a real browser: they render without an error, charts have axes with units, nothing sticks out, in light and dark,
-//! on a desktop and on a phone. Screenshots stay in the target directory, under `tmp/report`.
+//! The pages in a real browser: they render without an error, charts have axes with units, nothing
+//! sticks out, in light and dark, on a desktop and on a phone. Screenshots stay in the target
+//! directory, under `tmp/report`.
 //!
 //! Needs chromium (`apt-get install chromium`); without it this is skipped, and says so.
 
@@ -261,7 +262,7 @@ fn pages_are_whole_in_light_and_dark_on_a_desktop_and_a_phone() {
     fs::create_dir_all(&pictures).unwrap();
     for (name, page, charts) in [
         ("results", report::page(&results()), 2),
-        ("life", report::life(&life()), 5),
+        ("life", report::trace_page(&life()), 5),
     ] {
         for (device, size) in [("desktop", (1280, 1600)), ("phone", (390, 844))] {
             for dark in [false, true] {

@@ -1,8 +1,9 @@
-//! What was measured is written, read again and shown; what is none of ours is refused with one line.
+//! What was measured is written, read again and shown; what is none of ours is refused with one
+//! line.
 
 use std::fs;
 
-use uzswap_bench::compare::{self, Figure, Goal, Run};
+use uzswap_bench::compare::{self, Figure, Goal, Outcome};
 use uzswap_bench::results::{Results, Suite};
 use uzswap_corpus::Refused;
 use uzswap_corpus::Scratch;
@@ -54,7 +55,7 @@ fn usemem() -> compare::Measured {
             for (side, us) in [("native", 0.05), ("kernel-zswap", 12.0), ("uzswap", 6.0)] {
                 let speed = 1000.0 / us;
                 let values = [("random_us", us), ("kbps", speed)];
-                runs.push(Run {
+                runs.push(Outcome {
                     round,
                     job: job.into(),
                     side: side.into(),

@@ -1,4 +1,5 @@
-//! A run's life is written line by line, read again and drawn; what is none of ours or was cut is refused with one line.
+//! A run's life is written line by line, read again and drawn; what is none of ours or was cut is
+//! refused with one line.
 
 use std::fs::{self, File};
 use std::path::Path;

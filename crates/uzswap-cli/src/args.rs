@@ -6,8 +6,6 @@
 
 mod analyze;
 mod bench;
-#[cfg(test)]
-mod document;
 mod examples;
 mod run;
 mod running;
@@ -64,7 +62,7 @@ pub enum Command {
     Report(Report),
 }
 
-/// Process ids of Linux.
+/// Process ids that Linux can have.
 fn parse_pid() -> RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=4_194_304)
 }

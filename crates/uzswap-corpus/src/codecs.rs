@@ -1,10 +1,11 @@
 //! Codecs measured on pages of real programs: ratio and time.
 //!
 //! *What*: every codec at every block size on every program's pages, in interleaved rounds.
-//! *Invariants*: all codecs and block sizes see the same bytes: same-filled pages are left out first,
-//! then consecutive pages make blocks. Each codec's output at each block size is decompressed and
-//! compared once for each program.
-//! *Locking*: none, one thread. Times are that thread's processor time, which other work disturbs less.
+//! *Invariants*: all codecs and block sizes see the same bytes: same-filled pages are left out
+//! first, then consecutive pages make blocks. Each codec's output at each block size is
+//! decompressed and compared once for each program.
+//! *Locking*: none, one thread. Times are that thread's processor time, which other work disturbs
+//! less.
 //! *Context*: the bench and analyze commands.
 
 mod blocks;
@@ -82,7 +83,8 @@ pub struct Cell {
     pub decompress_us: Vec<f64>,
 }
 
-/// Measures `codecs` and the kernel's on `dumps`; ends early, with complete rounds, when interrupted.
+/// Measures `codecs` and the kernel's on `dumps`; ends early, with complete rounds, when
+/// interrupted.
 ///
 /// # Errors
 /// If a codec does not restore its input, or no round was completed.
@@ -126,7 +128,8 @@ pub fn measure(codecs: &[Codec], dumps: Vec<Dump>, rounds: usize) -> Result<Meas
     Ok(measured)
 }
 
-/// The number of pages of `dump`, same-filled ones apart, that `codec` leaves larger than `max` bytes.
+/// The number of pages of `dump`, same-filled ones apart, that `codec` leaves larger than `max`
+/// bytes.
 ///
 /// # Errors
 /// If the codec does not restore its input.

@@ -1,8 +1,8 @@
 //! A corpus: files with samples of the memory of real programs, one per program.
 //!
 //! *What*: starts installed programs, brings each to a realistic state and writes a sample of its
-//! memory; reads the files again. A corpus is made where it is needed and never kept in a repository:
-//! it holds memory of this machine.
+//! memory; reads the files again. A corpus is made where it is needed and never kept in a
+//! repository: it holds memory of this machine.
 //! *Invariants*: a `.pages` file is complete: it gets its name when all of it is written.
 //! *Locking*: none.
 //! *Context*: the bench command. It reads, stops and kills only programs that it started.

@@ -1,6 +1,7 @@
 //! The programs that a corpus samples, and when.
 //!
-//! *What*: for each program its command, its input, and how to see that it is in a state worth sampling.
+//! *What*: for each program its command, its input, and how to see that it is in a state worth
+//! sampling.
 //! *Invariants*: the input is the same every time: no clock, no random seed.
 //! *Locking*: none.
 //! *Context*: the bench command.
@@ -259,7 +260,8 @@ impl Program {
     }
 }
 
-/// A program that we started, of one process. It is killed when this is dropped, or when we are killed.
+/// A program that we started, of one process. It is killed when this is dropped, or when we are
+/// killed.
 pub struct Running(Child);
 
 impl Running {

@@ -2,16 +2,16 @@
 //!
 //! *What*: a spin calibration before the first round and after each; the choice of the rounds that
 //! count; medians.
-//! *Invariants*: a round is disturbed if the calibration before or after it was. Disturbed rounds stay
-//! in the results, marked; medians leave them out as long as there is another.
+//! *Invariants*: a round is disturbed if the calibration before or after it was. Disturbed rounds
+//! stay in the results, marked; medians leave them out as long as there is another.
 //! *Locking*: none.
 //! *Context*: the bench and analyze commands.
 
 use serde::{Deserialize, Serialize};
 use uzswap_usemem::Spin;
 
-/// Ratio above which a calibration counts as disturbed: of two spinning threads' time to one's, or of
-/// one's time to the fastest so far. Sibling hardware threads stay below it.
+/// Ratio above which a calibration counts as disturbed: of two spinning threads' time to one's, or
+/// of one's time to the fastest so far. Sibling hardware threads stay below it.
 const MAX_SPIN_RATIO: f64 = 1.25;
 
 /// The calibration beside one round.

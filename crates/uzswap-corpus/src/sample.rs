@@ -1,11 +1,11 @@
 //! A sample of a process's anonymous private memory.
 //!
-//! *What*: finds the extents (aligned 64 KiB, the size of a folio) all of whose pages are present, and
-//! writes an even choice of them.
-//! *Invariants*: whole extents only, in address order, so that blocks of any size up to an extent hold
-//! neighbouring pages.
-//! *Locking*: none. A process that runs may change its memory meanwhile; the caller stops it if that
-//! matters.
+//! *What*: finds the extents (aligned 64 KiB, the size of a folio) all of whose pages are present,
+//! and writes an even choice of them.
+//! *Invariants*: whole extents only, in address order, so that blocks of any size up to an extent
+//! hold neighbouring pages.
+//! *Locking*: none. A process that runs may change its memory meanwhile; the caller stops it if
+//! that matters.
 //! *Context*: the bench and analyze commands.
 
 use std::fs::{self, File};
@@ -28,8 +28,8 @@ pub struct Sampled {
     pub resident: usize,
     /// Present pages.
     pub present: usize,
-    /// Mapped pages of the extents that have a present page: what would be present if each extent came
-    /// in whole.
+    /// Mapped pages of the extents that have a present page: what would be present if each extent
+    /// came in whole.
     pub spanned: usize,
     /// Bytes written.
     pub written: usize,

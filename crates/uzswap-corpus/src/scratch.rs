@@ -1,8 +1,9 @@
 //! A temporary directory.
 //!
-//! *What*: a directory that its owner removes, or, if the owner was killed, the next one to make one.
-//! *Invariants*: the owner holds a lock on its directory; one that can be locked has no owner. The lock
-//! is tried, never waited for.
+//! *What*: a directory that its owner removes, or, if the owner was killed, the next one to make
+//! one.
+//! *Invariants*: the owner holds a lock on its directory; one that can be locked has no owner. The
+//! lock is tried, never waited for.
 //! *Locking*: `flock` on the directory, which ends with the process.
 //! *Context*: the bench and analyze commands.
 

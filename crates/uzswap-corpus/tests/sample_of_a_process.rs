@@ -1,5 +1,5 @@
-//! A sample holds what the process's memory holds. This test is alone in its program: nothing else may
-//! change the memory meanwhile.
+//! A sample holds what the process's memory holds. This test is alone in its program: nothing else
+//! may change the memory meanwhile.
 
 use uzswap_corpus::{EXTENT, sample};
 

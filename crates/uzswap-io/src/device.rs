@@ -1,28 +1,27 @@
 //! *What*: a swap device: an open file or block device, used in slots.
 //!
-//! *Invariants*: a call transfers everything or fails. Nothing outside the device's slots is
-//! touched, in particular not its header. After a failed write the slots hold anything, after a
-//! failed read the buffer does.
-//! *Locking*: none; calls on different slots may run at the same time.
-//! *Context*: any with all signals blocked; the calls wait for the device.
+//! *Invariants*: a call does all that it was asked or fails; nothing outside the device's slots, its header least
+//! of all, is ever touched. After a failed write its slots hold anything, after a failed read its buffer does.
+//!
+//! *Locking*: none; calls on different slots run side by side. *Context*: any with all signals
+//! blocked; the calls wait for the device.
 
 use uzswap_sys::signal::{self, SIGXFSZ, SigSet};
 use uzswap_sys::{Errno, file, thread};
 
-use crate::{Extent, HEADER_SLOTS, MAX_DEVICE_SLOTS, MAX_READS, Queue, SLOT};
+use crate::{Extent, HEADER_SLOTS, MAX_DEVICE_SLOTS, MOST_READS, Queue, SLOT};
 
-/// Attempts of a transfer without progress before it fails.
+/// Times that a transfer is tried without getting on.
 const MAX_TRIES: u32 = 16;
-/// Pause after `EAGAIN`, in nanoseconds.
+/// How long a device that answers "try again" is left alone, in nanoseconds.
 const PAUSE_NS: u64 = 500_000;
 
-/// Why a transfer failed.
+/// Why a device did not do what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceError {
-    /// No space, or the quota or file size limit is reached (`ENOSPC`, `EDQUOT`, `EFBIG`): may
-    /// pass.
+    /// No space, or no more of it allowed (`ENOSPC`, `EDQUOT`, `EFBIG`): may pass.
     Full,
-    /// The file ends before the slots do: somebody truncated it.
+    /// It ends before the slots do: cut off by somebody.
     Short,
     /// Anything else.
     Io(Errno),
@@ -46,22 +45,22 @@ pub enum Kind {
     Block,
 }
 
-/// The system calls under a device. Each may transfer less than asked.
+/// The single calls that a device is made of. Each may transfer less than asked.
 pub trait Medium: Sized {
-    /// Uses an open descriptor, which stays the caller's and must outlive this.
+    /// Of an open descriptor, which stays the caller's and must outlive this.
     fn new(fd: i32) -> Self;
 
-    /// Whether the descriptor is a file or a block device.
+    /// What the descriptor is.
     ///
     /// # Errors
     /// As fstat(2); `EINVAL`: neither a file nor a block device.
     fn kind(&self) -> Result<Kind, Errno>;
 
-    /// The descriptor, from which a [`Queue`] reads directly.
+    /// The descriptor, which a [`Queue`] reads from past this medium.
     fn descriptor(&self) -> i32;
 
-    /// Whether a read that a [`Queue`] completed counts: an injected failure may refuse it.
-    fn accepts(&self, _buffer: &mut [u8]) -> bool {
+    /// Whether what a [`Queue`] has read whole, past this medium, came as its own reads do.
+    fn came(&self, _buffer: &mut [u8]) -> bool {
         true
     }
 
@@ -77,10 +76,10 @@ pub trait Medium: Sized {
     /// As pwrite(2).
     fn pwrite(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno>;
 
-    /// Punches a hole, or discards a range of a block device.
+    /// Gives a range back.
     ///
     /// # Errors
-    /// `EOPNOTSUPP`: not supported.
+    /// `EOPNOTSUPP`: cannot.
     fn discard(&self, kind: Kind, offset: u64, len: u64) -> Result<(), Errno>;
 }
 
@@ -112,8 +111,9 @@ impl Medium for Fd {
     fn pwrite(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
         let written = file::pwrite(self.0, buffer, offset);
         if written == Err(Errno::EFBIG) {
-            // RLIMIT_FSIZE was lowered after the device was opened. The program did not write, so
-            // it must not see SIGXFSZ, which is pending: all signals are blocked here.
+            // A limit on file sizes (RLIMIT_FSIZE) was set after the device was opened. The program did
+            // not run into it, so the signal that tells it so is not for it. All signals are
+            // blocked here: it waits.
             let _ = signal::take_pending(SigSet::EMPTY.with(SIGXFSZ));
         }
         written
@@ -130,9 +130,9 @@ impl Medium for Fd {
 /// The medium of the devices that the engine uses.
 #[cfg(not(feature = "fault-injection"))]
 pub type SwapMedium = Fd;
-/// The medium of the devices that the engine uses: it fails as its plan says.
+/// The medium of the devices that the engine uses: it fails as it is told to.
 #[cfg(feature = "fault-injection")]
-pub type SwapMedium = crate::inject::Failing<Fd>;
+pub type SwapMedium = crate::fault::Faulty<Fd>;
 
 /// A swap device of `nr_slots` slots.
 #[derive(Debug)]
@@ -145,12 +145,12 @@ pub struct Device<M = SwapMedium> {
 }
 
 impl<M: Medium> Device<M> {
-    /// A device of `nr_slots` slots on `fd`, open for reading and writing. The first slot follows
-    /// the header of [`HEADER_SLOTS`] slots, which is never touched. The descriptor stays the
-    /// caller's: it must neither be closed nor become another file while this lives.
+    /// `nr_slots` slots of what is open for reading and writing as `fd`; the first follows the header of
+    /// [`HEADER_SLOTS`] slots, which is never touched. The descriptor stays the caller's: it must neither be
+    /// closed nor become another file as long as this lives.
     ///
-    /// If it was opened with `O_DIRECT`, every buffer below is aligned to [`SLOT`]; the calls fail
-    /// with `EINVAL` otherwise.
+    /// If it was opened with `O_DIRECT`, the memory of every buffer given to the calls below begins at a
+    /// multiple of [`SLOT`]; the calls fail with `EINVAL` otherwise.
     ///
     /// # Errors
     /// As fstat(2); `EINVAL`: neither a regular file nor a block device, or more than
@@ -168,14 +168,14 @@ impl<M: Medium> Device<M> {
         })
     }
 
-    /// The same, with its slots numbered from `first` on: all devices share one number space.
+    /// The same, with its slots numbered from `first` on: several devices share one row of numbers.
     #[must_use]
     pub fn numbered_from(mut self, first: u64) -> Self {
         self.first = first;
         self
     }
 
-    /// Whether `slot` is one of its slots.
+    /// Whether one of its slots has that number.
     pub const fn has(&self, slot: u64) -> bool {
         slot.wrapping_sub(self.first) < self.nr_slots
     }
@@ -190,12 +190,12 @@ impl<M: Medium> Device<M> {
         self.nr_slots
     }
 
-    /// File or block device.
+    /// What it is on.
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The medium, for tests that inject failures.
+    /// The medium, to tell a faulty one how to fail.
     pub const fn medium_mut(&mut self) -> &mut M {
         &mut self.medium
     }
@@ -212,8 +212,7 @@ impl<M: Medium> Device<M> {
         })
     }
 
-    /// Reads several extents into `buffer`, one after the other; at the same time if there is a
-    /// `queue` and the kernel takes them.
+    /// Reads several extents, at once if there is a `queue` and it can, into `buffer`, which holds one after the other.
     ///
     /// # Errors
     /// As [`Device::read_at`], of any of them.
@@ -238,16 +237,15 @@ impl<M: Medium> Device<M> {
             let part = rest
                 .split_off_mut(..extent.bytes())
                 .ok_or(DeviceError::Io(Errno::EINVAL))?;
-            let is_complete = nr < MAX_READS && complete & 1 << nr != 0;
-            if !(is_complete && self.medium.accepts(part)) {
+            let is_complete = nr < MOST_READS && complete & 1 << nr != 0;
+            if !(is_complete && self.medium.came(part)) {
                 self.read_at(extent.slot, part)?;
             }
         }
         Ok(())
     }
 
-    /// Begins to read an extent into `buffer`; [`Queue::finish`] waits for it. `false`: nothing was
-    /// begun.
+    /// Begins to read an extent into `buffer`; [`Queue::finish`] waits for it. `false`: that cannot be.
     ///
     /// # Safety
     /// As [`Queue::start`]; the device's descriptor stays open, too.
@@ -260,10 +258,9 @@ impl<M: Medium> Device<M> {
         unsafe { queue.start(self.medium.descriptor(), part, buffer) }
     }
 
-    /// Whether a read begun by [`Device::start_read`], which a [`Queue`] completed, counts; if not,
-    /// [`Device::read_at`] gives the error.
-    pub fn accepts(&self, buffer: &mut [u8]) -> bool {
-        self.medium.accepts(buffer)
+    /// Whether what [`Device::start_read`] began, and a [`Queue`] completed, may be believed; if not, [`Device::read_at`] tells the reason.
+    pub fn came(&self, buffer: &mut [u8]) -> bool {
+        self.medium.came(buffer)
     }
 
     /// Writes whole slots, from `slot` on.
@@ -278,11 +275,11 @@ impl<M: Medium> Device<M> {
         })
     }
 
-    /// Discards slots: their contents are not needed any more.
+    /// Gives slots back to the file system or the device: what they hold is not needed any more.
     ///
     /// # Errors
-    /// `Io(EOPNOTSUPP)`: never supported. After any other error the slots still take space; they
-    /// can be written again.
+    /// `Io(EOPNOTSUPP)`: it cannot, and never will. Any other error means that the slots still take
+    /// space; they can be written again all the same.
     pub fn discard(&self, slot: u64, nr_slots: u64) -> Result<(), DeviceError> {
         let len = nr_slots.saturating_mul(SLOT as u64);
         let begin = self.offset(slot, usize::try_from(len).unwrap_or(usize::MAX))?;
@@ -306,13 +303,13 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// The byte where `slot`, one of the device's, begins.
+    /// The byte where `slot` begins, which is one of the device's.
     const fn begin(&self, slot: u64) -> u64 {
         (HEADER_SLOTS + slot - self.first) * SLOT as u64
     }
 }
 
-/// Calls `part` with the number of bytes transferred so far until that is `len`.
+/// Calls `part` with the number of bytes done until that is `len`.
 fn transfer(
     len: usize,
     mut part: impl FnMut(usize) -> Result<usize, Errno>,
@@ -321,7 +318,7 @@ fn transfer(
     while done < len {
         let failed = match part(done) {
             Ok(0) => return Err(DeviceError::Short),
-            // Part of a slot is transferred again: O_DIRECT needs every call to begin at a slot.
+            // Part of a slot is done again: with O_DIRECT every call begins at a whole one.
             Ok(n) if n >= SLOT => {
                 done += n - n % SLOT;
                 tries = 0;
@@ -336,6 +333,7 @@ fn transfer(
             return Err(failed);
         }
         if failed == DeviceError::Io(Errno::EAGAIN) {
+            // Interrupted: then it was waited for less.
             let _ = thread::nanosleep(PAUSE_NS);
         }
     }

@@ -5,16 +5,18 @@ use uzswap_slots::{Owner, Run, Slots};
 use super::Allocator;
 use super::memory::Shared;
 
-/// It, and who we are to it.
+/// The allocator, and our process as its owner.
 pub(super) struct Clusters<'m> {
     slots: Slots<'m>,
     owner: Owner,
 }
 
 impl<'m> Clusters<'m> {
-    /// A device of `nr_slots` slots in memory of [`Slots::memory_len`], which nothing else is in.
+    /// A device of `nr_slots` slots in `memory` of [`Slots::memory_len`] bytes, used for nothing
+    /// else.
     pub(super) fn on(memory: &'m Shared, nr_slots: u32) -> Self {
-        // SAFETY: zeroed, aligned to a page, as long as the caller promises, and used for nothing else.
+        // SAFETY: the memory is zeroed, page-aligned, as long as the caller guarantees, and used
+        // for nothing else.
         let slots = unsafe { Slots::attach(memory.start(), nr_slots, &|_| true) };
         let owner = slots.join(0);
         Self { slots, owner }

@@ -6,22 +6,22 @@ use super::Allocator;
 use super::random::Random;
 
 const ORDER_OF_64K: u8 = 4;
-/// Half of the bytes are in runs of 16 slots: there are 16 single ones to each.
-const ONE_IN: usize = 17;
+/// Share of runs of 16 slots: one in 17, so that half of the bytes are in them.
+const LARGE_ONE_IN: usize = 17;
 
-/// How much of it.
+/// Sizes of the measurement.
 pub(super) struct Scale {
     pub(super) nr_slots: u32,
-    /// Entries that are stored; what is on the device is replaced some four times by them.
+    /// Entries stored; they replace the content of the device about four times.
     pub(super) nr_steps: u32,
-    /// Percent.
+    /// Percent of the device.
     pub(super) in_use: &'static [usize],
 }
 
-/// An entry of 1 or 16 slots: one run, or what it fell apart into.
+/// An entry of 1 or 16 slots: one run, or several smaller ones.
 struct Entry {
     runs: Vec<Run>,
-    /// Whether its first choice was not to be had.
+    /// Whether there was no run for all of it.
     fell_back: bool,
 }
 
@@ -56,11 +56,13 @@ impl Entry {
     }
 }
 
-/// Half of what is stored is 64 KiB, half 4 KiB, freed at random with `in_use` percent in use; in how many of 100 cases the former finds no run.
+/// The percentage of entries of 64 KiB that find no run, where half of the bytes are in such
+/// entries and half in entries of 4 KiB, freed at random so that `in_use` percent of the device are
+/// in use.
 pub(super) fn percent(device: &dyn Allocator, in_use: usize, scale: &Scale) -> f64 {
     let mut random = Random::new(11);
     let mut held: Vec<Entry> = Vec::new();
-    let (mut used, mut asked, mut fell_back) = (0, 0_u32, 0_u32);
+    let (mut used, mut nr_large, mut fell_back) = (0, 0_u32, 0_u32);
     let target = scale.nr_slots as usize * in_use / 100;
     for step in 0..scale.nr_steps {
         while used + (1 << ORDER_OF_64K) > target {
@@ -68,14 +70,14 @@ pub(super) fn percent(device: &dyn Allocator, in_use: usize, scale: &Scale) -> f
             used -= victim.nr_slots();
             victim.runs.into_iter().for_each(|run| device.put(run));
         }
-        let large = random.below(ONE_IN) == 0;
+        let large = random.below(LARGE_ONE_IN) == 0;
         let entry = Entry::alloc(device, if large { ORDER_OF_64K } else { 0 });
         if large && step > scale.nr_steps / 4 {
-            asked += 1;
+            nr_large += 1;
             fell_back += u32::from(entry.fell_back);
         }
         used += entry.nr_slots();
         held.push(entry);
     }
-    f64::from(fell_back) / f64::from(asked.max(1)) * 100.0
+    f64::from(fell_back) / f64::from(nr_large.max(1)) * 100.0
 }

@@ -6,19 +6,19 @@ use std::sync::atomic::AtomicU8;
 
 use anyhow::{Context, Result};
 
-/// Such a mapping; the kernel gives it small pages, as a file's.
+/// A shared mapping, of small pages like those of a file.
 pub(super) struct Shared {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: shared references give atomics alone, and the pointer, whose users say themselves what they need.
+// SAFETY: shared references give only atomics, and the pointer, whose users state what they need.
 unsafe impl Sync for Shared {}
-// SAFETY: the mapping belongs to no thread.
+// SAFETY: a mapping belongs to no thread.
 unsafe impl Send for Shared {}
 
 impl Shared {
-    /// So many bytes.
+    /// Maps `len` bytes.
     pub(super) fn new(len: usize) -> Result<Self> {
         let (prot, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,
@@ -38,13 +38,13 @@ impl Shared {
         self.start.as_ptr()
     }
 
-    /// The memory, which others may have at the same time.
+    /// The memory, shared with others.
     pub(super) fn counts(&self) -> &[AtomicU8] {
-        // SAFETY: valid for `len` bytes as long as `self`, and atomics take any bits.
+        // SAFETY: valid for `len` bytes as long as `self`; any bits are valid atomics.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
     }
 
-    /// The memory, when nobody else has it.
+    /// The memory, borrowed exclusively.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: valid for `len` bytes as long as `self`, which is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
@@ -53,7 +53,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`, and whoever used it borrowed `self`.
+        // SAFETY: mapped in `new`; whoever uses it borrows `self`.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -1,7 +1,7 @@
 //! One lock around a linear scan.
 //!
-//! *What*: the baselines *map* and *owners*, and the lock that all baselines have.
-//! *Locking*: one lock each, which everything is under.
+//! *What*: the baselines *map* and *owners*, and the lock of all baselines.
+//! *Locking*: one lock each, around everything.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -13,17 +13,17 @@ use uzswap_sync::lock::{Lock, LockGuard};
 use super::Allocator;
 use super::memory::Shared;
 
-/// What the lock guards.
+/// The data under the lock.
 struct Map {
     memory: Shared,
     /// Whether the process's own counts follow the totals.
     owners: bool,
-    /// Where the next search begins.
+    /// Where the next search starts.
     next: usize,
 }
 
 impl Map {
-    /// The totals; the own counts.
+    /// The totals, and the process's own counts.
     fn counts(&mut self) -> (&mut [u8], &mut [u8]) {
         let bytes = self.memory.bytes();
         bytes.split_at_mut(bytes.len() / 2)
@@ -57,7 +57,7 @@ impl Map {
     }
 }
 
-/// A lock that knows how long it was waited for.
+/// A lock that measures waits for it.
 pub(super) struct Waited<T> {
     lock: Lock<T>,
     ns: AtomicU64,
@@ -82,13 +82,13 @@ impl<T> Waited<T> {
         guard
     }
 
-    /// Nanoseconds, of all threads.
+    /// Time that all threads have waited, ns.
     pub(super) fn ns(&self) -> u64 {
         self.ns.load(Ordering::Relaxed)
     }
 }
 
-/// *map* or *owners*.
+/// The baseline *map* or *owners*.
 pub(super) struct OneLock(Waited<Map>);
 
 impl OneLock {

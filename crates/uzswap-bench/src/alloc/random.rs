@@ -1,6 +1,6 @@
-//! Numbers that a seed repeats.
+//! Repeatable pseudo-random numbers.
 
-/// xorshift64*: no more time than what is measured can bear.
+/// xorshift64*, fast enough not to disturb the measurement.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -8,7 +8,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Below `end`.
+    /// A number below `end`.
     #[allow(clippy::cast_possible_truncation, reason = "less than `end`")]
     pub(super) fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 >> 12;

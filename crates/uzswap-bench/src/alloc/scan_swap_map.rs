@@ -1,8 +1,9 @@
-//! The kernel's `scan_swap_map`, as it was for all devices until Linux 3.11 and for rotational ones until 6.11.
-//!
-//! *What*: after each 256 slots it looks, from the lowest free slot on and with the lock dropped, for 256 free ones in a row; where there are
-//! none it begins again at the lowest. It knows single slots alone.
-//! *Locking*: the device lock guards `SwapInfo` and writes to the map, which is read without it, too.
+//! The kernel's `scan_swap_map`, as it was for all devices until Linux 3.11 and for rotational ones
+//! until 6.11.
+//! *What*: after every 256 slots it searches, from the lowest free slot and with the lock dropped,
+//! for 256 free ones in a row; if there are none it starts again at the lowest. Single slots only.
+//! *Locking*: the device lock guards `SwapInfo` and writes to the map; the map is read without it,
+//! too.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -14,10 +15,10 @@ use super::Allocator;
 use super::memory::Shared;
 use super::one_lock::Waited;
 
-/// Slots that it wanted in a row.
+/// Free slots in a row that it searches for.
 const SWAPFILE_CLUSTER: usize = 256;
 
-/// What it keeps, by the kernel's names.
+/// Its state, with the kernel's names.
 struct SwapInfo {
     lowest_bit: usize,
     highest_bit: usize,
@@ -26,7 +27,7 @@ struct SwapInfo {
     cluster_nr: usize,
 }
 
-/// *kernel*.
+/// The baseline *kernel*.
 pub(super) struct ScanSwapMap {
     swap_map: Shared,
     info: Waited<SwapInfo>,
@@ -46,7 +47,7 @@ impl ScanSwapMap {
         })
     }
 
-    /// The first of 256 free slots in a row.
+    /// Finds the first of 256 free slots in a row.
     fn find_cluster(map: &[AtomicU8], lowest: usize, highest: usize) -> Option<usize> {
         let mut last_in_cluster = lowest + SWAPFILE_CLUSTER - 1;
         let mut offset = lowest;
@@ -61,7 +62,7 @@ impl ScanSwapMap {
         None
     }
 
-    /// Where to begin, and where to end after going round.
+    /// Where the search starts, and where it ends after wrapping around.
     fn begin<'l>(
         &'l self,
         map: &[AtomicU8],

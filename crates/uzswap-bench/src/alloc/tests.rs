@@ -1,9 +1,12 @@
+use uzswap_corpus::progress::Progress;
+
 use super::*;
+use crate::compare::Outcome;
 
 const NR_SLOTS: u32 = 1 << 13;
 const SCALE: Scale = Scale {
     nr_slots: NR_SLOTS,
-    lasts: Duration::from_millis(1),
+    duration: Duration::from_millis(1),
     in_use: &[75],
     fallbacks: fallbacks::Scale {
         nr_slots: NR_SLOTS,
@@ -12,7 +15,7 @@ const SCALE: Scale = Scale {
     },
 };
 
-/// Every allocator hands out each slot once, and again when it was freed.
+/// Every allocator hands out each slot once, and again after it was freed.
 #[test]
 fn a_full_device_was_handed_out_once() {
     let memory = Shared::new(Device::memory_len(NR_SLOTS)).unwrap();
@@ -36,7 +39,7 @@ fn a_full_device_was_handed_out_once() {
                 end += u32::from(run.nr);
             }
             assert_eq!(end, NR_SLOTS, "{name}, order {order}");
-            // With one hole there is one place.
+            // One hole is the only place.
             let hole = runs[runs.len() / 2].first;
             device.put(Slots {
                 first: hole,
@@ -50,7 +53,7 @@ fn a_full_device_was_handed_out_once() {
 }
 
 #[test]
-fn all_take_part_in_what_they_can_do() {
+fn allocators_take_part_where_they_can() {
     for (order, sides) in [(0, 4), (4, 3)] {
         let setting = Setting {
             threads: 2,
@@ -58,9 +61,11 @@ fn all_take_part_in_what_they_can_do() {
             frees: Frees::Random,
             in_use: 75,
         };
-        let runs = compare(0, &setting, &SCALE).unwrap();
-        assert_eq!(runs.len(), sides);
-        for run in runs {
+        let progress = Progress::endless();
+        let mut round = CurrentRound::new(0, &progress);
+        compare(&mut round, &setting, &SCALE).unwrap();
+        assert_eq!(round.outcomes().len(), sides);
+        for run in round.outcomes() {
             assert_eq!(run.job, "2 threads, random, 75 % in use");
             assert!(run.values[&pairs(order)] > 0.0, "{run:?}");
             assert!(run.values.contains_key(&waiting(order)), "{run:?}");
@@ -70,16 +75,18 @@ fn all_take_part_in_what_they_can_do() {
 
 #[test]
 fn one_scan_fails_more_often_than_clusters_do() {
-    let runs = no_run_found(0, &SCALE.fallbacks, &Progress::endless()).unwrap();
-    let [ours, map] = &runs[..] else {
-        panic!("{runs:?}");
+    let progress = Progress::endless();
+    let mut round = CurrentRound::new(0, &progress);
+    measure_fallbacks(&mut round, &SCALE.fallbacks).unwrap();
+    let [ours, map] = round.outcomes() else {
+        panic!("{:?}", round.outcomes());
     };
-    let percent = |run: &Run| run.values["not_found"];
-    assert!(percent(ours) < percent(map), "{runs:?}");
+    let percent = |outcome: &Outcome| outcome.values["not_found"];
+    assert!(percent(ours) < percent(map), "{ours:?} {map:?}");
 }
 
 #[test]
-fn what_is_chosen_is_all_that_is_done() {
+fn only_what_is_chosen_is_measured() {
     let all = Wanted::default();
     assert!(all.fallbacks());
     assert_eq!(all.settings(&FULL).len(), 4 * 4 * 2 * 3);

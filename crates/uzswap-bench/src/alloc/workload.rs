@@ -14,12 +14,12 @@ use uzswap_sys::thread::sched_getcpu;
 use super::Allocator;
 use super::random::Random;
 
-/// Which of its runs a thread frees.
+/// Which of its runs a thread frees next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frees {
-    /// In the order in which it got them.
+    /// The oldest.
     Oldest,
-    /// Any.
+    /// A random one.
     Random,
 }
 
@@ -43,18 +43,18 @@ impl FromStr for Frees {
     }
 }
 
-/// What is done.
+/// A setting.
 #[derive(Clone, Copy)]
 pub(super) struct Setting {
     pub(super) threads: usize,
     pub(super) order: u8,
     pub(super) frees: Frees,
-    /// Percent.
+    /// Percent of the device.
     pub(super) in_use: usize,
 }
 
 impl Setting {
-    /// Runs that are in use, of a device of `nr_slots`.
+    /// Number of runs in use on a device of `nr_slots`.
     pub(super) fn nr_held(&self, nr_slots: u32) -> usize {
         let nr_runs = nr_slots as usize >> self.order;
         nr_runs - nr_runs * (100 - self.in_use) / 100
@@ -62,7 +62,7 @@ impl Setting {
 }
 
 impl fmt::Display for Setting {
-    /// Without the order.
+    /// The setting without its order, which the figures name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Setting {
             threads,
@@ -75,7 +75,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// What a thread holds: the first slots of its runs.
+/// The runs of a thread, by their first slots.
 struct Holder {
     runs: Vec<u32>,
     oldest: usize,
@@ -99,7 +99,8 @@ impl Holder {
         }
     }
 
-    /// Frees and allocates until it is told to stop; how often, or `None` if there was no run though one was freed just now.
+    /// Frees and allocates until `stop`; returns how often, or `None` if no run was found just
+    /// after one was freed.
     fn replace(
         &mut self,
         device: &dyn Allocator,
@@ -109,10 +110,10 @@ impl Holder {
     ) -> Option<u64> {
         let (mut nr, mut next, mut cpu) = (0, self.next(frees), 0);
         while !stop.load(Ordering::Relaxed) {
-            // The choice of the next one is not what is measured: it should be in the cache by then.
+            // Choosing the next one is not measured: it is prefetched.
             let victim = std::mem::replace(&mut next, self.next(frees));
             prefetch(&raw const self.runs[next] as usize, 4);
-            // As often as a caller that allocates runs of many slots asks for it.
+            // As often as a caller that allocates runs of many slots asks for its CPU.
             cpu = if nr % 64 == 0 {
                 sched_getcpu() as usize
             } else {
@@ -129,7 +130,7 @@ impl Holder {
     }
 }
 
-/// A device in use by threads.
+/// A device that threads use.
 pub(super) struct Workload<'d> {
     device: &'d dyn Allocator,
     order: u8,
@@ -137,14 +138,15 @@ pub(super) struct Workload<'d> {
     holders: Vec<Holder>,
 }
 
-/// Pairs of a free and an allocation per second by all threads, and the part of the threads' time spent waiting for locks.
+/// Pairs of a free and an allocation per second by all threads, and the share of the threads' time
+/// spent waiting for locks.
 pub(super) struct Speed {
     pub(super) pairs_s: f64,
     pub(super) waited: f64,
 }
 
 impl<'d> Workload<'d> {
-    /// Fills the device, then frees runs anywhere until it is as full as it should be.
+    /// Fills the device, then frees random runs down to the setting's share in use.
     pub(super) fn new(device: &'d dyn Allocator, setting: &Setting, nr_slots: u32) -> Result<Self> {
         let Setting {
             threads,
@@ -176,8 +178,8 @@ impl<'d> Workload<'d> {
         })
     }
 
-    /// All threads free and allocate for so long.
-    pub(super) fn run(&mut self, lasts: Duration) -> Result<Speed> {
+    /// Makes all threads free and allocate for `duration`.
+    pub(super) fn run(&mut self, duration: Duration) -> Result<Speed> {
         let threads = self.holders.len();
         let (start, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
         let (device, order, frees) = (self.device, self.order, self.frees);
@@ -195,7 +197,7 @@ impl<'d> Workload<'d> {
                 .collect();
             start.wait();
             let (begun, before) = (Instant::now(), device.waited_ns());
-            std::thread::sleep(lasts);
+            std::thread::sleep(duration);
             stop.store(true, Ordering::Relaxed);
             let (took, waited) = (begun.elapsed(), device.waited_ns() - before);
             let pairs: Option<u64> = replacing

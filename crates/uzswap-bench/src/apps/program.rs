@@ -1,25 +1,31 @@
-//! The real programs, and what they do.
+//! The real programs and their jobs.
 //!
-//! *What*: for each the command and the files it works on, which are made anew: nothing is fetched.
-//! *Invariants*: what a program works on, and what it prints, is the same every time.
+//! *What*: for each its command and its input, which is generated: nothing is downloaded.
+//! *Invariants*: a program's input and output are the same every time.
 //! *Locking*: none.
 //! *Context*: the bench command.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use uzswap_corpus::{find, refused, source, write};
 
 use crate::sides::Job;
-use uzswap_corpus::refused;
-use uzswap_corpus::{find, source, write};
 
-/// How much they are to do.
+/// The size of the jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// A second or two natively.
     Quick,
     /// Several seconds.
     Full,
+}
+
+impl Size {
+    /// One of two values.
+    pub(super) fn choose<T>(self, quick: T, full: T) -> T {
+        if self == Self::Quick { quick } else { full }
+    }
 }
 
 /// A program.
@@ -44,10 +50,10 @@ impl Program {
     }
 }
 
-/// Those called `names`, or all but the build.
+/// The programs called `names`, or all but the build.
 ///
 /// # Errors
-/// Refuses a name that none has.
+/// Refuses an unknown name.
 pub fn chosen(names: &[String]) -> Result<Vec<Program>> {
     let all = programs();
     for name in names {
@@ -72,15 +78,11 @@ fn programs() -> Vec<Program> {
                 "group_by.py",
                 include_str!("../../../../examples/group_by.py"),
             )?;
-            let scale = if size == Size::Quick { "0.2" } else { "0.5" };
+            let scale = size.choose("0.2", "0.5");
             job("python3", &["group_by.py", "--scale", scale])
         }),
         program("sqlite", |dir, size| {
-            let rows = if size == Size::Quick {
-                250_000
-            } else {
-                1_500_000
-            };
+            let rows = size.choose(250_000, 1_500_000);
             let sql = include_str!("../../../../examples/orders.sql");
             write(
                 dir,
@@ -90,7 +92,7 @@ fn programs() -> Vec<Program> {
             job("sqlite3", &[":memory:", ".read orders.sql"])
         }),
         program("sort", |dir, size| {
-            let mib = if size == Size::Quick { 60 } else { 100 };
+            let mib = size.choose(60, 100);
             write(dir, "lines", &source::lines(mib))?;
             job(
                 "sort",
@@ -107,7 +109,7 @@ fn programs() -> Vec<Program> {
             )
         }),
         program("gcc", |dir, size| {
-            let functions = if size == Size::Quick { 200 } else { 1500 };
+            let functions = size.choose(200, 1500);
             write(dir, "big.c", &source::c(1, functions))?;
             job("gcc", &["-O2", "-w", "-c", "big.c", "-o", "big.o"])
         }),
@@ -117,11 +119,7 @@ fn programs() -> Vec<Program> {
                 "records.js",
                 include_str!("../../../../examples/records.js"),
             )?;
-            let records = if size == Size::Quick {
-                "150000"
-            } else {
-                "500000"
-            };
+            let records = size.choose("150000", "500000");
             job(
                 "node",
                 &["--max-old-space-size=4096", "records.js", records],
@@ -133,11 +131,7 @@ fn programs() -> Vec<Program> {
             }
             find("redis-server")?;
             write(dir, "redis.sh", include_str!("redis.sh"))?;
-            let requests = if size == Size::Quick {
-                "200000"
-            } else {
-                "1000000"
-            };
+            let requests = size.choose("200000", "1000000");
             job("sh", &["redis.sh", requests])
         }),
     ]
@@ -150,11 +144,7 @@ pub fn build() -> Program {
         name: "make -j2",
         make: |dir, size| {
             find("gcc")?;
-            let (files, functions) = if size == Size::Quick {
-                (2, 80)
-            } else {
-                (16, 400)
-            };
+            let (files, functions) = size.choose((2, 80), (16, 400));
             let mut makefile = String::from("CFLAGS = -O2 -w\nproject.a:");
             for file in 0..files {
                 write(

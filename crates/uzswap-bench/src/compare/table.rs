@@ -1,8 +1,9 @@
-//! How the results of suites with sides are shown.
+//! Tables and charts of results.
 
-use super::{Figure, Measured, Run};
-use crate::section::{Chart, Kind, Section, Table};
 use uzswap_corpus::rounds::{self, median};
+
+use super::{Figure, Measured, Outcome};
+use crate::section::{Chart, Kind, Section, Table};
 
 impl Measured {
     /// The charts and the table.
@@ -18,7 +19,7 @@ impl Measured {
         }
     }
 
-    /// In the order in which they were done.
+    /// The jobs, in the order in which they ran.
     fn jobs(&self) -> Vec<&str> {
         let mut jobs: Vec<&str> = Vec::new();
         for run in &self.runs {
@@ -29,10 +30,11 @@ impl Measured {
         jobs
     }
 
-    /// The figure in each round that counts.
+    /// The figure in every round that counts.
     fn values(&self, figure: &Figure, job: &str, side: &str) -> Vec<f64> {
         let counted = rounds::counted(&self.rounds);
-        let is_of = |run: &&Run| run.job == job && run.side == side && counted.contains(&run.round);
+        let is_of =
+            |run: &&Outcome| run.job == job && run.side == side && counted.contains(&run.round);
         self.runs
             .iter()
             .filter(is_of)
@@ -46,7 +48,7 @@ impl Measured {
         median(self.values(figure, job, side))
     }
 
-    /// The median, and how far the rounds are from it at most.
+    /// The median, with the largest deviation of a round.
     fn cell(&self, figure: &Figure, job: &str, side: &str) -> String {
         let Some(value) = self.median(figure, job, side) else {
             return String::new();
@@ -58,7 +60,7 @@ impl Measured {
             100.0.. => format!("{value:.1}"),
             _ => format!("{value:.2}"),
         };
-        // Of so little, hundredths say enough.
+        // Small figures and small deviations need no ±.
         if value < 0.1 || farthest < 0.005 * value {
             text
         } else {
@@ -71,7 +73,7 @@ impl Measured {
         named.map_or(side, |(_, name)| name)
     }
 
-    /// The ratio of two medians, and what is wanted of it.
+    /// The ratio of two medians, with its goal.
     fn ratio(&self, figure: &Figure, job: &str, ratio: &(String, String)) -> String {
         let [of, to] = [&ratio.0, &ratio.1].map(|side| self.median(figure, job, side));
         let Some(value) = of
@@ -98,7 +100,7 @@ impl Measured {
         format!("{value:.2} (goal {sign} {:.2}{missed})", goal.bound)
     }
 
-    /// Ratios of which both sides took part.
+    /// The ratios both of whose sides took part.
     fn ratios(&self) -> impl Iterator<Item = &(String, String)> {
         let took_part = |side: &String| self.sides.iter().any(|(key, _)| key == side);
         self.ratios
@@ -129,13 +131,13 @@ impl Measured {
             }
         }
         Table {
-            caption: "Medians, and how far the rounds are from them at most".into(),
+            caption: "Medians, with the largest deviation of a round".into(),
             head,
             rows,
         }
     }
 
-    /// One for each title, of all its figures and all jobs.
+    /// One for each title, with all its figures and all jobs.
     fn charts(&self) -> Vec<Chart> {
         let mut titles: Vec<&str> = Vec::new();
         for title in self.figures.iter().filter_map(|f| f.chart.as_deref()) {

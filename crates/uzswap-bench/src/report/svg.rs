@@ -1,6 +1,7 @@
 //! Charts as SVG: points over a logarithmic axis, curves over time, horizontal bars from zero.
 //!
-//! Sizes are in units of the picture, which is as wide as the page allows: about a pixel each on a phone.
+//! Sizes are in the picture's units. The picture is as wide as the page allows; on a phone a unit
+//! is about a pixel.
 
 use std::fmt::Write;
 
@@ -11,11 +12,11 @@ const WIDTH: f64 = 480.0;
 const LEFT: f64 = 40.0;
 const RIGHT: f64 = 14.0;
 const BOTTOM: f64 = 38.0;
-/// Width of a letter of a label, at the size that phones get.
+/// Width of a letter of a label on a phone.
 const LETTER: f64 = 5.8;
-/// Height of a chart of points.
+/// Height of a chart of points or curves.
 const HEIGHT: f64 = 320.0;
-/// Height of a bar, and of the line of text above a group.
+/// Height of a bar, and of the name above a group.
 const BAR: f64 = 15.0;
 
 fn open(out: &mut String, title: &str, height: f64) {
@@ -40,6 +41,24 @@ fn line(out: &mut String, from: (f64, f64), to: (f64, f64)) {
         "<line class=\"grid\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>",
         from.0, from.1, to.0, to.1
     );
+}
+
+/// A vertical grid line with its tick below.
+fn tick_x(out: &mut String, x: f64, top: f64, bottom: f64, value: f64) {
+    line(out, (x, top), (x, bottom));
+    text(out, "tick", "middle", x, bottom + 14.0, &number(value));
+}
+
+/// A horizontal grid line with its tick on the left.
+fn tick_y(out: &mut String, y: f64, value: f64) {
+    line(out, (LEFT, y), (WIDTH - RIGHT, y));
+    text(out, "tick", "end", LEFT - 5.0, y + 4.0, &number(value));
+}
+
+/// The labels of the axes of a chart of [`HEIGHT`].
+fn axes(out: &mut String, x: &str, y: &str) {
+    text(out, "unit", "start", 2.0, 11.0, y);
+    text(out, "unit", "end", WIDTH - RIGHT, HEIGHT - 6.0, x);
 }
 
 /// A step of 1, 2 or 5 times a power of ten that divides `span` into about `parts`.
@@ -67,7 +86,7 @@ fn logarithmic_ticks(low: f64, high: f64) -> impl Iterator<Item = f64> {
         .filter(move |at| (low * 0.999..=high * 1.001).contains(at))
 }
 
-/// A number without needless zeros; thousands and millions by their letters, so that it fits before an axis.
+/// A number without trailing zeros, with k and M, so that it fits before an axis.
 fn number(value: f64) -> String {
     if value >= 1e6 {
         return number(value / 1e6) + "M";
@@ -79,10 +98,11 @@ fn number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Where labels lie already: left, top, right, bottom.
+/// Areas that are taken: left, top, right, bottom.
 struct Placed(Vec<[f64; 4]>);
 
 impl Placed {
+    /// Takes the area if it is free and inside the chart.
     fn takes(&mut self, at: [f64; 4]) -> bool {
         let [left, top, right, bottom] = at;
         let inside = left > LEFT && right < WIDTH - 1.0 && top > 0.0 && bottom < HEIGHT - BOTTOM;
@@ -102,12 +122,12 @@ pub fn points(title: &str, x: &str, y: &str, series: &[Series]) -> String {
     let all = || series.iter().flat_map(|series| &series.points);
     let mut out = String::new();
     open(&mut out, title, HEIGHT);
-    let least = |of: fn(&(f64, f64, String)) -> f64| all().map(of).fold(f64::INFINITY, f64::min);
-    let most = |of: fn(&(f64, f64, String)) -> f64| all().map(of).fold(0.0, f64::max);
-    let (x_low, x_high) = (least(|p| p.0) / 1.25, most(|p| p.0) * 1.25);
-    let y_step = step(most(|p| p.1) - least(|p| p.1), 5.0);
-    let y_low = (least(|p| p.1) / y_step - 0.2).floor() * y_step;
-    let y_high = (most(|p| p.1) / y_step + 0.2).ceil() * y_step;
+    let min = |of: fn(&(f64, f64, String)) -> f64| all().map(of).fold(f64::INFINITY, f64::min);
+    let max = |of: fn(&(f64, f64, String)) -> f64| all().map(of).fold(0.0, f64::max);
+    let (x_low, x_high) = (min(|p| p.0) / 1.25, max(|p| p.0) * 1.25);
+    let y_step = step(max(|p| p.1) - min(|p| p.1), 5.0);
+    let y_low = (min(|p| p.1) / y_step - 0.2).floor() * y_step;
+    let y_high = (max(|p| p.1) / y_step + 0.2).ceil() * y_step;
     let drawable = x_low > 0.0 && x_low < x_high && x_high.is_finite() && y_low < y_high;
     if !drawable {
         text(
@@ -126,30 +146,13 @@ pub fn points(title: &str, x: &str, y: &str, series: &[Series]) -> String {
     let across = |v: f64| LEFT + (v / x_low).ln() / (x_high / x_low).ln() * (right - LEFT);
     let up = |v: f64| bottom - (v - y_low) / (y_high - y_low) * (bottom - 24.0);
     for at in logarithmic_ticks(x_low, x_high) {
-        line(&mut out, (across(at), up(y_high)), (across(at), bottom));
-        text(
-            &mut out,
-            "tick",
-            "middle",
-            across(at),
-            bottom + 14.0,
-            &number(at),
-        );
+        tick_x(&mut out, across(at), up(y_high), bottom, at);
     }
     for at in ticks(y_low, y_high, y_step) {
-        line(&mut out, (LEFT, up(at)), (right, up(at)));
-        text(
-            &mut out,
-            "tick",
-            "end",
-            LEFT - 5.0,
-            up(at) + 4.0,
-            &number(at),
-        );
+        tick_y(&mut out, up(at), at);
     }
-    text(&mut out, "unit", "start", 2.0, 11.0, y);
-    text(&mut out, "unit", "end", right, HEIGHT - 6.0, x);
-    // No label may hide a point.
+    axes(&mut out, x, y);
+    // Labels must not hide points.
     let mut placed = Placed(
         all()
             .map(|(x, y, _)| {
@@ -180,7 +183,7 @@ pub fn points(title: &str, x: &str, y: &str, series: &[Series]) -> String {
     out
 }
 
-/// Writes a label beside its point where there is room; the table has those that find none.
+/// Writes a label beside its point if there is room; the table has all of them.
 fn place(out: &mut String, placed: &mut Placed, (cx, cy): (f64, f64), label: &str) {
     let width = label.chars().count() as f64 * LETTER;
     let right = ("start", cx + 6.0, cy + 3.0, cx + 5.0);
@@ -200,41 +203,24 @@ pub fn lines(title: &str, x: &str, y: &str, series: &[Series]) -> String {
     let all = || series.iter().flat_map(|series| &series.points);
     let mut out = String::new();
     open(&mut out, title, HEIGHT);
-    let most = |of: fn(&(f64, f64, String)) -> f64| {
-        let most = all().map(of).fold(0.0, f64::max);
-        // A chart of nothing but zeros has an axis all the same.
-        if most > 0.0 { most } else { 1.0 }
+    let max = |of: fn(&(f64, f64, String)) -> f64| {
+        let max = all().map(of).fold(0.0, f64::max);
+        // A chart of zeros has an axis all the same.
+        if max > 0.0 { max } else { 1.0 }
     };
-    let x_most = most(|p| p.0);
-    let y_step = step(most(|p| p.1), 5.0);
-    let y_most = (most(|p| p.1) / y_step).ceil() * y_step;
+    let x_max = max(|p| p.0);
+    let y_step = step(max(|p| p.1), 5.0);
+    let y_max = (max(|p| p.1) / y_step).ceil() * y_step;
     let (right, bottom, top) = (WIDTH - RIGHT, HEIGHT - BOTTOM, 24.0);
-    let across = |v: f64| LEFT + v / x_most * (right - LEFT);
-    let up = |v: f64| bottom - v / y_most * (bottom - top);
-    for at in ticks(0.0, x_most, step(x_most, 6.0)) {
-        line(&mut out, (across(at), top), (across(at), bottom));
-        text(
-            &mut out,
-            "tick",
-            "middle",
-            across(at),
-            bottom + 14.0,
-            &number(at),
-        );
+    let across = |v: f64| LEFT + v / x_max * (right - LEFT);
+    let up = |v: f64| bottom - v / y_max * (bottom - top);
+    for at in ticks(0.0, x_max, step(x_max, 6.0)) {
+        tick_x(&mut out, across(at), top, bottom, at);
     }
-    for at in ticks(0.0, y_most, y_step) {
-        line(&mut out, (LEFT, up(at)), (right, up(at)));
-        text(
-            &mut out,
-            "tick",
-            "end",
-            LEFT - 5.0,
-            up(at) + 4.0,
-            &number(at),
-        );
+    for at in ticks(0.0, y_max, y_step) {
+        tick_y(&mut out, up(at), at);
     }
-    text(&mut out, "unit", "start", 2.0, 11.0, y);
-    text(&mut out, "unit", "end", right, HEIGHT - 6.0, x);
+    axes(&mut out, x, y);
     for (colour, series) in series.iter().enumerate() {
         let _ = write!(out, "<polyline class=\"curve c{colour}\" points=\"");
         for (px, py, _) in &series.points {
@@ -257,26 +243,18 @@ pub fn bars(
     let group_height = BAR * (names.len() as f64 + 1.0) + 8.0;
     let bottom = group_height * groups.len() as f64 + 4.0;
     open(&mut out, title, bottom + BOTTOM);
-    let most = groups
+    let max = groups
         .iter()
         .flat_map(|(_, values)| values.iter().flatten())
         .copied()
         .fold(0.0, f64::max);
-    let tick = step(if most > 0.0 { most } else { 1.0 }, 5.0);
-    let end = (most / tick).ceil().max(1.0) * tick;
-    // Room for the value behind the longest bar.
+    let tick = step(if max > 0.0 { max } else { 1.0 }, 5.0);
+    let end = (max / tick).ceil().max(1.0) * tick;
+    // Leaves room for the value behind the longest bar.
     let (left, right) = (6.0, WIDTH - 40.0);
     let across = |v: f64| left + v / end * (right - left);
     for at in ticks(0.0, end, tick) {
-        line(&mut out, (across(at), 0.0), (across(at), bottom));
-        text(
-            &mut out,
-            "tick",
-            "middle",
-            across(at),
-            bottom + 14.0,
-            &number(at),
-        );
+        tick_x(&mut out, across(at), 0.0, bottom, at);
     }
     text(&mut out, "unit", "end", right, bottom + BOTTOM - 6.0, x);
     for (number, (name, values)) in groups.iter().enumerate() {

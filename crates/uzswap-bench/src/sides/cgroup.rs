@@ -1,7 +1,8 @@
 //! A memory cgroup with a limit, of version 1 or 2, whichever has the memory controller.
 //!
-//! *What*: makes one below our own, or, where that may not hand out controllers, as near above as it may be.
-//! *Invariants*: it stands in the [`Journal`] before it is made.
+//! *What*: makes one below our own, or, where that may not hand out controllers, as near above it
+//! as possible.
+//! *Invariants*: it is in the [`Journal`] before it is made.
 //! *Locking*: the journal's.
 //! *Context*: the bench command, as root.
 
@@ -11,62 +12,62 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Room, Side};
+use super::{Limits, Side};
 use crate::undo::{Journal, Step};
 
 /// A cgroup; the journal removes it.
 #[derive(Debug)]
 pub(super) struct Cgroup {
     pub dir: PathBuf,
-    /// Whether zswap's pool is charged to it (v2 does).
+    /// Whether zswap's pool is charged to it, as by v2.
     pub charges_pool: bool,
 }
 
-/// Where cgroups are: the kernel's, or a test's.
+/// The cgroup file system: the kernel's, or a test's.
 struct Tree<'a> {
     root: &'a Path,
-    /// Our own, as in `/proc/self/cgroup`.
+    /// The content of `/proc/self/cgroup`.
     own: &'a str,
-    /// The machine's swappiness: v2 has none for a group.
+    /// The machine's swappiness: v2 has none per group.
     swappiness: &'a Path,
     make_dir: fn(&Path) -> io::Result<()>,
 }
 
 impl Cgroup {
-    /// Makes one with the limit of `room`.
+    /// Makes one with these limits.
     ///
     /// # Errors
-    /// If there is no memory controller to be had.
-    pub fn make(journal: &mut Journal, side: Side, room: Room) -> Result<Self> {
+    /// If no memory controller is available.
+    pub fn make(journal: &mut Journal, side: Side, limits: Limits) -> Result<Self> {
         let tree = Tree {
             root: Path::new("/sys/fs/cgroup"),
             own: &fs::read_to_string("/proc/self/cgroup")?,
             swappiness: Path::new("/proc/sys/vm/swappiness"),
             make_dir: |path| fs::create_dir(path),
         };
-        tree.make(journal, side, room)
+        tree.make(journal, side, limits)
     }
 }
 
 impl Tree<'_> {
-    fn make(&self, journal: &mut Journal, side: Side, room: Room) -> Result<Cgroup> {
+    fn make(&self, journal: &mut Journal, side: Side, limits: Limits) -> Result<Cgroup> {
         let name = format!("uzswap-bench.{}", std::process::id());
         if let Some(of) = self.own(|_, controllers| controllers.split(',').any(|c| c == "memory")) {
             let dir = self.root.join("memory").join(of).join(name);
-            self.make_v1(journal, dir, room.limit_mib << 20)
+            self.make_v1(journal, dir, limits.ram_mib << 20)
         } else {
             let of = self.own(|number, _| number == "0").unwrap_or_default();
             let pool_mib = if side == Side::KernelZswap {
-                room.pool_mib.unwrap_or(0)
+                limits.pool_mib.unwrap_or(0)
             } else {
                 0
             };
-            let limit = (room.limit_mib + pool_mib) << 20;
+            let limit = (limits.ram_mib + pool_mib) << 20;
             self.make_v2(journal, self.root.join(of), &name, limit)
         }
     }
 
-    /// Our own group in the hierarchy whose number and controllers are wanted.
+    /// Our own group in the first hierarchy whose number and controllers are `wanted`.
     fn own(&self, wanted: impl Fn(&str, &str) -> bool) -> Option<&str> {
         self.own.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':');
@@ -86,7 +87,7 @@ impl Tree<'_> {
         })
     }
 
-    /// A group with processes of its own may not hand out controllers: goes up until one may.
+    /// Goes up from `parent`: a group with processes of its own may not hand out controllers.
     fn make_v2(
         &self,
         journal: &mut Journal,
@@ -120,13 +121,13 @@ mod tests {
     use super::*;
     use uzswap_corpus::Scratch;
 
-    const ROOM: Room = Room {
-        limit_mib: 100,
+    const LIMITS: Limits = Limits {
+        ram_mib: 100,
         pool_mib: Some(20),
         swap_mib: 0,
     };
 
-    /// As the kernel does: a new group has the files of the controllers that its parent hands out.
+    /// As in the kernel, a new group has the files of the controllers that its parent hands out.
     fn make_dir(path: &Path) -> io::Result<()> {
         fs::create_dir(path)?;
         let handed_out = path.with_file_name("cgroup.subtree_control");
@@ -136,8 +137,8 @@ mod tests {
         Ok(())
     }
 
-    /// A machine whose groups are `groups`, on which we are in `own`; `look` sees what was made.
-    fn on(groups: &[&str], own: &str, side: Side, look: impl FnOnce(&Path, Result<Cgroup>)) {
+    /// Makes a cgroup on a machine with `groups`, where we are in `own`, and lets `check` see it.
+    fn on(groups: &[&str], own: &str, side: Side, check: impl FnOnce(&Path, Result<Cgroup>)) {
         let scratch = Scratch::new().unwrap();
         let root = scratch.path().join("cgroup");
         for group in groups {
@@ -156,11 +157,11 @@ mod tests {
             &scratch.path().join("lock"),
         )
         .unwrap();
-        let made = tree.make(&mut journal, side, ROOM);
+        let made = tree.make(&mut journal, side, LIMITS);
         let on_v2 = made.as_ref().is_ok_and(|made| made.charges_pool);
         let now = fs::read_to_string(&swappiness).unwrap();
         assert_eq!(now.trim(), if on_v2 { "100" } else { "60" });
-        look(&root, made);
+        check(&root, made);
         drop(journal);
         assert_eq!(fs::read_to_string(&swappiness).unwrap().trim(), "60");
     }
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn version_2_goes_up_to_a_group_that_hands_out_memory() {
-        // What has a directory in the place of the file cannot be written: as if it had processes.
+        // A directory in place of the file cannot be written, as if the group had processes.
         let groups = [
             "user/session/ours/cgroup.subtree_control",
             "user/session/cgroup.subtree_control",
@@ -206,7 +207,7 @@ mod tests {
         on(&groups, own, Side::Zram, |root, made| {
             assert_eq!(made.unwrap().dir.parent(), Some(&*root.join("user")));
             let tried = fs::read_dir(root.join("user/session/ours")).unwrap();
-            assert_eq!(tried.count(), 1, "what was tried in vain is gone");
+            assert_eq!(tried.count(), 1, "failed attempts are removed");
         });
     }
 

@@ -1,39 +1,42 @@
-//! A job ends with all that it started, and with us.
+//! The keeper: it ends a job with all that the job has started, at the latest when we die.
 //!
-//! *What*: between us and a command stands a process, its *keeper*, that waits for it. When the command has ended, when the keeper is told to end
-//! or when we are killed, it kills whatever the command has left running, daemons among it, and ends as the command did.
-//! *Invariants*: what comes from the command is below the keeper in the tree of processes, whatever session it makes for itself. The keeper has none of our files
-//! but standard input, output and error, so that it holds no lock and no pipe of ours.
+//! *What*: a process between us and a command that waits for the command. When the command has
+//! ended, when the keeper is told to end, or when we are killed, it kills whatever the command has
+//! left running, daemons too, and ends as the command did.
+//! *Invariants*: all processes that come from the command are below the keeper in the process tree,
+//! whatever session they create. The keeper has none of our files but standard input, output and
+//! error, so it holds no lock or pipe of ours.
 //! *Locking*: none.
-//! *Context*: the keeper is a fork of us without exec: it makes system calls only, and allocates nothing.
+//! *Context*: the keeper is a fork of us without exec: it only makes system calls and allocates
+//! nothing.
 
 use std::io::{Error, Result};
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// What ends the keeper beside its command's end.
-const ENDS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+/// Signals that end the keeper.
+const END_SIGNALS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
-/// Puts a keeper between us and `command`: its number is the child's.
+/// Puts a keeper between us and `command`; the child's pid is the keeper's.
 pub fn keep(command: &mut Command) {
     // SAFETY: no memory effects.
     let parent = unsafe { libc::getpid() };
     // SAFETY: what runs between fork and exec makes system calls only.
-    unsafe { command.pre_exec(move || part(parent)) };
+    unsafe { command.pre_exec(move || split(parent)) };
 }
 
-/// Goes on as the command in one process, and as its keeper in the other, from which it does not return.
-fn part(parent: i32) -> Result<()> {
-    // SAFETY: system calls on locals, as are allowed between fork and exec.
+/// Forks: returns in the command's process, and never in the keeper's.
+fn split(parent: i32) -> Result<()> {
+    // SAFETY: system calls on locals, which are allowed between fork and exec.
     unsafe {
         let mut signals = MaybeUninit::uninit();
         libc::sigemptyset(signals.as_mut_ptr());
-        for signal in ENDS.into_iter().chain([libc::SIGCHLD]) {
+        for signal in END_SIGNALS.into_iter().chain([libc::SIGCHLD]) {
             libc::sigaddset(signals.as_mut_ptr(), signal);
         }
         let signals = signals.assume_init();
-        // Before there is anybody who could send one; an ignored one would not be waited for.
+        // Before a child can send SIGCHLD; an ignored SIGCHLD could not be waited for.
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::sigprocmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
@@ -44,7 +47,7 @@ fn part(parent: i32) -> Result<()> {
         match libc::fork() {
             -1 => Err(Error::last_os_error()),
             0 => {
-                // Nobody would kill what a killed keeper has left.
+                // The command dies with a keeper that is killed.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 libc::sigprocmask(libc::SIG_UNBLOCK, &raw const signals, std::ptr::null_mut());
                 Ok(())
@@ -59,7 +62,7 @@ fn part(parent: i32) -> Result<()> {
     }
 }
 
-/// Waits for `child` or for one of [`ENDS`]; the status of the child, SIGTERM's if it had not ended.
+/// Waits for `child` or for one of [`END_SIGNALS`]; returns the child's status, or SIGTERM's.
 fn wait(child: i32, signals: &libc::sigset_t) -> i32 {
     loop {
         let mut status = 0;
@@ -68,19 +71,19 @@ fn wait(child: i32, signals: &libc::sigset_t) -> i32 {
             0 => {
                 // SAFETY: reads `signals` only.
                 let signal = unsafe { libc::sigwaitinfo(signals, std::ptr::null_mut()) };
-                if ENDS.contains(&signal) {
+                if END_SIGNALS.contains(&signal) {
                     return libc::SIGTERM;
                 }
             }
             pid if pid == child => return status,
             -1 => return libc::SIGTERM,
-            // A daemon that lost its parent.
+            // A daemon that had been reparented to us.
             _ => {}
         }
     }
 }
 
-/// Kills our children until there are none: those of a killed one become ours.
+/// Kills our children until there are none; a killed child's children become ours.
 fn end_all() {
     loop {
         kill_children();
@@ -93,7 +96,8 @@ fn end_all() {
 
 fn kill_children() {
     let mut text = [0_u8; 4096];
-    // SAFETY: a constant, terminated path; `text` is as long as is said; the number is a child's that we have not waited for.
+    // SAFETY: the path is a terminated constant, `text` is as long as stated, and each pid is a
+    // child's that we have not waited for.
     unsafe {
         let file = libc::open(
             c"/proc/thread-self/children".as_ptr(),
@@ -102,7 +106,7 @@ fn kill_children() {
         let len = libc::read(file, text.as_mut_ptr().cast(), text.len());
         libc::close(file);
         let text = text.get(..usize::try_from(len).unwrap_or(0)).unwrap_or(&[]);
-        // A number that is cut off at the end has no space behind it.
+        // A number cut off at the end has no space after it.
         for number in text.split_inclusive(|&byte| byte == b' ') {
             let Some(digits) = number.strip_suffix(b" ") else {
                 break;
@@ -142,7 +146,7 @@ mod tests {
     use std::process::{Child, Stdio};
     use std::time::{Duration, Instant};
 
-    /// A shell that leaves a daemon, in a session of its own, whose number it prints; then it does `then`.
+    /// A shell that starts a daemon in its own session and prints its pid; then it does `then`.
     fn start(then: &str) -> (Child, i32) {
         let mut command = Command::new("sh");
         let script = format!("setsid sh -c 'echo $$; exec sleep 1000' & {then}");
@@ -173,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_that_ended_the_command_is_told() {
+    fn a_signal_that_ended_the_command_is_reported() {
         let (mut child, daemon) = start("sleep 0.2; kill -USR1 $$");
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGUSR1));
         assert!(is_gone(daemon));
     }
 
     #[test]
-    fn all_end_when_the_keeper_is_asked() {
+    fn all_end_when_the_keeper_is_terminated() {
         let (mut child, daemon) = start("sleep 1000");
         // SAFETY: a child that is not waited for yet.
         unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_started_is_told() {
+    fn a_command_that_cannot_be_started_is_reported() {
         let mut command = Command::new("/no such program");
         keep(&mut command);
         assert!(command.spawn().is_err());

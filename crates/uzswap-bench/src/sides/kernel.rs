@@ -1,9 +1,10 @@
-//! A command under the kernel's own means: a swap file, zswap before it, or zram.
+//! A command under the kernel's own means: a swap file, zswap in front of it, or zram.
 //!
-//! *What*: makes and switches on what the side needs, runs a command in a memory cgroup with a limit, and tells how large
-//! the pool grew and how much went to the disk.
-//! *Invariants*: everything that is changed stands in the [`Journal`] first. The cgroup goes before the swap file: nobody may be swapped out then.
-//! No other swap is in use meanwhile, so what the kernel counts for the machine is the command's.
+//! *What*: sets up what the side needs, runs a command in a memory cgroup with a limit, and
+//! measures how large the pool grew and how much went to disk.
+//! *Invariants*: every change is in the [`Journal`] first. The cgroup is removed before the swap
+//! file, so that nothing is swapped out then. No other swap is in use meanwhile, so the machine's
+//! counters are the command's.
 //! *Locking*: the journal's.
 //! *Context*: the bench command, as root.
 
@@ -16,9 +17,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use uzswap_corpus::proc_kib;
 
 use super::cgroup::Cgroup;
-use super::{Disk, Room, Side};
+use super::{Disk, Limits, Side};
 use crate::machine::Machine;
 use crate::undo::{Journal, Step};
 
@@ -26,26 +28,26 @@ const ZSWAP: &str = "/sys/module/zswap/parameters";
 const ZRAM: &str = "/sys/class/zram-control";
 const VM: &str = "/proc/sys/vm";
 const JOURNAL: &str = "/run/uzswap-bench.journal";
-/// zswap is one for the machine: tools that switch it share this lock.
+/// Tools that switch zswap, of which a machine has one, share this lock.
 const LOCK: &str = "/run/kernel-zswap-run.lock";
-/// The swap file is made on a real disk.
+/// A directory on a real disk.
 const SWAP_DIR: &str = "/var/tmp";
 
-/// A limited cgroup above a swap device; put back when dropped.
+/// A limited cgroup and a swap device; undone when dropped.
 #[derive(Debug)]
 pub struct Kernel {
     side: Side,
     cgroup: Cgroup,
     /// The zram device.
     zram: Option<PathBuf>,
-    /// Largest pool seen, bytes.
+    /// Peak of the pool, bytes; polled.
     pool_peak: u64,
-    /// Pages swapped out and in, before the command.
+    /// Pages swapped out and in before the command.
     before: [u64; 2],
     _journal: Journal,
 }
 
-/// What this kernel lacks for `side`, in one line.
+/// One line that says what this kernel lacks for `side`, if anything.
 pub fn lacks(side: Side, compressor: &str) -> Option<String> {
     let has = |path: &str| Path::new(path).exists();
     match side {
@@ -60,7 +62,7 @@ pub fn lacks(side: Side, compressor: &str) -> Option<String> {
     }
 }
 
-/// Whether the kernel has it built in or loaded; a module that it would load is only found when it is set.
+/// Whether the kernel may have a compressor. A module that it would load shows only when it is set.
 fn has_compressor(name: &str) -> bool {
     let listed = fs::read_to_string("/proc/crypto").is_ok_and(|text| {
         text.lines()
@@ -74,8 +76,8 @@ impl Kernel {
     /// Sets `side` up.
     ///
     /// # Errors
-    /// Says what this machine lacks, or who is in the way.
-    pub fn set_up(side: Side, compressor: &str, room: Room) -> Result<Self> {
+    /// If the machine lacks something, or zswap or swap is in use.
+    pub fn set_up(side: Side, compressor: &str, limits: Limits) -> Result<Self> {
         let mut journal = Journal::open(Path::new(JOURNAL), Path::new(LOCK))?;
         let enabled = fs::read_to_string(Path::new(ZSWAP).join("enabled")).unwrap_or_default();
         ensure!(
@@ -88,19 +90,19 @@ impl Kernel {
             "a swap device is already in use on this machine"
         );
         if side == Side::KernelZswap {
-            switch_zswap_on(&mut journal, compressor, room)?;
+            switch_zswap_on(&mut journal, compressor, limits)?;
         }
         if side != Side::KernelSwap {
-            // Reading ahead pays for disks, not for RAM.
+            // Readahead pays for disks, not for RAM.
             journal.set(&Path::new(VM).join("page-cluster"), "0")?;
         }
         let zram = if side == Side::Zram {
-            Some(make_zram(&mut journal, room.swap_mib << 20)?)
+            Some(make_zram(&mut journal, limits.swap_mib << 20)?)
         } else {
-            make_swap(&mut journal, room.swap_mib << 20)?;
+            make_swap(&mut journal, limits.swap_mib << 20)?;
             None
         };
-        let cgroup = Cgroup::make(&mut journal, side, room)?;
+        let cgroup = Cgroup::make(&mut journal, side, limits)?;
         Ok(Self {
             side,
             cgroup,
@@ -111,17 +113,17 @@ impl Kernel {
         })
     }
 
-    /// Has `command` start in the cgroup.
+    /// Makes `command` start in the cgroup.
     ///
     /// # Errors
     /// If the cgroup is gone.
-    pub fn hold(&self, command: &mut Command) -> Result<()> {
+    pub fn enclose(&self, command: &mut Command) -> Result<()> {
         let procs = File::options()
             .write(true)
             .open(self.cgroup.dir.join("cgroup.procs"))?;
         let enter = move || {
-            // "0" is whoever writes it.
-            // SAFETY: write(2) of one byte from a constant, as is allowed between fork and exec.
+            // "0" means the writing process.
+            // SAFETY: write(2) of one byte from a constant, which is allowed between fork and exec.
             let written = unsafe { libc::write(procs.as_raw_fd(), b"0".as_ptr().cast(), 1) };
             if written == 1 {
                 Ok(())
@@ -134,8 +136,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Looks at the pool; to be called often while the command runs.
-    pub fn look(&mut self) {
+    /// Updates the peak of the pool; to be called often while the command runs.
+    pub fn poll(&mut self) {
         let now = match (self.side, &self.zram) {
             (Side::KernelZswap, _) => pool_bytes().ok(),
             (_, Some(device)) => zram_bytes(device),
@@ -144,16 +146,16 @@ impl Kernel {
         self.pool_peak = self.pool_peak.max(now.unwrap_or(0));
     }
 
-    /// RAM that the command had or took with its pool, MiB.
-    pub fn taken_mib(&self, room: Room) -> u64 {
+    /// RAM of the command, pool included, MiB.
+    pub fn ram_mib(&self, limits: Limits) -> u64 {
         if self.side == Side::KernelZswap && self.cgroup.charges_pool {
-            room.limit_mib + room.pool_mib.unwrap_or(0)
+            limits.ram_mib + limits.pool_mib.unwrap_or(0)
         } else {
-            room.limit_mib + (self.pool_peak >> 20)
+            limits.ram_mib + (self.pool_peak >> 20)
         }
     }
 
-    /// What went to the disk since the start. Pages that zswap writes back count as swapped out, too.
+    /// Swap traffic since the start, zswap's writeback included.
     pub fn disk(&self) -> Disk {
         if self.side == Side::Zram {
             return Disk::default();
@@ -167,7 +169,7 @@ impl Kernel {
     }
 }
 
-/// Pages that the kernel has swapped out to devices and in from them.
+/// Pages that the kernel has swapped out to and in from devices.
 fn swapped() -> Result<[u64; 2]> {
     let text = fs::read_to_string("/proc/vmstat")?;
     let counter = |name: &str| {
@@ -178,7 +180,7 @@ fn swapped() -> Result<[u64; 2]> {
     Ok([counter("pswpout")?, counter("pswpin")?])
 }
 
-fn switch_zswap_on(journal: &mut Journal, compressor: &str, room: Room) -> Result<()> {
+fn switch_zswap_on(journal: &mut Journal, compressor: &str, limits: Limits) -> Result<()> {
     let zswap = Path::new(ZSWAP);
     pool_bytes()?;
     journal
@@ -188,7 +190,7 @@ fn switch_zswap_on(journal: &mut Journal, compressor: &str, room: Room) -> Resul
             fs::read_to_string(zswap.join("compressor")).is_ok_and(|now| now.trim() == compressor)
         })
         .with_context(|| format!("this kernel has no compressor {compressor}"))?;
-    let percent = room
+    let percent = limits
         .pool_mib
         .map_or(50, |mib| (mib / pool_step_mib()).clamp(1, 100))
         .to_string();
@@ -202,25 +204,22 @@ fn switch_zswap_on(journal: &mut Journal, compressor: &str, room: Room) -> Resul
     Ok(())
 }
 
-/// The size of zswap's pool is set in steps of this many MiB: a hundredth of the memory.
+/// Granularity of zswap's maximum pool size, MiB: a hundredth of the memory.
 pub fn pool_step_mib() -> u64 {
     (Machine::here().memory_mib / 100).max(1)
 }
 
-/// Memory that a zram device takes, bytes.
+/// Memory of a zram device, bytes.
 fn zram_bytes(device: &Path) -> Option<u64> {
     let text = fs::read_to_string(device.join("mm_stat")).ok()?;
     text.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// Bytes of the kernel's compressed pool.
+/// Size of zswap's pool, bytes.
 fn pool_bytes() -> Result<u64> {
-    fs::read_to_string("/proc/meminfo")?
-        .lines()
-        .find_map(|line| line.strip_prefix("Zswap:"))
-        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok())
+    proc_kib("/proc/meminfo", "Zswap:")
         .map(|kib| kib << 10)
-        .context("this kernel does not tell about zswap in /proc/meminfo")
+        .context("this kernel does not report zswap in /proc/meminfo")
 }
 
 fn make_swap(journal: &mut Journal, size: u64) -> Result<()> {
@@ -243,9 +242,9 @@ fn make_swap(journal: &mut Journal, size: u64) -> Result<()> {
     swap_on(journal, &path)
 }
 
-/// A zram device of its own; its directory in /sys.
+/// Makes a zram device; returns its directory in /sys.
 fn make_zram(journal: &mut Journal, size: u64) -> Result<PathBuf> {
-    // Reading makes a device and tells its number.
+    // Reading the file makes a device and returns its number.
     let number = fs::read_to_string(Path::new(ZRAM).join("hot_add"))
         .context("no zram device can be made")?;
     let name = format!("zram{}", number.trim());
@@ -257,7 +256,7 @@ fn make_zram(journal: &mut Journal, size: u64) -> Result<PathBuf> {
     Ok(device)
 }
 
-/// Makes a swap area of a file or device and swaps to it.
+/// Makes a swap area on a file or device and swaps to it.
 fn swap_on(journal: &mut Journal, path: &Path) -> Result<()> {
     for (tool, step) in [
         ("mkswap", None),

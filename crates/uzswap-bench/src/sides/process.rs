@@ -5,22 +5,22 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use uzswap_corpus::{Scratch, interrupt, proc_kib};
 
-use super::Ran;
-use uzswap_corpus::Scratch;
-use uzswap_corpus::interrupt;
+use super::Completed;
 
-/// How often a running command is looked at.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Interval at which a running command is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs a command to its end, calling `look` meanwhile; `None` if it was interrupted. What it prints goes through files of
-/// `scratch`, so that it never waits for us. One that takes longer than `patience` is ended, and has failed.
+/// Runs a command to its end, calling `poll` meanwhile; `None` if that was interrupted. Its output
+/// goes to files in `scratch`, so that it never waits for us. A command that takes longer than
+/// `timeout` is terminated and has failed.
 pub fn run(
     command: &mut Command,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
     scratch: &Scratch,
-    mut look: impl FnMut(),
-) -> Result<Option<Ran>> {
+    mut poll: impl FnMut(),
+) -> Result<Option<Completed>> {
     let [out, err] = ["stdout", "stderr"].map(|name| scratch.path().join(name));
     let start = Instant::now();
     let child = command
@@ -30,28 +30,28 @@ pub fn run(
         .spawn()
         .with_context(|| format!("cannot start {}", command.get_program().display()))?;
     let pid = child.id().cast_signed();
-    let mut asked = false;
-    let mut most_kib = 0;
+    let mut terminated = false;
+    let mut peak_kib = 0;
     let (status, usage) = loop {
         if let Some(ended) = wait(pid)? {
             break ended;
         }
-        look();
-        most_kib = anon_kib(child.id()).max(most_kib);
-        let late = patience.is_some_and(|patience| start.elapsed() > patience);
-        if (interrupt::happened() || late) && !asked {
-            asked = true;
+        poll();
+        peak_kib = anon_kib(child.id()).max(peak_kib);
+        let late = timeout.is_some_and(|timeout| start.elapsed() > timeout);
+        if (interrupt::happened() || late) && !terminated {
+            terminated = true;
             // SAFETY: no memory effects; the child is not reaped yet.
             unsafe { libc::kill(pid, libc::SIGTERM) };
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     };
     let wall_s = start.elapsed().as_secs_f64();
     if interrupt::happened() {
         return Ok(None);
     }
-    if let Some(patience) = patience.filter(|&patience| wall_s > patience.as_secs_f64()) {
-        bail!("it took longer than {:.1} s", patience.as_secs_f64());
+    if let Some(timeout) = timeout.filter(|&timeout| wall_s > timeout.as_secs_f64()) {
+        bail!("it took longer than {:.1} s", timeout.as_secs_f64());
     }
     let errors = fs::read_to_string(&err).unwrap_or_default();
     ensure!(
@@ -59,29 +59,27 @@ pub fn run(
         "{} ended with {}: {}",
         command.get_program().display(),
         describe(status),
-        errors.trim().lines().last().unwrap_or("it said nothing")
+        errors
+            .trim()
+            .lines()
+            .last()
+            .unwrap_or("it printed no error")
     );
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-    Ok(Some(Ran {
+    Ok(Some(Completed {
         stdout: String::from_utf8_lossy(&fs::read(&out)?).into_owned(),
         wall_s,
         cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
-        anon_mib: most_kib.div_ceil(1024),
+        anon_mib: peak_kib.div_ceil(1024),
         ram_mib: None,
         disk: None,
         stats: serde_json::Value::Null,
     }))
 }
 
-/// Anonymous memory that `pid` and its descendants have in RAM now, KiB; those that have just ended have none.
+/// Resident anonymous memory of `pid` and its live descendants, KiB.
 fn anon_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let own = status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:"))
-        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
-        .unwrap_or(0);
-    let mut all: u64 = own;
+    let mut all = proc_kib(&format!("/proc/{pid}/status"), "RssAnon:").unwrap_or(0);
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     for thread in threads.into_iter().flatten().flatten() {
         let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
@@ -93,7 +91,7 @@ fn anon_kib(pid: u32) -> u64 {
     all
 }
 
-/// The status and the usage of a child that has ended.
+/// Status and resource usage of a child if it has ended.
 fn wait(pid: i32) -> Result<Option<(i32, libc::rusage)>> {
     let mut status = 0;
     // SAFETY: all zeroes is a valid rusage.

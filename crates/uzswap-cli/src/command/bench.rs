@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use uzswap_bench::results::{self, Results};
 use uzswap_bench::sides::{Side, Sides};
-use uzswap_bench::{alloc, apps, batch, disk, same_filled, store, usemem, work};
+use uzswap_bench::{alloc, apps, disk, same_filled, store, usemem, work};
 use uzswap_corpus::{self as corpus, codecs, interrupt};
 
 use super::with_status;
@@ -76,14 +76,16 @@ fn measure(suite: &Suite, skipped: &mut Vec<String>) -> Result<results::Suite> {
         Suite::Alloc { wanted, .. } => {
             alloc::measure(&wanted.wanted(), common.quick, rounds).map(Measured::Alloc)
         }
-        Suite::Usemem { data, options } => beside(options, &usemem::USUAL, skipped, |sides| {
-            usemem::measure(sides, options.mib(2048), data.dir(), rounds).map(Measured::Usemem)
-        }),
+        Suite::Usemem { data, options } => {
+            beside(options, &usemem::DEFAULT_PEERS, skipped, |sides| {
+                usemem::measure(sides, options.mib(2048), data.dir(), rounds).map(Measured::Usemem)
+            })
+        }
         Suite::Disk {
             data,
             times,
             options,
-        } => beside(options, &disk::USUAL, skipped, |sides| {
+        } => beside(options, &disk::DEFAULT_PEERS, skipped, |sides| {
             let wanted = disk::Options {
                 mib: options.sides.mib,
                 times: *times,
@@ -94,24 +96,24 @@ fn measure(suite: &Suite, skipped: &mut Vec<String>) -> Result<results::Suite> {
             disk::measure(sides, wanted).map(Measured::Disk)
         }),
         Suite::Store(options) => beside(options, &[], skipped, |sides| {
-            store::measure(sides, options.mib(2048), rounds).map(Measured::Store)
+            store::folios(sides, options.mib(2048), rounds).map(Measured::Store)
         }),
         Suite::Batch(options) => beside(options, &[], skipped, |sides| {
-            batch::measure(sides, options.mib(1024), rounds).map(Measured::Batch)
+            store::batches(sides, options.mib(1024), rounds).map(Measured::Batch)
         }),
         Suite::SameFilled(options) => beside(options, &[], skipped, |sides| {
             same_filled::measure(sides, options.mib(1024), rounds).map(Measured::SameFilled)
         }),
-        Suite::Apps(options) => beside(options, &apps::USUAL, skipped, |sides| {
+        Suite::Apps(options) => beside(options, &apps::DEFAULT_PEERS, skipped, |sides| {
             let title = "Real programs with less memory";
             let programs = apps::chosen(&options.sides.programs)?;
             apps::measure(title, sides, &programs, size, rounds).map(Measured::Apps)
         }),
-        Suite::Build(options) => beside(options, &apps::USUAL, skipped, |sides| {
+        Suite::Build(options) => beside(options, &apps::DEFAULT_PEERS, skipped, |sides| {
             let title = "Compiling a C project with less memory";
             apps::measure(title, sides, &[apps::build()], size, rounds).map(Measured::Build)
         }),
-        Suite::Saving(options) => beside(options, &apps::USUAL, skipped, |sides| {
+        Suite::Saving(options) => beside(options, &apps::DEFAULT_PEERS, skipped, |sides| {
             let programs = apps::chosen(&options.sides.programs)?;
             apps::saving(sides, &programs, size, rounds).map(Measured::Saving)
         }),

@@ -1,8 +1,8 @@
 //! A codec at a block size, ready to run: one of ours, or one as the kernel runs it.
 //!
 //! *What*: one call to compress, one to decompress, and timed passes over all blocks of a program.
-//! *Invariants*: a workspace's memory lives as long as the workspace, at one address. A pass reads each
-//! block once and writes each object once, as a store does; objects are contiguous.
+//! *Invariants*: a workspace's memory lives as long as the workspace, at one address. A pass reads
+//! each block once and writes each object once, as a store does; objects are contiguous.
 //! *Locking*: none.
 //! *Context*: the bench and analyze commands.
 
@@ -111,8 +111,8 @@ impl Contestant {
             Implementation::Ours(codec) => {
                 let mut memory = Memory::new(Workspace::required_size(codec, block));
                 let (at, len) = (memory.as_mut_ptr(), memory.len());
-                // SAFETY: the memory is this contestant's alone and never moves: a Vec's content stays
-                // where it is.
+                // SAFETY: the memory is this contestant's alone and never moves: a Vec's content
+                // stays where it is.
                 let workspace = unsafe { Workspace::init(at, len, codec, block) }
                     .with_context(|| format!("{codec} cannot be set up"))?;
                 (State::Ours(Box::new(workspace)), memory)
@@ -174,8 +174,9 @@ impl Contestant {
             }
             State::Zstd { params, .. } => {
                 let place = self.memory.as_mut_ptr().cast::<c_void>();
-                // SAFETY: the context lies in memory of our own. If that were too small it would be null,
-                // which the library refuses with an error code. The lengths are those of the slices.
+                // SAFETY: the context lies in memory of our own. If that were too small it would be
+                // null, which the library refuses with an error code. The lengths are those of the
+                // slices.
                 let written = unsafe {
                     let context = zstd_sys::ZSTD_initStaticCCtx(place, self.memory.len());
                     zstd_sys::ZSTD_compress_advanced(

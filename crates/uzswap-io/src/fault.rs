@@ -1,19 +1,22 @@
-//! *What*: injected failures: a medium that fails as a plan says, for tests.
+//! *What*: a medium that fails on purpose, by a plan written as text.
 //!
-//! A plan is a list of rules separated by commas, each `OPERATION=FAILURE@WHEN`, and possibly
-//! `seed=N`, as in `write=enospc@100+,read=flip@0.5%,seed=7`:
+//! A plan is a list of rules separated by commas, each `OPERATION=FAULT@WHEN`, and possibly `seed=N`:
 //!
-//! - operation: `read`, `write`, `discard`, or `pool`: an object is put into the compressed pool
-//!   (only `flip` applies)
-//! - failure: an error (`enospc`, `edquot`, `eio`, `eintr`, `eagain`), `short` (only part is
-//!   transferred), `flip` (one bit of what is read, or of what was written, is wrong) or `delay:US`
-//! - when: `N` (the Nth call of this operation, from 1), `N+` (that and all after) or `P%` (chance)
+//! - operation: `read`, `write` or `discard`; `pool`: an object is put into the compressed pool, of which one bit
+//!   is wrong from then on (`flip` is all that can happen to it)
+//! - fault: an error (`enospc`, `edquot`, `eio`, `eintr`, `eagain`), `short` (only part is transferred),
+//!   `flip` (one bit of what is read, or of what lies on the device after a write, is wrong) or `delay:US`
+//! - when: `N` (the Nth call of this operation, from 1), `N+` (that and all after), or `P%` (by chance)
 //!
-//! Tests of this crate use [`Failing`] as a type. With the feature `fault-injection` it is the
-//! engine's medium; without the feature none of this is in the binary.
+//! as in `write=enospc@100+,read=flip@0.5%,seed=7`.
 //!
-//! *Invariants*: which calls fail depends only on the plan and the order of calls: chance is a
-//! function of seed, rule and call number.
+//! It wraps any medium, so tests of this crate use it as a type. Tests of the whole binary build with the feature
+//! `fault-injection`, which makes it the engine's medium; without the feature nothing of this is in the
+//! binary, and no check is made on the way to the device or the pool.
+//!
+//! *Invariants*: which calls fail depends on the plan and the order of calls alone: a failure by chance is a function
+//! of seed, rule and call number.
+//!
 //! *Locking*: none, call numbers are atomics. *Context*: as the medium's.
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -23,12 +26,12 @@ use uzswap_sys::{Errno, thread};
 use crate::SLOT;
 use crate::device::{Kind, Medium};
 
-/// The environment variable that holds the plan, in builds with the feature.
-pub const PLAN_ENV: &str = "UZSWAP_SWAP_FAULTS";
+/// Environment variable from which a binary with the feature takes its plan.
+pub const FAULTS_ENV: &str = "UZSWAP_SWAP_FAULTS";
 
 const MAX_RULES: usize = 8;
 const NR_OPERATIONS: usize = 4;
-/// A chance of 100 %, in millionths.
+/// `100%` in the unit that chances are kept in.
 const CERTAIN: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +43,7 @@ enum Operation {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failure {
+enum Fault {
     Fails(Errno),
     Short,
     Flip,
@@ -56,11 +59,11 @@ enum When {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rule {
     operation: Operation,
-    failure: Failure,
+    fault: Fault,
     when: When,
 }
 
-/// Which calls fail, and how; the default: none.
+/// When what fails; the default never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     rules: [Option<Rule>; MAX_RULES],
@@ -86,17 +89,17 @@ impl Plan {
 }
 
 fn rule(operation: &str, value: &str) -> Option<Rule> {
-    let (failure, when) = value.split_once('@')?;
-    let failure = match failure {
-        "enospc" => Failure::Fails(Errno::ENOSPC),
-        "edquot" => Failure::Fails(Errno::EDQUOT),
-        "eio" => Failure::Fails(Errno::EIO),
-        "eintr" => Failure::Fails(Errno::EINTR),
-        "eagain" => Failure::Fails(Errno::EAGAIN),
-        "short" => Failure::Short,
-        "flip" => Failure::Flip,
-        _ => Failure::Delay {
-            us: failure.strip_prefix("delay:")?.parse().ok()?,
+    let (fault, when) = value.split_once('@')?;
+    let fault = match fault {
+        "enospc" => Fault::Fails(Errno::ENOSPC),
+        "edquot" => Fault::Fails(Errno::EDQUOT),
+        "eio" => Fault::Fails(Errno::EIO),
+        "eintr" => Fault::Fails(Errno::EINTR),
+        "eagain" => Fault::Fails(Errno::EAGAIN),
+        "short" => Fault::Short,
+        "flip" => Fault::Flip,
+        _ => Fault::Delay {
+            us: fault.strip_prefix("delay:")?.parse().ok()?,
         },
     };
     Some(Rule {
@@ -104,10 +107,10 @@ fn rule(operation: &str, value: &str) -> Option<Rule> {
             "read" => Operation::Read,
             "write" => Operation::Write,
             "discard" => Operation::Discard,
-            "pool" if failure == Failure::Flip => Operation::Pool,
+            "pool" if fault == Fault::Flip => Operation::Pool,
             _ => return None,
         },
-        failure,
+        fault,
         when: parse_when(when)?,
     })
 }
@@ -125,7 +128,7 @@ fn parse_when(when: &str) -> Option<When> {
     Some(When::Calls { first, last })
 }
 
-/// Parses a percentage such as `0.5`; returns millionths.
+/// Millionths of a decimal fraction of a hundred, such as `0.5`.
 fn parse_percent(percent: &str) -> Option<u64> {
     let (whole, fraction) = percent.split_once('.').unwrap_or((percent, ""));
     let mut millionths = whole.parse::<u64>().ok()?.checked_mul(CERTAIN / 100)?;
@@ -137,7 +140,7 @@ fn parse_percent(percent: &str) -> Option<u64> {
     (millionths <= CERTAIN).then_some(millionths)
 }
 
-/// Mixes the bits of `input`.
+/// A well mixed number for each input.
 fn mix(input: u64) -> u64 {
     // The finalizer of splitmix64.
     let z = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -146,46 +149,46 @@ fn mix(input: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// What happens to one call.
+/// What the plan has for one call.
 #[derive(Default)]
 struct Call {
     error: Option<Errno>,
     short: bool,
-    /// Selects the bit to flip.
+    /// A number that says which bit.
     flip: Option<u64>,
 }
 
 impl Call {
-    /// Bytes to transfer of `len`.
+    /// How many of `len` bytes are to be transferred.
     fn len(&self, len: usize) -> usize {
         if self.short { len / 2 } else { len }
     }
 
-    /// Bytes to report of `done` transferred: a short transfer is no whole number of sectors.
-    fn reported(&self, done: usize) -> usize {
+    /// How many of `done` bytes are owned up to: with a short transfer no whole number of sectors.
+    fn told(&self, done: usize) -> usize {
         done.saturating_sub(self.short.into())
     }
 }
 
-/// A plan under way.
+/// A plan, and how often each operation was called.
 #[derive(Debug, Default)]
-pub struct Injector {
+pub struct Course {
     plan: Plan,
     nr_calls: [AtomicU32; NR_OPERATIONS],
 }
 
-impl Injector {
-    /// Starts `plan`: calls are counted from 1.
+impl Course {
+    /// At the beginning of `plan`: calls are counted from 1.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
-        Injector {
+        Course {
             plan,
             nr_calls: Default::default(),
         }
     }
 
-    /// Flips a bit of `object`, which was put into the pool, if the plan says so.
-    pub fn damage_stored(&self, object: &mut [u8]) {
+    /// `object` was put into the pool: if it is its turn, one bit of it changes.
+    pub fn spoil_stored(&self, object: &mut [u8]) {
         if let Some(which) = self.call(Operation::Pool).flip {
             flip(object, which);
         }
@@ -206,11 +209,11 @@ impl Injector {
             if rule.operation != operation || !applies {
                 continue;
             }
-            match rule.failure {
-                Failure::Fails(errno) => call.error = Some(errno),
-                Failure::Short => call.short = true,
-                Failure::Flip => call.flip = Some(mix(chance)),
-                Failure::Delay { us } => {
+            match rule.fault {
+                Fault::Fails(errno) => call.error = Some(errno),
+                Fault::Short => call.short = true,
+                Fault::Flip => call.flip = Some(mix(chance)),
+                Fault::Delay { us } => {
                     let _ = thread::nanosleep(us.saturating_mul(1000));
                 }
             }
@@ -219,27 +222,27 @@ impl Injector {
     }
 }
 
-/// A medium that fails as a plan says.
+/// A medium that fails by a plan.
 #[derive(Debug)]
-pub struct Failing<M> {
+pub struct Faulty<M> {
     medium: M,
-    injector: Injector,
+    course: Course,
 }
 
-impl<M> Failing<M> {
-    /// Starts `plan`.
+impl<M> Faulty<M> {
+    /// Makes it fail by `plan` from now on.
     pub fn inject(&mut self, plan: Plan) {
-        self.injector = Injector::new(plan);
+        self.course = Course::new(plan);
     }
 }
 
-/// A slot, aligned for `O_DIRECT`.
+/// A slot's bytes where `O_DIRECT` wants them.
 #[repr(align(4096))]
 struct Aligned([u8; SLOT]);
 
-impl<M: Medium> Failing<M> {
+impl<M: Medium> Faulty<M> {
     /// Flips one bit of the `len` bytes that lie on the device at `offset`.
-    fn damage(&self, offset: u64, len: usize, which: u64) -> Result<(), Errno> {
+    fn spoil(&self, offset: u64, len: usize, which: u64) -> Result<(), Errno> {
         let mut slot = Aligned([0; SLOT]);
         let index = which / 8 % (len / SLOT).max(1) as u64;
         let offset = offset + index * SLOT as u64;
@@ -256,11 +259,11 @@ fn flip(bytes: &mut [u8], which: u64) {
     }
 }
 
-impl<M: Medium> Medium for Failing<M> {
+impl<M: Medium> Medium for Faulty<M> {
     fn new(fd: i32) -> Self {
-        Failing {
+        Faulty {
             medium: M::new(fd),
-            injector: Injector::default(),
+            course: Course::default(),
         }
     }
 
@@ -272,21 +275,21 @@ impl<M: Medium> Medium for Failing<M> {
         self.medium.descriptor()
     }
 
-    fn accepts(&self, buffer: &mut [u8]) -> bool {
-        let call = self.injector.call(Operation::Read);
+    fn came(&self, buffer: &mut [u8]) -> bool {
+        let call = self.course.call(Operation::Read);
         if let Some(which) = call.flip {
             flip(buffer, which);
         }
         let failed = call.error.is_some() || call.short;
         if failed {
-            // After a failed read the buffer holds anything.
+            // It holds anything.
             buffer.fill(0x5a);
         }
-        !failed && self.medium.accepts(buffer)
+        !failed && self.medium.came(buffer)
     }
 
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        let call = self.injector.call(Operation::Read);
+        let call = self.course.call(Operation::Read);
         if let Some(errno) = call.error {
             return Err(errno);
         }
@@ -296,11 +299,11 @@ impl<M: Medium> Medium for Failing<M> {
         if let (Some(which), Some(read)) = (call.flip, buffer.get_mut(..nr_read)) {
             flip(read, which);
         }
-        Ok(call.reported(nr_read))
+        Ok(call.told(nr_read))
     }
 
     fn pwrite(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
-        let call = self.injector.call(Operation::Write);
+        let call = self.course.call(Operation::Write);
         if let Some(errno) = call.error {
             return Err(errno);
         }
@@ -309,13 +312,13 @@ impl<M: Medium> Medium for Failing<M> {
             .medium
             .pwrite(buffer.get(..len).unwrap_or_default(), offset)?;
         if let Some(which) = call.flip {
-            self.damage(offset, nr_written, which)?;
+            self.spoil(offset, nr_written, which)?;
         }
-        Ok(call.reported(nr_written))
+        Ok(call.told(nr_written))
     }
 
     fn discard(&self, kind: Kind, offset: u64, len: u64) -> Result<(), Errno> {
-        match self.injector.call(Operation::Discard).error {
+        match self.course.call(Operation::Discard).error {
             Some(errno) => Err(errno),
             None => self.medium.discard(kind, offset, len),
         }
