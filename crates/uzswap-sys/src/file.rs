@@ -12,37 +12,22 @@ mod consts {
     pub use crate::arch::abi::{O_DIRECT, O_DIRECTORY, O_NOFOLLOW};
 
     pub const AT_FDCWD: i32 = -100;
-    pub const AT_EMPTY_PATH: i32 = 0x1000;
-    pub const AT_SYMLINK_NOFOLLOW: i32 = 0x100;
     pub const O_RDONLY: i32 = 0;
-    pub const O_WRONLY: i32 = 1;
     pub const O_RDWR: i32 = 2;
-    pub const O_CREAT: i32 = 0o100;
     pub const O_EXCL: i32 = 0o200;
-    pub const O_TRUNC: i32 = 0o1000;
-    pub const O_APPEND: i32 = 0o2000;
     pub const O_NONBLOCK: i32 = 0o4000;
     pub const O_CLOEXEC: i32 = 0o2_000_000;
     pub const F_GETFD: i32 = 1;
-    pub const F_SETFD: i32 = 2;
     pub const F_GETFL: i32 = 3;
     pub const F_DUPFD_CLOEXEC: i32 = 1030;
-    pub const F_ADD_SEALS: i32 = 1033;
-    pub const FD_CLOEXEC: i32 = 1;
     pub const MFD_CLOEXEC: u32 = 1;
-    pub const MFD_ALLOW_SEALING: u32 = 2;
     pub const POLLIN: i16 = 1;
-    pub const POLLOUT: i16 = 4;
-    pub const POLLERR: i16 = 8;
-    pub const POLLHUP: i16 = 16;
     pub const S_IFMT: u32 = 0o170_000;
     pub const S_IFREG: u32 = 0o100_000;
-    pub const S_IFCHR: u32 = 0o020_000;
     pub const S_IFDIR: u32 = 0o040_000;
     pub const S_IFBLK: u32 = 0o060_000;
     pub const S_ISUID: u32 = 0o4000;
     pub const S_ISGID: u32 = 0o2000;
-    pub const STDERR: i32 = 2;
 }
 pub use crate::arch::abi::Stat;
 pub use consts::*;
@@ -187,17 +172,6 @@ pub fn fstatat(dir: i32, path: &CStr, flags: i32) -> Result<Stat> {
     Ok(stat)
 }
 
-/// `ftruncate(2)`.
-///
-/// # Errors
-/// As ftruncate(2).
-pub fn ftruncate(fd: i32, len: u64) -> Result<()> {
-    #[expect(clippy::cast_possible_truncation, reason = "u64 is usize here")]
-    let len = len as usize;
-    // SAFETY: changes a file; mappings beyond its end are their owner's concern.
-    unsafe { call2(nr::FTRUNCATE, int(fd), len) }.map(|_| ())
-}
-
 /// `fallocate(2)` that gives a range of a file's blocks back to the file system; the file keeps its
 /// size and reads as zero there. May wait.
 ///
@@ -277,32 +251,6 @@ pub fn fcntl(fd: i32, command: i32, arg: usize) -> Result<usize> {
     unsafe { call3(nr::FCNTL, int(fd), int(command), arg) }
 }
 
-/// `readlinkat(2)`: returns the bytes written, cut to `buf`, without a zero.
-///
-/// # Errors
-/// As readlinkat(2).
-pub fn readlinkat(dir: i32, path: &CStr, buf: &mut [u8]) -> Result<usize> {
-    // SAFETY: the kernel writes within the slice.
-    unsafe {
-        call4(
-            nr::READLINKAT,
-            int(dir),
-            path.as_ptr() as usize,
-            buf.as_mut_ptr() as usize,
-            buf.len(),
-        )
-    }
-}
-
-/// `unlinkat(2)` of a file.
-///
-/// # Errors
-/// As unlinkat(2).
-pub fn unlinkat(dir: i32, path: &CStr) -> Result<()> {
-    // SAFETY: the kernel reads the path.
-    unsafe { call3(nr::UNLINKAT, int(dir), path.as_ptr() as usize, 0) }.map(|_| ())
-}
-
 /// `poll(2)`, through ppoll; `timeout` is relative, `None` waits for ever. Returns how many are
 /// ready.
 ///
@@ -324,15 +272,6 @@ pub fn poll(fds: &mut [PollFd], timeout: Option<&Timespec>) -> Result<usize> {
             0,
         )
     }
-}
-
-/// `pidfd_open(2)` (Linux 5.3), close-on-exec by nature.
-///
-/// # Errors
-/// As `pidfd_open(2)`.
-pub fn pidfd_open(pid: i32) -> Result<i32> {
-    // SAFETY: touches no memory.
-    unsafe { call2(nr::PIDFD_OPEN, int(pid), 0) }.map(to_int)
 }
 
 /// `getrandom(2)`: fills the slice. Waits only before the system's pool is first seeded.

@@ -21,20 +21,15 @@ mod consts {
 
     pub const MAP_SHARED: i32 = 0x01;
     pub const MAP_PRIVATE: i32 = 0x02;
-    pub const MAP_SHARED_VALIDATE: i32 = 0x03;
     pub const MAP_TYPE: i32 = 0x0f;
     pub const MAP_FIXED: i32 = 0x10;
     pub const MAP_ANONYMOUS: i32 = 0x20;
     pub const MAP_GROWSDOWN: i32 = 0x0100;
-    pub const MAP_DENYWRITE: i32 = 0x0800;
-    pub const MAP_EXECUTABLE: i32 = 0x1000;
     pub const MAP_LOCKED: i32 = 0x2000;
     pub const MAP_NORESERVE: i32 = 0x4000;
     pub const MAP_POPULATE: i32 = 0x8000;
-    pub const MAP_NONBLOCK: i32 = 0x1_0000;
     pub const MAP_STACK: i32 = 0x2_0000;
     pub const MAP_HUGETLB: i32 = 0x4_0000;
-    pub const MAP_SYNC: i32 = 0x8_0000;
     pub const MAP_FIXED_NOREPLACE: i32 = 0x10_0000;
 
     pub const MREMAP_MAYMOVE: i32 = 1;
@@ -47,7 +42,6 @@ mod consts {
     pub const MADV_WILLNEED: i32 = 3;
     pub const MADV_DONTNEED: i32 = 4;
     pub const MADV_FREE: i32 = 8;
-    pub const MADV_REMOVE: i32 = 9;
     pub const MADV_DONTFORK: i32 = 10;
     pub const MADV_DOFORK: i32 = 11;
     pub const MADV_MERGEABLE: i32 = 12;
@@ -64,10 +58,6 @@ mod consts {
     pub const MADV_POPULATE_WRITE: i32 = 23;
     pub const MADV_DONTNEED_LOCKED: i32 = 24;
     pub const MADV_COLLAPSE: i32 = 25;
-    pub const MADV_HWPOISON: i32 = 100;
-    pub const MADV_SOFT_OFFLINE: i32 = 101;
-    pub const MADV_GUARD_INSTALL: i32 = 102;
-    pub const MADV_GUARD_REMOVE: i32 = 103;
 
     pub const MCL_CURRENT: i32 = 1;
     pub const MCL_FUTURE: i32 = 2;

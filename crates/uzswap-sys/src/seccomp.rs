@@ -3,7 +3,7 @@
 //! Locking: none.
 //! Context: init, single-threaded or with `TSYNC`.
 
-use crate::syscall::{Result, call3, call5, int};
+use crate::syscall::{Result, call3, call5};
 use crate::{Errno, nr};
 
 /// One BPF instruction.
@@ -33,20 +33,8 @@ struct SockFprog {
 pub mod op {
     /// A = data word at byte offset k.
     pub const LD_ABS: u16 = 0x20;
-    /// A = k.
-    pub const LD_IMM: u16 = 0x00;
-    /// A = scratch word k.
-    pub const LD_MEM: u16 = 0x60;
-    /// Scratch word k = A.
-    pub const ST: u16 = 0x02;
     /// A &= k.
     pub const AND: u16 = 0x54;
-    /// A |= k.
-    pub const OR: u16 = 0x44;
-    /// A += k.
-    pub const ADD: u16 = 0x04;
-    /// A -= k.
-    pub const SUB: u16 = 0x14;
     /// A >>= k.
     pub const RSH: u16 = 0x74;
     /// Skip k instructions.
@@ -112,8 +100,6 @@ pub const RET_ALLOW: u32 = 0x7fff_0000;
 pub const RET_TRAP: u32 = 0x0003_0000;
 /// Fail the call with the error in the low 16 bits.
 pub const RET_ERRNO: u32 = 0x0005_0000;
-/// End the process.
-pub const RET_KILL_PROCESS: u32 = 0x8000_0000;
 
 /// Put the filter on every thread of the process, or fail.
 pub const FILTER_FLAG_TSYNC: usize = 1;
@@ -121,7 +107,6 @@ pub const FILTER_FLAG_TSYNC: usize = 1;
 pub const FILTER_FLAG_SPEC_ALLOW: usize = 4;
 
 const SET_MODE_FILTER: usize = 1;
-const GET_ACTION_AVAIL: usize = 2;
 
 /// Installs the filter on this thread, or on all with [`FILTER_FLAG_TSYNC`].
 ///
@@ -149,39 +134,12 @@ pub unsafe fn install_filter(program: &[SockFilter], flags: usize) -> Result<()>
     }
 }
 
-/// Does the kernel know this filter return value (Linux 4.14)? `false` also where seccomp itself
-/// is forbidden.
-#[must_use]
-pub fn action_available(action: u32) -> bool {
-    let arg = core::ptr::from_ref(&action) as usize;
-    // SAFETY: the kernel reads one word.
-    unsafe { call3(nr::SECCOMP, GET_ACTION_AVAIL, 0, arg) }.is_ok()
-}
-
 /// `PR_SET_NO_NEW_PRIVS`: set-user-ID programs started from here get no privilege. Never undone.
 ///
 /// # Errors
 /// Practically none.
 pub fn set_no_new_privs() -> Result<()> {
-    prctl(38, 1).map(|_| ())
-}
-
-/// Is [`set_no_new_privs`] in force?
-#[must_use]
-pub fn no_new_privs() -> bool {
-    prctl(39, 0) == Ok(1)
-}
-
-/// `PR_GET_SECCOMP`: 0 no filter, 2 some filter is in force on this thread.
-///
-/// # Errors
-/// `EINVAL`: a kernel without seccomp.
-pub fn mode() -> Result<usize> {
-    prctl(21, 0)
-}
-
-/// `prctl(2)` with one integer argument and the rest zero.
-fn prctl(option: i32, arg: usize) -> Result<usize> {
-    // SAFETY: private, and called with options that take integers only.
-    unsafe { call5(nr::PRCTL, int(option), arg, 0, 0, 0) }
+    const PR_SET_NO_NEW_PRIVS: usize = 38;
+    // SAFETY: takes integers only.
+    unsafe { call5(nr::PRCTL, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.map(drop)
 }

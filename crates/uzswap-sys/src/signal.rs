@@ -15,10 +15,8 @@ mod consts {
     pub const SIGINT: i32 = 2;
     pub const SIGQUIT: i32 = 3;
     pub const SIGILL: i32 = 4;
-    pub const SIGTRAP: i32 = 5;
     pub const SIGABRT: i32 = 6;
     pub const SIGBUS: i32 = 7;
-    pub const SIGFPE: i32 = 8;
     pub const SIGKILL: i32 = 9;
     pub const SIGUSR1: i32 = 10;
     pub const SIGSEGV: i32 = 11;
@@ -53,16 +51,9 @@ mod consts {
     pub const SS_DISABLE: i32 = 2;
     pub const SS_AUTODISARM: i32 = i32::MIN;
 
-    pub const SI_USER: i32 = 0;
-    pub const SI_KERNEL: i32 = 0x80;
-    pub const SI_TKILL: i32 = -6;
     pub const SEGV_MAPERR: i32 = 1;
     pub const SEGV_ACCERR: i32 = 2;
-    pub const BUS_ADRALN: i32 = 1;
     pub const BUS_ADRERR: i32 = 2;
-    pub const BUS_OBJERR: i32 = 3;
-    pub const BUS_MCEERR_AR: i32 = 4;
-    pub const BUS_MCEERR_AO: i32 = 5;
     pub const SYS_SECCOMP: i32 = 1;
     pub const SI_QUEUE: i32 = -1;
 }
@@ -137,18 +128,6 @@ pub fn set_mask(set: SigSet) -> SigSet {
 /// Blocks every signal on this thread and returns the old mask.
 pub fn block_all() -> SigSet {
     set_mask(SigSet::FULL)
-}
-
-/// Signals that wait to be delivered to this thread or process.
-///
-/// # Errors
-/// Practically none.
-pub fn sigpending() -> Result<SigSet> {
-    let mut set = SigSet::EMPTY;
-    let out = core::ptr::from_mut(&mut set) as usize;
-    // SAFETY: the kernel writes 8 bytes.
-    unsafe { call2(nr::RT_SIGPENDING, out, size_of::<SigSet>()) }?;
-    Ok(set)
 }
 
 /// Takes back one signal of `set` that waits for this thread or process; `None` if none does. Only
@@ -316,8 +295,7 @@ pub struct SigInfo {
     pad: i32,
     addr: usize,
     syscall: i32,
-    arch: u32,
-    rest: [u64; 12],
+    rest: [u32; 25],
 }
 
 impl SigInfo {
@@ -332,26 +310,6 @@ impl SigInfo {
     #[must_use]
     pub const fn si_syscall(&self) -> i32 {
         self.syscall
-    }
-
-    /// SIGSYS: the instruction after the trapped system call instruction.
-    #[must_use]
-    pub const fn si_call_addr(&self) -> usize {
-        self.addr
-    }
-
-    /// SIGSYS: `AUDIT_ARCH_*`.
-    #[must_use]
-    pub const fn si_arch(&self) -> u32 {
-        self.arch
-    }
-
-    /// Sent signals: the sender's process id.
-    #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the low half is the field")]
-    #[expect(clippy::cast_possible_wrap, reason = "a pid is an int in the ABI")]
-    pub const fn si_pid(&self) -> i32 {
-        self.addr as u32 as i32
     }
 }
 

@@ -120,17 +120,6 @@ pub fn nr_threads() -> Option<u64> {
     stat.st_nlink.checked_sub(2).filter(|&nr| nr > 0)
 }
 
-/// Ends the calling thread at once; nothing is run or freed.
-///
-/// # Safety
-/// Only for threads that the C library does not know ([`spawn_raw`]).
-pub unsafe fn exit_thread(code: i32) -> ! {
-    loop {
-        // SAFETY: the caller's promise.
-        let _ = unsafe { call1(nr::EXIT, int(code)) };
-    }
-}
-
 /// Ends the process at once, all threads: no exit handlers, no flushing.
 pub fn exit_group(code: i32) -> ! {
     loop {

@@ -4,7 +4,7 @@
 //! Locking: the kernel takes the mm lock for reading in each ioctl here.
 //! Context: any, signal handlers included (descriptor opened `O_NONBLOCK`).
 
-use crate::syscall::{Result, call1, call2, call3, int, to_int};
+use crate::syscall::{Result, call1, call3, int, to_int};
 use crate::{Errno, file, nr};
 
 /// Only faults from user mode are delivered; system calls get `EFAULT` (Linux 5.11). Lets a
@@ -15,38 +15,8 @@ pub const UFFD_USER_MODE_ONLY: i32 = 1;
 pub mod feature {
     /// Faults carry a write-protect flag and `UFFDIO_WRITEPROTECT` works (Linux 5.7).
     pub const PAGEFAULT_FLAG_WP: u64 = 1 << 0;
-    /// Fork sends an event with a descriptor for the child (4.11).
-    pub const EVENT_FORK: u64 = 1 << 1;
-    /// mremap sends an event (4.11).
-    pub const EVENT_REMAP: u64 = 1 << 2;
-    /// `MADV_DONTNEED`/`REMOVE` sends an event and waits for it to be read (4.11).
-    pub const EVENT_REMOVE: u64 = 1 << 3;
-    /// Missing faults on hugetlbfs (4.11).
-    pub const MISSING_HUGETLBFS: u64 = 1 << 4;
-    /// Missing faults on shmem (4.11).
-    pub const MISSING_SHMEM: u64 = 1 << 5;
-    /// munmap sends an event (4.11).
-    pub const EVENT_UNMAP: u64 = 1 << 6;
     /// Instead of a message, the faulting thread gets SIGBUS (4.14).
     pub const SIGBUS: u64 = 1 << 7;
-    /// Faults carry the thread's id (4.14).
-    pub const THREAD_ID: u64 = 1 << 8;
-    /// Minor faults on hugetlbfs (5.13).
-    pub const MINOR_HUGETLBFS: u64 = 1 << 9;
-    /// Minor faults on shmem (5.14).
-    pub const MINOR_SHMEM: u64 = 1 << 10;
-    /// The fault address is not rounded down to the page (5.18).
-    pub const EXACT_ADDRESS: u64 = 1 << 11;
-    /// Write protection on hugetlbfs and shmem (5.19).
-    pub const WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
-    /// Write protection marks pages that are not there yet (6.4).
-    pub const WP_UNPOPULATED: u64 = 1 << 13;
-    /// `UFFDIO_POISON` (6.6).
-    pub const POISON: u64 = 1 << 14;
-    /// Write-protect faults resolve themselves; read back by `PAGEMAP_SCAN` (6.7).
-    pub const WP_ASYNC: u64 = 1 << 15;
-    /// `UFFDIO_MOVE` (6.8).
-    pub const MOVE: u64 = 1 << 16;
 }
 
 /// Register: faults on pages that are not there.
@@ -62,12 +32,9 @@ pub const COPY_MODE_WP: u64 = 2;
 const UFFD_API: u64 = 0xaa;
 const UFFDIO_API: usize = 0xc018_aa3f;
 const UFFDIO_REGISTER: usize = 0xc020_aa00;
-const UFFDIO_UNREGISTER: usize = 0x8010_aa01;
 const UFFDIO_WAKE: usize = 0x8010_aa02;
 const UFFDIO_COPY: usize = 0xc028_aa03;
-const UFFDIO_ZEROPAGE: usize = 0xc020_aa04;
 const UFFDIO_WRITEPROTECT: usize = 0xc018_aa06;
-const UFFDIO_POISON: usize = 0xc020_aa08;
 const USERFAULTFD_IOC_NEW: usize = 0xaa00;
 
 const WRITEPROTECT_MODE_WP: u64 = 1;
@@ -86,6 +53,15 @@ struct RangeArg {
     len: u64,
 }
 
+impl RangeArg {
+    const fn new(addr: usize, len: usize) -> RangeArg {
+        RangeArg {
+            start: addr as u64,
+            len: len as u64,
+        }
+    }
+}
+
 #[repr(C)]
 struct RegisterArg {
     range: RangeArg,
@@ -100,14 +76,6 @@ struct CopyArg {
     len: u64,
     mode: u64,
     copied: i64,
-}
-
-/// Also `struct uffdio_poison`, which has the same shape.
-#[repr(C)]
-struct ZeropageArg {
-    range: RangeArg,
-    mode: u64,
-    done: i64,
 }
 
 #[repr(C)]
@@ -150,44 +118,14 @@ pub enum Event {
         /// Thread id, 0 without `THREAD_ID`.
         thread: u32,
     },
-    /// The process forked; the descriptor belongs to the child's memory.
-    Fork {
-        /// The new userfaultfd, in our descriptor table.
-        uffd: Uffd,
-    },
-    /// mremap moved a registered range.
-    Remap {
-        /// Old start.
-        from: usize,
-        /// New start.
-        to: usize,
-        /// Bytes.
-        len: usize,
-    },
-    /// The range's pages are being dropped.
-    Remove {
-        /// Start.
-        start: usize,
-        /// End.
-        end: usize,
-    },
-    /// The range is being unmapped.
-    Unmap {
-        /// Start.
-        start: usize,
-        /// End.
-        end: usize,
-    },
-    /// Something newer than this code.
-    Unknown(u8),
+    /// Something that was not asked for.
+    Other,
 }
 
 /// The fault was a write.
 pub const PAGEFAULT_FLAG_WRITE: u64 = 1;
 /// The fault was a write to a protected page.
 pub const PAGEFAULT_FLAG_WP: u64 = 2;
-/// The fault was a minor fault.
-pub const PAGEFAULT_FLAG_MINOR: u64 = 4;
 
 impl UffdMsg {
     /// Decodes the message.
@@ -196,35 +134,16 @@ impl UffdMsg {
         clippy::cast_possible_truncation,
         reason = "u64 is usize here; ids are 32-bit fields"
     )]
-    #[expect(
-        clippy::cast_possible_wrap,
-        reason = "a descriptor is an int in the ABI"
-    )]
     pub const fn event(&self) -> Event {
-        let [a, b, c] = self.arg;
+        const UFFD_EVENT_PAGEFAULT: u8 = 0x12;
+        let [flags, addr, thread] = self.arg;
         match self.event {
-            0x12 => Event::Pagefault {
-                flags: a,
-                addr: b as usize,
-                thread: c as u32,
+            UFFD_EVENT_PAGEFAULT => Event::Pagefault {
+                flags,
+                addr: addr as usize,
+                thread: thread as u32,
             },
-            0x13 => Event::Fork {
-                uffd: Uffd(a as u32 as i32),
-            },
-            0x14 => Event::Remap {
-                from: a as usize,
-                to: b as usize,
-                len: c as usize,
-            },
-            0x15 => Event::Remove {
-                start: a as usize,
-                end: b as usize,
-            },
-            0x16 => Event::Unmap {
-                start: a as usize,
-                end: b as usize,
-            },
-            other => Event::Unknown(other),
+            _ => Event::Other,
         }
     }
 }
@@ -306,17 +225,6 @@ impl Uffd {
         Ok(arg.features)
     }
 
-    /// All features of this kernel, through a descriptor of its own (a handshake spends it).
-    ///
-    /// # Errors
-    /// As [`Uffd::open`] and [`Uffd::api`].
-    pub fn probe_features() -> Result<u64> {
-        let uffd = Uffd::open(file::O_CLOEXEC | file::O_NONBLOCK | UFFD_USER_MODE_ONLY)?;
-        let features = uffd.api(0);
-        let _ = uffd.close();
-        features
-    }
-
     /// Registers `len` bytes at `addr` for `REGISTER_MODE_*`. Registering again changes the mode.
     ///
     /// # Errors
@@ -326,31 +234,13 @@ impl Uffd {
     /// # Safety
     /// From now on the first access to a missing page in the range is the owner's to resolve.
     pub unsafe fn register(self, addr: usize, len: usize, mode: u64) -> Result<()> {
-        let range = RangeArg {
-            start: addr as u64,
-            len: len as u64,
-        };
+        let range = RangeArg::new(addr, len);
         let mut arg = RegisterArg {
             range,
             mode,
             ioctls: 0,
         };
         self.ioctl(UFFDIO_REGISTER, &mut arg).map(|_| ())
-    }
-
-    /// Ends the registration; missing pages read as zero again and write protection is lifted.
-    ///
-    /// # Errors
-    /// `EINVAL` as for [`Uffd::register`].
-    ///
-    /// # Safety
-    /// Evicted pages in the range become zeros.
-    pub unsafe fn unregister(self, addr: usize, len: usize) -> Result<()> {
-        let mut arg = RangeArg {
-            start: addr as u64,
-            len: len as u64,
-        };
-        self.ioctl(UFFDIO_UNREGISTER, &mut arg).map(|_| ())
     }
 
     /// Installs `len` bytes from `src` as new pages at `dst`, atomically for each page, and wakes
@@ -363,6 +253,8 @@ impl Uffd {
     /// `src` must be readable for `len` bytes. Pages at `dst` must be missing because the caller
     /// evicted them or nobody wrote them yet; what is there is never overwritten (`EEXIST`).
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "errors are -4095..=-1")]
+    #[expect(clippy::cast_sign_loss, reason = "used only where positive")]
     pub unsafe fn copy(
         self,
         dst: usize,
@@ -377,63 +269,18 @@ impl Uffd {
             mode,
             copied: 0,
         };
-        let ret = self.ioctl(UFFDIO_COPY, &mut arg);
-        done_or_error(ret, arg.copied, len)
-    }
-
-    /// Maps the shared zero page over the range. It is not write-protected: a later write breaks it
-    /// with a plain kernel fault and no message.
-    ///
-    /// # Errors
-    /// See [`CopyError`].
-    ///
-    /// # Safety
-    /// As [`Uffd::copy`] for the destination.
-    pub unsafe fn zeropage(
-        self,
-        addr: usize,
-        len: usize,
-        mode: u64,
-    ) -> core::result::Result<usize, CopyError> {
-        self.install(UFFDIO_ZEROPAGE, addr, len, mode)
-    }
-
-    /// Marks the missing pages of the range as poisoned: an access raises SIGBUS with
-    /// `BUS_MCEERR_AR` (Linux 6.6).
-    ///
-    /// # Errors
-    /// See [`CopyError`].
-    ///
-    /// # Safety
-    /// As [`Uffd::copy`] for the destination.
-    pub unsafe fn poison(
-        self,
-        addr: usize,
-        len: usize,
-        mode: u64,
-    ) -> core::result::Result<usize, CopyError> {
-        self.install(UFFDIO_POISON, addr, len, mode)
-    }
-
-    /// The two calls that fill a range without a source; they take the same argument.
-    fn install(
-        self,
-        request: usize,
-        addr: usize,
-        len: usize,
-        mode: u64,
-    ) -> core::result::Result<usize, CopyError> {
-        let range = RangeArg {
-            start: addr as u64,
-            len: len as u64,
-        };
-        let mut arg = ZeropageArg {
-            range,
-            mode,
-            done: 0,
-        };
-        let ret = self.ioctl(request, &mut arg);
-        done_or_error(ret, arg.done, len)
+        match self.ioctl(UFFDIO_COPY, &mut arg) {
+            Ok(_) => Ok(len),
+            // The field says -errno, or the bytes done; 0 where an old kernel did not write it.
+            Err(_) if (-4095..0).contains(&arg.copied) => Err(CopyError {
+                copied: 0,
+                errno: Errno(-arg.copied as i32),
+            }),
+            Err(errno) => Err(CopyError {
+                copied: arg.copied.max(0) as usize,
+                errno,
+            }),
+        }
     }
 
     /// Write-protects the pages that are there (Linux 5.7), or lifts it and wakes who waits unless
@@ -451,10 +298,7 @@ impl Uffd {
             (false, true) => WRITEPROTECT_MODE_DONTWAKE,
             (false, false) => 0,
         };
-        let range = RangeArg {
-            start: addr as u64,
-            len: len as u64,
-        };
+        let range = RangeArg::new(addr, len);
         let mut arg = WriteProtectArg { range, mode };
         self.ioctl(UFFDIO_WRITEPROTECT, &mut arg).map(|_| ())
     }
@@ -464,11 +308,8 @@ impl Uffd {
     /// # Errors
     /// `EINVAL`: bad range.
     pub fn wake(self, addr: usize, len: usize) -> Result<()> {
-        let mut arg = RangeArg {
-            start: addr as u64,
-            len: len as u64,
-        };
-        self.ioctl(UFFDIO_WAKE, &mut arg).map(|_| ())
+        self.ioctl(UFFDIO_WAKE, &mut RangeArg::new(addr, len))
+            .map(drop)
     }
 
     /// Reads messages; returns how many of `msgs` were filled. Blocks without `O_NONBLOCK`.
@@ -481,32 +322,4 @@ impl Uffd {
         let read = unsafe { call3(nr::READ, int(self.0), msgs.as_mut_ptr() as usize, len) }?;
         Ok(read / size_of::<UffdMsg>())
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "errors are -4095..=-1")]
-#[expect(clippy::cast_sign_loss, reason = "used only where positive")]
-fn done_or_error(
-    ret: Result<usize>,
-    done: i64,
-    len: usize,
-) -> core::result::Result<usize, CopyError> {
-    match ret {
-        Ok(_) => Ok(len),
-        // The field says -errno, or the bytes done; 0 where an old kernel did not write it.
-        Err(_) if (-4095..0).contains(&done) => Err(CopyError {
-            copied: 0,
-            errno: Errno(-done as i32),
-        }),
-        Err(errno) => Err(CopyError {
-            copied: if done > 0 { done as usize } else { 0 },
-            errno,
-        }),
-    }
-}
-
-/// Does the kernel (or the sandbox) know the call at all? Opens nothing.
-#[must_use]
-pub fn exists() -> bool {
-    // SAFETY: flags that no kernel accepts.
-    unsafe { call2(nr::USERFAULTFD, usize::MAX >> 1, 0) != Err(Errno::ENOSYS) }
 }
