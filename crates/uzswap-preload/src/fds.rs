@@ -6,25 +6,31 @@
 //! C library makes of itself with `close_range` (spawn file actions) come through filter B.
 //! *Locking*: none. *Context*: any but signal; [`close_range`] also signal.
 
+use uzswap_group::group::NR_DEVICES;
 use uzswap_sys::syscall::{call3, from_raw};
 use uzswap_sys::{Errno, nr};
 
-use crate::guard::port;
+use crate::guard::frame::{fail, is_error};
+use crate::init::ENGINE;
+use crate::maps::set_errno;
 use crate::next::Next;
 
-unsafe extern "C" {
-    fn __errno_location() -> *mut i32;
+/// The engine's descriptors; -1 for those that there are not.
+fn descriptors() -> [i32; 1 + NR_DEVICES] {
+    let mut all = [ENGINE.mapping_fd(); 1 + NR_DEVICES];
+    let [_, swap @ ..] = &mut all;
+    *swap = ENGINE.swap_fds();
+    all
 }
 
 /// Whether `fd` is ours.
 #[must_use]
 pub fn is_ours(fd: i32) -> bool {
-    fd >= 0 && port::descriptors().contains(&fd)
+    fd >= 0 && descriptors().contains(&fd)
 }
 
 fn refuse(errno: Errno) -> i32 {
-    // SAFETY: the calling thread's errno.
-    unsafe { *__errno_location() = errno.0 };
+    set_errno(errno);
     -1
 }
 
@@ -108,15 +114,11 @@ pub unsafe extern "C" fn closefrom(first: i32) {
     }
 }
 
-const fn is_error(ret: isize) -> bool {
-    ret < 0
-}
-
 /// `close_range` around our descriptors; returns as the kernel does.
 #[must_use]
 pub fn split_close_range(first: usize, last: usize, flags: usize) -> isize {
     const CLOSE_RANGE_UNSHARE: usize = 2;
-    let mut ours = port::descriptors();
+    let mut ours = descriptors();
     ours.sort_unstable();
     let ours = ours.map(usize::try_from);
     let ours = ours
@@ -146,8 +148,5 @@ pub fn split_close_range(first: usize, last: usize, flags: usize) -> isize {
 
 fn close_all(first: usize, last: usize, flags: usize) -> isize {
     // SAFETY: closes what the program asked to close, and nothing of ours.
-    match unsafe { call3(nr::CLOSE_RANGE, first, last, flags) } {
-        Ok(_) => 0,
-        Err(errno) => -(errno.0 as isize),
-    }
+    unsafe { call3(nr::CLOSE_RANGE, first, last, flags) }.map_or_else(fail, |_| 0)
 }

@@ -10,18 +10,17 @@
 //! replace the parent's userfaultfd by its own: it gets a table of its own.
 //! *Locking*: plain heap, table of actions, then the engine's slots. *Context*: signal (SIGSYS).
 
+use uzswap_core::{ForkGuard, Masked, StartError};
 use uzswap_sys::arch::abi::CLONE_TID_ARGS;
 use uzswap_sys::signal::{SIGCHLD, UContext};
+use uzswap_sys::thread::{CLONE_FILES, CLONE_VM};
 use uzswap_sys::{Errno, nr};
 
 use crate::guard::frame::{Frame, fail};
-use crate::guard::port::{self, Masked};
 use crate::guard::stub::{self, Call};
+use crate::init::{self, ENGINE};
 use crate::threads::{self, Record};
 use crate::{guard, malloc, signals};
-
-const CLONE_VM: usize = 0x100;
-const CLONE_FILES: usize = 0x400;
 
 /// Whether `call` copies the memory of the process.
 #[must_use]
@@ -57,17 +56,17 @@ pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -
         }
         let heap = malloc::hold();
         let mut actions = signals::hold();
-        let engine = port::fork_prepare(m);
+        let engine = ENGINE.fork_prepare(m);
         if engine.refused() {
-            port::fork_failed(m, engine);
+            ENGINE.fork_failed(m, engine);
             return fail(Errno::EAGAIN);
         }
         let ret = stub::issue(&clone);
         if ret != 0 {
             if ret < 0 {
-                port::fork_failed(m, engine);
+                ENGINE.fork_failed(m, engine);
             } else {
-                port::fork_parent(m, engine, ret);
+                ENGINE.fork_parent(m, engine, u32::try_from(ret).unwrap_or(0));
             }
             drop(actions);
             drop(heap);
@@ -77,7 +76,7 @@ pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -
         signals::after_fork(&mut actions);
         drop(actions);
         drop(heap);
-        if let Err(error) = port::fork_child(m, engine) {
+        if let Err(error) = start_child(m, engine) {
             guard::refuse(error);
         }
         guard::start_workers(m);
@@ -86,4 +85,14 @@ pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -
         }
         0
     }
+}
+
+/// Carries the engine over to the child, under a slot of its own in the group.
+fn start_child(m: &Masked, engine: ForkGuard) -> Result<(), StartError> {
+    let Some(group) = init::group() else {
+        ENGINE.fork_failed(m, engine);
+        return Ok(());
+    };
+    let process = init::claim(group, engine.child());
+    ENGINE.fork_child(m, engine, process)
 }

@@ -24,7 +24,6 @@ pub mod fast;
 pub mod filter;
 pub mod frame;
 pub mod pieces;
-pub mod port;
 pub mod ranges;
 pub mod stub;
 pub mod table;
@@ -33,28 +32,25 @@ pub mod user;
 pub mod vector;
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use uzswap_core::{FaultMode, StartError, StartStep};
-use uzswap_sys::signal::{self, SIGSYS, SYS_SECCOMP, SigInfo, UContext};
+use uzswap_core::{FaultMode, Masked, StartError, StartStep};
+use uzswap_group::counters::add;
+use uzswap_sys::signal::{self, SIGSYS, SYS_SECCOMP, SigInfo, SigSet, UContext};
+use uzswap_sys::syscall::to_int;
 use uzswap_sys::{Errno, nr, seccomp};
 
+use crate::init::ENGINE;
 use crate::signals::{self, believes_blocked, deliver};
 use crate::threads::{self, Record};
-use crate::{arch, fds, fork, maps, workers};
+use crate::{arch, fds, fork, maps, request, workers};
 use filter::{Builder, TAG_A, TAG_B};
 use frame::{Frame, fail, in_arena, unblockable};
 use pieces::{Buffers, Transfer};
-use port::Masked;
 use stub::Call;
 
-/// Nothing installed.
-const OFF: u32 = 0;
 /// Handlers and filters are in place.
-const ON: u32 = 1;
-
-static STATE: AtomicU32 = AtomicU32::new(OFF);
-static MODE: AtomicU32 = AtomicU32::new(0);
+static ENABLED: AtomicBool = AtomicBool::new(false);
 
 /// Where the filters are built.
 struct Shared(UnsafeCell<Builder>);
@@ -65,7 +61,7 @@ static BUILDER: Shared = Shared(UnsafeCell::new(Builder::new()));
 /// Whether the guard is in place.
 #[must_use]
 pub fn enabled() -> bool {
-    STATE.load(Ordering::Relaxed) == ON
+    ENABLED.load(Ordering::Relaxed)
 }
 
 const fn failed(errno: Errno) -> StartError {
@@ -89,7 +85,6 @@ pub fn open_gate() -> Result<(), StartError> {
 /// # Errors
 /// What the kernel refused; the process must not go on.
 pub fn install(m: &Masked, mode: FaultMode) -> Result<(), StartError> {
-    MODE.store(mode as u32, Ordering::Relaxed);
     threads::map().map_err(failed)?;
     let Some(r) = threads::attach(m) else {
         return Err(failed(Errno::ENOMEM));
@@ -98,7 +93,7 @@ pub fn install(m: &Masked, mode: FaultMode) -> Result<(), StartError> {
     uzswap_core::masked::set_leave(threads::leave);
     signals::install(m, mode).map_err(failed)?;
     filters().map_err(failed)?;
-    STATE.store(ON, Ordering::Relaxed);
+    ENABLED.store(true, Ordering::Relaxed);
     start_workers(m);
     Ok(())
 }
@@ -120,7 +115,7 @@ fn filters() -> Result<(), Errno> {
     let (ranges, nr) = text::foreign();
     let ranges = ranges.get(..nr).unwrap_or_default();
     if !ranges.is_empty() {
-        builder.build_b(ranges, has_workers())?;
+        builder.build_b(ranges, workers::may_exist())?;
         put_on(builder)?;
     }
     Ok(())
@@ -141,25 +136,11 @@ fn put_on(builder: &Builder) -> Result<(), Errno> {
     }
 }
 
-/// Threads of ours in this process.
-fn nr_workers() -> u64 {
-    let server = MODE.load(Ordering::Relaxed) == FaultMode::Thread as u32;
-    u64::from(server)
-        + u64::from(port::wants_reclaimer())
-        + u64::from(port::wants_densifier())
-        + port::engines().1
-}
-
-/// Whether there are threads of ours in this process, or may be later.
-fn has_workers() -> bool {
-    nr_workers() > 0 || port::engines().0
-}
-
 /// The end of a thread. The last one of the program's ends the process, which the kernel would not
 /// do while there are threads of ours.
 unsafe fn exit(call: &Call) -> isize {
     let mut call = *call;
-    if uzswap_sys::thread::nr_threads().is_some_and(|nr| nr <= 1 + nr_workers()) {
+    if uzswap_sys::thread::nr_threads().is_some_and(|nr| nr <= 1 + workers::count()) {
         call.nr = nr::EXIT_GROUP;
     }
     // SAFETY: what the program asked for.
@@ -168,13 +149,10 @@ unsafe fn exit(call: &Call) -> isize {
 
 /// Starts the engine's threads: at start and in a forked child.
 pub fn start_workers(m: &Masked) {
-    workers::forget_asked();
-    port::open_door();
-    let server = MODE.load(Ordering::Relaxed) == FaultMode::Thread as u32;
-    let (reclaimer, densifier) = (port::wants_reclaimer(), port::wants_densifier());
-    if let Err(errno) = workers::start(m, server, reclaimer, densifier) {
+    if let Err(errno) = workers::start(m) {
         refuse(failed(errno));
     }
+    request::open_door();
 }
 
 /// Ends a process that cannot be managed any more.
@@ -198,9 +176,9 @@ pub unsafe extern "C" fn on_sigsys(
         let r = threads::at(scratch as usize);
         let tag = (*info).si_errno.unsigned_abs();
         if (*info).si_code != SYS_SECCOMP || (tag != TAG_A && tag != TAG_B) {
-            if let Some(wanted) = port::is_asked(&*info) {
+            if let Some(wanted) = request::take(&*info) {
                 if wanted {
-                    workers::start_asked(&m);
+                    workers::serve_request(&m);
                 }
                 if let Some(r) = r {
                     signals::resume::resume(&m, r, uc);
@@ -218,7 +196,9 @@ pub unsafe extern "C" fn on_sigsys(
             nr: usize::try_from((*info).si_syscall()).unwrap_or(0),
             args: (*uc).syscall_args(),
         };
-        port::count();
+        if let Some(process) = ENGINE.process() {
+            add(&process.counters.guarded_syscalls, 1);
+        }
         if let Some(ret) = maps::bare::serve(&m, &call) {
             (*uc).set_syscall_return(ret);
             return uc;
@@ -278,8 +258,8 @@ unsafe fn serve(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -> i
             return fail(errno);
         }
         match call.nr {
-            nr::RT_SIGACTION => signals::sigaction(int(a), b, c, d),
-            nr::RT_SIGPROCMASK => signals::sigprocmask(Some(r), uc, int(a), b, c, d),
+            nr::RT_SIGACTION => signals::sigaction(to_int(a), b, c, d),
+            nr::RT_SIGPROCMASK => signals::sigprocmask(Some(r), uc, to_int(a), b, c, d),
             nr::SIGALTSTACK => signals::sigaltstack(r, uc, a, b),
             nr::RT_SIGSUSPEND => masked(r, call, 0, a, b),
             nr::PPOLL => masked(r, call, 3, d, e),
@@ -300,7 +280,8 @@ unsafe fn serve(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -> i
             }
             // The kernel keeps these addresses and writes there later, on its own.
             nr::SET_ROBUST_LIST | nr::SET_TID_ADDRESS | nr::RSEQ => {
-                port::hold(m, a, 32);
+                // What does not fit stays a fault away.
+                let _ = ENGINE.hold(m, a, 32);
                 Frame::issue(r, call)
             }
             _ => Frame::issue(r, call),
@@ -308,34 +289,33 @@ unsafe fn serve(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -> i
     }
 }
 
-/// An `int` argument.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    reason = "the kernel takes the low half"
-)]
-pub const fn int(arg: usize) -> i32 {
-    arg as i32
+/// Reads the program's mask at `set`, which a call is to put in force while it waits, and makes it
+/// the frame's. Returns the address of ours, for the call.
+unsafe fn replace_mask(r: *mut Record, set: usize, size: usize) -> Result<usize, Errno> {
+    if size != size_of::<SigSet>() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: the record is this thread's with an open frame; the mask is pinned.
+    unsafe {
+        let mask = unblockable(user::value(set)?);
+        (*r).mask = mask;
+        (*r).frame.mask = mask;
+        (*r).frame.has_mask = true;
+        Ok((&raw const (*r).mask) as usize)
+    }
 }
 
-/// A call that puts the mask at `set` in force while it waits.
+/// A call that puts the mask at `set`, argument number `arg`, in force while it waits.
 unsafe fn masked(r: *mut Record, call: &Call, arg: usize, set: usize, size: usize) -> isize {
     let mut call = *call;
     // SAFETY: the record is this thread's with an open frame; the mask is pinned.
     unsafe {
-        if set != 0 {
-            if size != 8 {
-                return fail(Errno::EINVAL);
-            }
-            let mask = match user::value(set) {
-                Ok(mask) => unblockable(mask),
+        if set != 0
+            && let Some(to) = call.args.get_mut(arg)
+        {
+            match replace_mask(r, set, size) {
+                Ok(ours) => *to = ours,
                 Err(errno) => return fail(errno),
-            };
-            (*r).mask = mask;
-            (*r).frame.mask = mask;
-            (*r).frame.has_mask = true;
-            if let Some(to) = call.args.get_mut(arg) {
-                *to = (&raw const (*r).mask) as usize;
             }
         }
         Frame::issue(r, &call)
@@ -344,36 +324,27 @@ unsafe fn masked(r: *mut Record, call: &Call, arg: usize, set: usize, size: usiz
 
 /// `pselect6`: the mask is behind a second pointer.
 unsafe fn pselect(m: &Masked, r: *mut Record, call: &Call) -> isize {
-    let mut call = *call;
-    let at = call.args[5];
     // SAFETY: the record is this thread's with an open frame.
-    unsafe {
+    let replaced = || unsafe {
+        let mut call = *call;
+        let at = call.args[5];
         if at == 0 {
-            return Frame::issue(r, &call);
+            return Ok(call);
         }
         let mut argument = [0usize; 2];
-        if let Err(errno) = user::read(argument.as_mut_ptr(), at, 2) {
-            return fail(errno);
-        }
+        user::read(argument.as_mut_ptr(), at, 2)?;
         let [set, size] = argument;
         if set != 0 {
-            if size != 8 {
-                return fail(Errno::EINVAL);
-            }
-            if let Err(errno) = Frame::pin_whole(m, r, set, size) {
-                return fail(errno);
-            }
-            let mask = match user::value(set) {
-                Ok(mask) => unblockable(mask),
-                Err(errno) => return fail(errno),
-            };
-            (*r).mask = mask;
-            (*r).frame.mask = mask;
-            (*r).frame.has_mask = true;
-            (*r).mask_argument = [(&raw const (*r).mask) as usize, size];
+            Frame::pin_whole(m, r, set, size_of::<SigSet>())?;
+            (*r).mask_argument = [replace_mask(r, set, size)?, size];
             call.args[5] = (&raw const (*r).mask_argument) as usize;
         }
-        Frame::issue(r, &call)
+        Ok(call)
+    };
+    match replaced() {
+        // SAFETY: as above.
+        Ok(call) => unsafe { Frame::issue(r, &call) },
+        Err(errno) => fail(errno),
     }
 }
 
@@ -415,8 +386,8 @@ unsafe fn without_slot(m: &Masked, uc: *mut UContext, call: &Call) -> isize {
     // SAFETY: the context is this thread's.
     unsafe {
         match call.nr {
-            nr::RT_SIGACTION => return signals::sigaction(int(a), b, c, d),
-            nr::RT_SIGPROCMASK => return signals::sigprocmask(None, uc, int(a), b, c, d),
+            nr::RT_SIGACTION => return signals::sigaction(to_int(a), b, c, d),
+            nr::RT_SIGPROCMASK => return signals::sigprocmask(None, uc, to_int(a), b, c, d),
             nr::CLOSE_RANGE => return fds::split_close_range(a, b, c),
             _ => {}
         }
@@ -424,7 +395,7 @@ unsafe fn without_slot(m: &Masked, uc: *mut UContext, call: &Call) -> isize {
             for pointer in table::pointers(call.nr) {
                 let at = call.args.get(usize::from(pointer.arg)).copied();
                 if let Some((at, len)) = in_arena(at.unwrap_or(0), MOST) {
-                    port::populate(m, at, len);
+                    let _ = ENGINE.populate(m, at, len);
                 }
             }
             let ret = stub::issue(call);

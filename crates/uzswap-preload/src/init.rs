@@ -12,7 +12,7 @@
 
 use core::ffi::CStr;
 use core::fmt::Arguments;
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use uzswap_core::{Engine, Masked, StartError};
 use uzswap_group::group::{FailureReason, GROUP_ENV, GROUP_LEN, Group, MAGIC, Process, is_alive};
@@ -28,14 +28,13 @@ pub static ENGINE: Engine = Engine::new();
 /// The group's mapping; null in a process that is not managed.
 static GROUP: AtomicPtr<Group> = AtomicPtr::new(core::ptr::null_mut());
 
-static STATE: AtomicU8 = AtomicU8::new(UNTRIED);
-const UNTRIED: u8 = 0;
-const DONE: u8 = 1;
+/// Whether [`start`] has begun.
+static TRIED: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process is managed; starts it if nothing has yet.
 #[inline]
 pub fn managed() -> bool {
-    if STATE.load(Ordering::Relaxed) == UNTRIED {
+    if !TRIED.load(Ordering::Relaxed) {
         start();
     }
     ENGINE.started()
@@ -45,7 +44,7 @@ pub fn managed() -> bool {
 fn start() {
     // A call that comes back here while the start is under way finds it tried: it is served by the
     // engine as soon as that has started, and natively before.
-    if STATE.swap(DONE, Ordering::Relaxed) == DONE {
+    if TRIED.swap(true, Ordering::Relaxed) {
         return;
     }
     malloc::set_up();

@@ -28,7 +28,7 @@ pub mod resume;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use uzswap_core::FaultMode;
+use uzswap_core::{FaultMode, Masked};
 use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sys::signal::{
     self, NSIG, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_ONSTACK, SA_RESTART, SIG_BLOCK, SIG_DFL, SIG_IGN,
@@ -39,7 +39,6 @@ use uzswap_sys::{Errno, thread};
 
 use crate::arch::entry;
 use crate::guard::frame::{fail, unblockable};
-use crate::guard::port::Masked;
 use crate::guard::user;
 use crate::threads::Record;
 

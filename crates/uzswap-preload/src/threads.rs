@@ -18,6 +18,8 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use uzswap_core::masked::Job;
+use uzswap_core::{Masked, Pin};
 use uzswap_sys::mem::{
     IoVec, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ,
     PROT_WRITE, UIO_MAXIOV, mmap, mprotect,
@@ -26,10 +28,9 @@ use uzswap_sys::signal::{self, SigInfo, SigSet, SigStack, UContext, tgkill};
 use uzswap_sys::{Errno, PAGE_SIZE, thread};
 
 use crate::guard::frame::Frame;
-use crate::guard::port::{Masked, Pin};
 use crate::guard::stub;
+use crate::init::ENGINE;
 use crate::next::Next;
-use uzswap_core::masked::Job;
 
 /// Where the slots begin.
 pub const SLOTS: usize = 0x0ffe_0000_0000;
@@ -326,7 +327,7 @@ pub unsafe extern "C" fn begin(r: *mut Record, sp: usize) -> Start {
     let m = unsafe { Masked::assume() };
     // SAFETY: the creator claimed the slot for this thread and will not touch it again.
     let start = unsafe {
-        let n = (r as usize - SLOTS) / SLOT_LEN;
+        let n = number(r);
         let tid = u32::try_from(thread::gettid()).unwrap_or(CLAIMED);
         // The same id in another slot is a dead thread's.
         for t in TIDS.iter().take(USED.load(Ordering::Relaxed)) {
@@ -354,16 +355,9 @@ pub unsafe extern "C" fn begin(r: *mut Record, sp: usize) -> Start {
 fn hold_stack(m: &Masked, sp: usize) {
     const TOP: usize = 64 << 10;
     if uzswap_core::in_arena(sp) {
-        crate::guard::port::hold(m, sp & !(PAGE_SIZE - 1), TOP);
+        let _ = ENGINE.hold(m, sp & !(PAGE_SIZE - 1), TOP);
     }
 }
-
-type PthreadCreate =
-    unsafe extern "C" fn(*mut c_void, *const c_void, *mut c_void, *mut c_void) -> i32;
-type ThrdCreate = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> i32;
-
-static PTHREAD_CREATE: Next = Next::new(c"pthread_create");
-static THRD_CREATE: Next = Next::new(c"thrd_create");
 
 /// Claims a slot for a thread about to be created.
 fn claim_for_new(routine: *mut c_void, argument: *mut c_void) -> Option<*mut Record> {
@@ -384,9 +378,22 @@ fn claim_for_new(routine: *mut c_void, argument: *mut c_void) -> Option<*mut Rec
     Some(r)
 }
 
-fn release(r: *mut Record) {
-    let n = (r as usize - SLOTS) / SLOT_LEN;
-    TIDS.get(n).inspect(|t| t.store(0, Ordering::Release));
+/// Gives a thread about to be created its slot, and has `real` create it with this start routine and
+/// argument. `real` returns 0 on success.
+fn create(
+    routine: *mut c_void,
+    argument: *mut c_void,
+    real: impl FnOnce(*mut c_void, *mut c_void) -> i32,
+) -> i32 {
+    let Some(r) = claim_for_new(routine, argument) else {
+        return real(routine, argument);
+    };
+    let ret = real(crate::arch::thread::thread_start as *mut c_void, r.cast());
+    if ret != 0 {
+        TIDS.get(number(r))
+            .inspect(|t| t.store(0, Ordering::Release));
+    }
+    ret
 }
 
 /// `pthread_create(3)`: the new thread gets its slot before it runs the program's code.
@@ -400,24 +407,13 @@ pub unsafe extern "C" fn pthread_create(
     routine: *mut c_void,
     argument: *mut c_void,
 ) -> i32 {
-    // SAFETY: the symbol's type.
-    let real: PthreadCreate = unsafe { core::mem::transmute(PTHREAD_CREATE.get()) };
-    // SAFETY: as the caller's; the start routine takes one pointer and returns one.
-    unsafe {
-        let Some(r) = claim_for_new(routine, argument) else {
-            return real(id, attr, routine, argument);
-        };
-        let ret = real(
-            id,
-            attr,
-            crate::arch::thread::thread_start as *mut c_void,
-            r.cast(),
-        );
-        if ret != 0 {
-            release(r);
-        }
-        ret
-    }
+    type PthreadCreate =
+        unsafe extern "C" fn(*mut c_void, *const c_void, *mut c_void, *mut c_void) -> i32;
+    static PTHREAD_CREATE: Next = Next::new(c"pthread_create");
+    create(routine, argument, |routine, argument| {
+        // SAFETY: the symbol's type; as the caller's.
+        unsafe { PTHREAD_CREATE.typed::<PthreadCreate>()(id, attr, routine, argument) }
+    })
 }
 
 /// `thrd_create(3)`: as [`pthread_create`]. A routine that returns `int` returns it in the same
@@ -431,23 +427,12 @@ pub unsafe extern "C" fn thrd_create(
     routine: *mut c_void,
     argument: *mut c_void,
 ) -> i32 {
-    // SAFETY: the symbol's type.
-    let real: ThrdCreate = unsafe { core::mem::transmute(THRD_CREATE.get()) };
-    // SAFETY: as the caller's.
-    unsafe {
-        let Some(r) = claim_for_new(routine, argument) else {
-            return real(id, routine, argument);
-        };
-        let ret = real(
-            id,
-            crate::arch::thread::thread_start as *mut c_void,
-            r.cast(),
-        );
-        if ret != 0 {
-            release(r);
-        }
-        ret
-    }
+    type ThrdCreate = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> i32;
+    static THRD_CREATE: Next = Next::new(c"thrd_create");
+    create(routine, argument, |routine, argument| {
+        // SAFETY: the symbol's type; as the caller's.
+        unsafe { THRD_CREATE.typed::<ThrdCreate>()(id, routine, argument) }
+    })
 }
 
 // Leaving a stack in the arena --------------------------------------------------------------------
@@ -485,11 +470,11 @@ pub unsafe extern "C" fn on_slot(job: *const c_void, argument: *mut c_void, sp: 
     // SAFETY: blocked just now, on a slot stack.
     let m = unsafe { Masked::assume() };
     let frames = crate::guard::frame::in_arena(sp & !(PAGE_SIZE - 1), CALLER_FRAMES);
-    let pin = frames.and_then(|(at, len)| crate::guard::port::pin(&m, at, len).ok());
+    let pin = frames.and_then(|(at, len)| ENGINE.pin(&m, at, len).ok());
     // SAFETY: the job's own promise.
     unsafe { job(argument, &m) };
     if let Some(pin) = pin {
-        crate::guard::port::unpin(&m, pin);
+        ENGINE.unpin(&m, pin);
     }
     signal::set_mask(old);
 }
@@ -497,7 +482,7 @@ pub unsafe extern "C" fn on_slot(job: *const c_void, argument: *mut c_void, sp: 
 /// The alternate stack of the calling handler's thread, as the kernel has it.
 #[must_use]
 pub fn kernel_stack(r: *mut Record) -> SigStack {
-    stack_of((r as usize - SLOTS) / SLOT_LEN)
+    stack_of(number(r))
 }
 
 /// For handlers: `info` of a signal that the kernel would have sent itself.

@@ -1,24 +1,29 @@
-//! *What*: the engine's own threads: what serves faults in thread mode, what reclaims in the background, what makes cold
-//! data denser, and what does as `uzswap reclaim` asks. The first three live as long as the process.
+//! *What*: the engine's own threads. Up to three live as long as the process: one serves faults (in
+//! thread mode), one reclaims in the background, one makes cold data denser. A fourth serves one
+//! request from outside and ends.
 //!
-//! *Invariants*: they run with all signals blocked, on stacks of their own, and use no thread-local storage: they share
-//! their creator's. Fork leaves none behind; a child starts its own.
+//! *Invariants*: they run with all signals blocked, on stacks of their own, and use no thread-local
+//! storage: they share their creator's. Fork leaves none behind; a child starts its own.
 //! *Locking*: none. *Context*: init, the SIGSYS handler, fork children.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use uzswap_core::{FaultMode, Masked};
 use uzswap_sys::{Errno, thread};
 
-use crate::guard::port::Masked;
+use crate::init::{ENGINE, group};
 
-const WORKER_STACK: usize = 64 << 10;
+const STACK_LEN: usize = 64 << 10;
+
+/// What a worker does.
+type Job = fn(&Masked);
 
 /// A thread of the engine's own, and its stack.
 #[repr(C, align(4096))]
 struct Worker {
-    stack: UnsafeCell<[u8; WORKER_STACK]>,
+    stack: UnsafeCell<[u8; STACK_LEN]>,
     alive: AtomicU32,
 }
 
@@ -28,78 +33,87 @@ unsafe impl Sync for Worker {}
 impl Worker {
     const fn new() -> Self {
         Worker {
-            stack: UnsafeCell::new([0; WORKER_STACK]),
+            stack: UnsafeCell::new([0; STACK_LEN]),
             alive: AtomicU32::new(0),
         }
     }
 
-    fn start(&'static self, entry: extern "C" fn(*mut c_void)) -> Result<(), Errno> {
+    /// Starts the thread, from a thread with all signals blocked.
+    fn start(&'static self, _: &Masked, job: Job) -> Result<(), Errno> {
         self.alive.store(0, Ordering::Relaxed);
-        let top = self.stack.get() as usize + WORKER_STACK;
+        let top = self.stack.get() as usize + STACK_LEN;
         // SAFETY: one such thread a process (fork leaves none behind), on a stack of its own; it
         // runs the engine only, which uses no thread-local storage.
-        unsafe { thread::spawn_raw(top, entry, core::ptr::null_mut(), &self.alive) }.map(|_| ())
+        unsafe { thread::spawn_raw(top, run, job as *mut c_void, &self.alive) }.map(|_| ())
     }
 }
 
-static SERVER: Worker = Worker::new();
+/// Where a worker starts.
+extern "C" fn run(job: *mut c_void) {
+    // SAFETY: `Worker::start` passes one; the thread inherits its creator's full mask.
+    let (job, m) = unsafe {
+        (
+            core::mem::transmute::<*mut c_void, Job>(job),
+            Masked::assume(),
+        )
+    };
+    job(&m);
+}
+
+static FAULT_SERVER: Worker = Worker::new();
 static RECLAIMER: Worker = Worker::new();
 static DENSIFIER: Worker = Worker::new();
-static ASKED: Worker = Worker::new();
+static REQUEST_SERVER: Worker = Worker::new();
 
-extern "C" fn serve(_: *mut c_void) {
-    // SAFETY: started with all signals blocked.
-    let m = unsafe { Masked::assume() };
-    crate::guard::port::serve_faults(&m);
+fn has_fault_server() -> bool {
+    ENGINE.mode() == Some(FaultMode::Thread)
 }
 
-extern "C" fn reclaim(_: *mut c_void) {
-    // SAFETY: started with all signals blocked.
-    let m = unsafe { Masked::assume() };
-    crate::guard::port::reclaim_in_background(&m);
+fn has_reclaimer() -> bool {
+    group().is_some_and(|g| g.config.background.load(Ordering::Relaxed) != 0)
 }
 
-extern "C" fn densify(_: *mut c_void) {
-    // SAFETY: started with all signals blocked.
-    let m = unsafe { Masked::assume() };
-    crate::guard::port::densify_in_background(&m);
+fn has_densifier() -> bool {
+    group().is_some_and(|g| g.config.densifier.load(Ordering::Relaxed) != 0)
 }
 
-extern "C" fn serve_request(_: *mut c_void) {
-    // SAFETY: started with all signals blocked.
-    let m = unsafe { Masked::assume() };
-    crate::guard::port::serve_request(&m);
+/// Threads of ours in this process that do not end by themselves.
+pub fn count() -> u64 {
+    let lasting = [has_fault_server(), has_reclaimer(), has_densifier()];
+    lasting.map(u64::from).iter().sum::<u64>() + ENGINE.engines().1
 }
 
-/// Does what `uzswap reclaim` asks, by a thread that ends with it; the program's goes on.
-pub fn start_asked(m: &Masked) {
-    // The one before has answered, and is about to go.
-    thread::wait_exit(&ASKED.alive);
-    if ASKED.start(serve_request).is_err() {
-        // No more threads allowed here: the program's own has to.
-        crate::guard::port::serve_request(m);
-    }
+/// Whether there are such threads, or may be later.
+pub fn may_exist() -> bool {
+    count() > 0 || ENGINE.engines().0
 }
 
-/// In a fork child: the thread that worked in the parent is not here.
-pub fn forget_asked() {
-    ASKED.alive.store(0, Ordering::Relaxed);
-}
-
-/// Starts the engine's threads, as its mode and the group's configuration ask for: at start and in
-/// fork children. They inherit the full mask.
+/// Starts the lasting threads: at start and in fork children.
 ///
 /// # Errors
 /// As clone(2).
-pub fn start(_: &Masked, server: bool, reclaimer: bool, densifier: bool) -> Result<(), Errno> {
-    if server {
-        SERVER.start(serve)?;
+pub fn start(m: &Masked) -> Result<(), Errno> {
+    // A fork child: the thread that served in the parent is not here.
+    REQUEST_SERVER.alive.store(0, Ordering::Relaxed);
+    if has_fault_server() {
+        FAULT_SERVER.start(m, |m| ENGINE.serve_faults(m))?;
     }
-    if reclaimer {
-        RECLAIMER.start(reclaim)?;
+    if has_reclaimer() {
+        RECLAIMER.start(m, |m| ENGINE.reclaim_in_background(m))?;
     }
-    if densifier {
-        DENSIFIER.start(densify)?;
+    if has_densifier() {
+        DENSIFIER.start(m, |m| ENGINE.densify_in_background(m))?;
     }
     Ok(())
+}
+
+/// Serves a request from outside on a thread that ends with it, so that the program's goes on.
+pub fn serve_request(m: &Masked) {
+    // The one before has answered, and is about to end.
+    thread::wait_exit(&REQUEST_SERVER.alive);
+    let serve: Job = |m| ENGINE.serve_request(m);
+    if REQUEST_SERVER.start(m, serve).is_err() {
+        // No more threads are allowed here.
+        serve(m);
+    }
 }

@@ -37,13 +37,12 @@ pub const fn int(value: i32) -> usize {
     value as isize as usize
 }
 
-/// A system call's result known to be a C `int` (descriptors, process numbers).
+/// A C `int` as a 64-bit register holds it, whose upper half is anything: a result known to be one
+/// (descriptors, process numbers), or an argument of the program's.
 #[inline(always)]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the kernel returns an int here"
-)]
-#[expect(clippy::cast_possible_wrap, reason = "the kernel returns an int here")]
-pub(crate) const fn to_int(value: usize) -> i32 {
+#[expect(clippy::cast_possible_truncation, reason = "an int is the low half")]
+#[expect(clippy::cast_possible_wrap, reason = "an int is the low half")]
+#[must_use]
+pub const fn to_int(value: usize) -> i32 {
     value as i32
 }

@@ -128,9 +128,11 @@ pub fn exit_group(code: i32) -> ! {
     }
 }
 
-const CLONE_VM: usize = 0x100;
+/// See clone(2).
+pub const CLONE_VM: usize = 0x100;
 const CLONE_FS: usize = 0x200;
-const CLONE_FILES: usize = 0x400;
+/// See clone(2).
+pub const CLONE_FILES: usize = 0x400;
 const CLONE_SIGHAND: usize = 0x800;
 const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_SYSVSEM: usize = 0x4_0000;

@@ -4,13 +4,14 @@
 //! it at once, a vfork child's success is cleaned up by its parent at the next trapped call.
 //! *Locking*: the engine's. *Context*: signal.
 
+use uzswap_core::Masked;
 use uzswap_sys::mem::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap};
 use uzswap_sys::{Errno, PAGE_SIZE, nr};
 
 use super::frame::{Frame, fail, in_arena};
-use super::port::{self, Masked};
 use super::stub::Call;
 use super::{ranges, user};
+use crate::request;
 use crate::threads::{self, Record};
 
 /// Longest single argument (`MAX_ARG_STRLEN`).
@@ -50,10 +51,10 @@ pub unsafe fn exec(m: &Masked, r: *mut Record, call: &Call) -> isize {
             }
         }
         // The mask is inherited: the program's own, not that of a handler.
-        let shut = port::shut_door(m);
+        let shut = request::shut_door(m);
         let ret = Frame::issue(r, &call);
         if shut {
-            port::open_door();
+            request::open_door();
         }
         threads::drop_exec(r);
         ret

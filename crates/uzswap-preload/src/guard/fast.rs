@@ -21,14 +21,14 @@ mod vectors;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use uzswap_sys::signal::UContext;
-use uzswap_sys::syscall::{from_raw, int};
+use uzswap_sys::syscall::{from_raw, int, to_int};
 use uzswap_sys::{Errno, PAGE_SIZE, file, nr};
 
-use super::frame::in_arena;
-use super::port;
+use super::frame::{fail, in_arena};
 use super::stub::CALL_RETURN;
 use crate::arch::fast::{is_before_issue, issue, issue_announced, saved_nr};
 use crate::arch::tls;
+use crate::init::ENGINE;
 use crate::maps::set_errno;
 use crate::next::Next;
 use crate::threads;
@@ -59,12 +59,12 @@ unsafe fn issue_read(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Op
     if record.is_null() || len > MOST {
         return None;
     }
-    let hazard = port::announce(threads::number(record), addr, len)?;
+    let hazard = ENGINE.announce(threads::number(record), addr, len)?;
     let [a, b, c, d, e, f] = args;
     // SAFETY: the program's own call.
     let ret = unsafe { issue_announced(hazard.word(), hazard.says(), nr, a, b, c, d, e, f) };
     hazard.withdraw();
-    (ret != NOT_ISSUED && ret != -(Errno::EFAULT.0 as isize)).then_some(ret)
+    is_result(ret).then_some(ret)
 }
 
 /// Withdraws the thread's hazard, and makes a call that a signal interrupted, and that is still to be
@@ -72,7 +72,7 @@ unsafe fn issue_read(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Op
 pub fn redirect(uc: &mut UContext) {
     let record = tls::record();
     if !record.is_null() {
-        port::withdraw(threads::number(record));
+        ENGINE.withdraw(threads::number(record));
     }
     if is_before_issue(uc.instruction_pointer()) {
         uc.set_instruction_pointer(CALL_RETURN);
@@ -106,7 +106,12 @@ fn is_tryable(addr: usize, len: usize) -> bool {
 
 /// Whether every page of the buffer is present just now.
 fn is_present(addr: usize, len: usize) -> bool {
-    len <= MOST && port::is_resident(addr, len)
+    len <= MOST && ENGINE.is_resident(addr, len)
+}
+
+/// Whether `ret` is the program's to see: the call was issued, and found its memory.
+fn is_result(ret: isize) -> bool {
+    ret != NOT_ISSUED && ret != fail(Errno::EFAULT)
 }
 
 /// What became of an attempt.
@@ -124,7 +129,7 @@ unsafe fn attempt(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Attem
     let [a, b, c, d, e, f] = args;
     // SAFETY: the program's own call.
     let ret = unsafe { issue(nr, a, b, c, d, e, f) };
-    if ret == NOT_ISSUED || ret == -(Errno::EFAULT.0 as isize) {
+    if !is_result(ret) {
         return Attempt::Library;
     }
     let Ok(moved) = usize::try_from(ret) else {
@@ -140,12 +145,7 @@ unsafe fn attempt(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Attem
 /// whoever goes on learns again, or where a page was out. That may be back by now, and need not be the next one: the kernel
 /// gives up all that it took for a page of the file.
 fn is_regular(fd: usize) -> bool {
-    const S_IFMT: u32 = 0o170_000;
-    const S_IFREG: u32 = 0o100_000;
-    i32::try_from(fd)
-        .ok()
-        .and_then(|fd| file::fstat(fd).ok())
-        .is_some_and(|stat| stat.st_mode & S_IFMT == S_IFREG)
+    file::fstat(to_int(fd)).is_ok_and(|stat| stat.st_mode & file::S_IFMT == file::S_IFREG)
 }
 
 /// A result as C functions return it.
@@ -414,9 +414,16 @@ pub unsafe extern "C" fn sendto(
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "these calls return an int")]
-fn returned_int(ret: isize) -> i32 {
-    returned(ret) as i32
+/// Issues a call that waits for what is written to `[addr, addr + len)`. `None`: the C library is to
+/// make it.
+unsafe fn wait(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Option<i32> {
+    if !is_ours(addr, len) || !is_tryable(addr, len) {
+        return None;
+    }
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: the program's own call.
+    let ret = unsafe { issue(nr, a, b, c, d, e, f) };
+    is_result(ret).then(|| to_int(returned(ret).cast_unsigned()))
 }
 
 /// `poll(2)`.
@@ -428,14 +435,9 @@ pub unsafe extern "C" fn poll(fds: usize, nr_fds: usize, timeout: i32) -> i32 {
     let real = real::<Poll>(&next::poll);
     // SAFETY: the program's own call.
     unsafe {
-        let len = nr_fds.saturating_mul(8);
-        if is_ours(fds, len) && is_tryable(fds, len) {
-            let ret = issue(nr::POLL, fds, nr_fds, int(timeout), 0, 0, 0);
-            if ret != NOT_ISSUED && ret != -(Errno::EFAULT.0 as isize) {
-                return returned_int(ret);
-            }
-        }
-        real(fds, nr_fds, timeout)
+        let args = [fds, nr_fds, int(timeout), 0, 0, 0];
+        wait(nr::POLL, args, fds, nr_fds.saturating_mul(8))
+            .unwrap_or_else(|| real(fds, nr_fds, timeout))
     }
 }
 
@@ -449,21 +451,8 @@ pub unsafe extern "C" fn epoll_wait(fd: i32, events: usize, most: i32, timeout: 
     // SAFETY: the program's own call.
     unsafe {
         let len = usize::try_from(most).unwrap_or(0).saturating_mul(12);
-        if is_ours(events, len) && is_tryable(events, len) {
-            let ret = issue(
-                nr::EPOLL_WAIT,
-                int(fd),
-                events,
-                int(most),
-                int(timeout),
-                0,
-                0,
-            );
-            if ret != NOT_ISSUED && ret != -(Errno::EFAULT.0 as isize) {
-                return returned_int(ret);
-            }
-        }
-        real(fd, events, most, timeout)
+        let args = [int(fd), events, int(most), int(timeout), 0, 0];
+        wait(nr::EPOLL_WAIT, args, events, len).unwrap_or_else(|| real(fd, events, most, timeout))
     }
 }
 

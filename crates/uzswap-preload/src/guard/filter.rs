@@ -30,6 +30,7 @@ use uzswap_sys::seccomp::{
     AUDIT_ARCH, DATA_ARCH, DATA_IP_HI, DATA_IP_LO, DATA_NR, FOREIGN_ABI_NR, RET_ALLOW, RET_ERRNO,
     RET_TRAP, data_arg_hi, data_arg_lo, op,
 };
+use uzswap_sys::thread::CLONE_VM;
 use uzswap_sys::{Errno, nr};
 
 use super::bpf::{Leaves, MAX_LEAVES, Program};
@@ -46,7 +47,6 @@ const PROBE_NR: u32 = 0x5a53;
 const PROBE_ARG: u32 = 0x757a_7377;
 const PROBE_ANSWER: u32 = 0xa51;
 
-const CLONE_VM: u32 = 0x100;
 /// Flags of mmap(2) by which the address is no hint.
 const FIXED: u32 = (MAP_FIXED | MAP_FIXED_NOREPLACE).cast_unsigned();
 
@@ -197,7 +197,7 @@ impl Builder {
                 Condition::Fork => {
                     // Sharing memory it is a thread or a vfork.
                     program.load(data_arg_lo(0));
-                    program.jump(op::JSET, CLONE_VM, 0, 1);
+                    program.jump(op::JSET, low(CLONE_VM), 0, 1);
                     program.ret(RET_ALLOW);
                 }
                 Condition::Terminal => {

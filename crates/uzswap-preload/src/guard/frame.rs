@@ -13,11 +13,12 @@
 //! end or its collapse. A forked child inherits none.
 //! *Locking*: none; a frame is its thread's. *Context*: signal.
 
+use uzswap_core::{Fault, Masked, Pin};
 use uzswap_sys::Errno;
 use uzswap_sys::signal::{SigSet, UContext};
 
-use super::port::{self, Fault, Masked};
 use super::stub::{self, Call, State};
+use crate::init::ENGINE;
 use crate::signals::ours;
 use crate::threads::{NR_PINS, Record};
 
@@ -115,10 +116,10 @@ impl Frame {
                 (*r).frame.nr_pins -= 1;
                 let n = (*r).frame.nr_pins;
                 let pin = (&raw const (*r).pins)
-                    .cast::<core::mem::MaybeUninit<port::Pin>>()
+                    .cast::<core::mem::MaybeUninit<Pin>>()
                     .add(n)
                     .read();
-                port::unpin(m, pin.assume_init());
+                ENGINE.unpin(m, pin.assume_init());
             }
         }
     }
@@ -141,11 +142,11 @@ impl Frame {
             if (*r).frame.nr_pins >= NR_PINS {
                 return Err(Errno::ENOMEM);
             }
-            match port::pin(m, addr, len) {
+            match ENGINE.pin(m, addr, len) {
                 Ok(pin) => {
                     let n = (*r).frame.nr_pins;
                     (&raw mut (*r).pins)
-                        .cast::<core::mem::MaybeUninit<port::Pin>>()
+                        .cast::<core::mem::MaybeUninit<Pin>>()
                         .add(n)
                         .write(core::mem::MaybeUninit::new(pin));
                     (*r).frame.nr_pins = n + 1;
@@ -176,7 +177,9 @@ impl Frame {
         // SAFETY: the caller's promise.
         match unsafe { Self::pin(m, r, addr, len) } {
             // SAFETY: the caller's promise.
-            Err(Errno::ENOMEM) if unsafe { (*r).frame.nr_pins } < NR_PINS => port::over_limit(len),
+            Err(Errno::ENOMEM) if unsafe { (*r).frame.nr_pins } < NR_PINS => {
+                ENGINE.end_over_limit(len as u64)
+            }
             // Out of pins: the page may stay in by itself, and if not the call fails.
             Err(Errno::ENOMEM) => Ok(()),
             other => other,

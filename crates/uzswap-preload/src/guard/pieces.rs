@@ -15,13 +15,15 @@
 //! *Invariants*: `frame.done` is what earlier pieces moved, whenever the window is open.
 //! *Locking*: the engine's. *Context*: signal.
 
+use uzswap_core::Masked;
 use uzswap_sys::mem::IoVec;
+use uzswap_sys::syscall::to_int;
 use uzswap_sys::{Errno, PAGE_SIZE, file, nr};
 
 use super::frame::{Frame, fail, in_arena};
-use super::port::{self, Masked};
 use super::stub::{self, Call};
 use super::vector;
+use crate::init::ENGINE;
 use crate::threads::Record;
 
 /// What a descriptor is, as far as splitting goes.
@@ -39,26 +41,21 @@ pub enum Kind {
 const STREAM_PIECE: usize = 1 << 20;
 /// Messages are not longer than this; what lies behind it is not brought in.
 const MOST_MESSAGE: usize = 4 << 20;
-const S_IFBLK: u32 = 0o060_000;
 const S_IFSOCK: u32 = 0o140_000;
 const SOL_SOCKET: usize = 1;
 const SO_TYPE: usize = 3;
 const SOCK_STREAM: i32 = 1;
-const MSG_WAITALL: usize = 0x100;
+/// See recv(2).
+pub const MSG_WAITALL: usize = 0x100;
 
 /// Finds out what `fd` is.
 #[must_use]
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    reason = "a descriptor is an int in the ABI"
-)]
 pub fn kind(fd: usize) -> Kind {
-    let Ok(stat) = file::fstat(fd as i32) else {
+    let Ok(stat) = file::fstat(to_int(fd)) else {
         return Kind::Stream;
     };
     match stat.st_mode & file::S_IFMT {
-        file::S_IFREG | S_IFBLK => Kind::File,
+        file::S_IFREG | file::S_IFBLK => Kind::File,
         S_IFSOCK => socket_kind(fd).unwrap_or(Kind::Message),
         _ => Kind::Stream,
     }
@@ -158,13 +155,13 @@ pub unsafe fn run(
     // SAFETY: the record is this thread's.
     unsafe {
         let kept = (*r).frame.nr_pins;
-        let kind = if total <= STREAM_PIECE.min(port::pin_budget()) {
+        let mut kind = if total <= STREAM_PIECE.min(ENGINE.pin_budget()) {
             // Small enough to be pinned whole: what it is makes no difference.
             Kind::Message
         } else {
             kind(transfer.call.args[0])
         };
-        let mut most = piece_of(kind, port::pin_budget());
+        let mut most = piece_of(kind, ENGINE.pin_budget());
         let mut done = 0;
         loop {
             let mut len = (total - done).min(most);
@@ -174,15 +171,17 @@ pub unsafe fn run(
                     Ok(()) => break,
                     Err(Errno::ENOMEM) => {
                         Frame::unpin_to(m, r, kept);
-                        if len <= PAGE_SIZE || kind == Kind::Message {
-                            if kind == Kind::Message && total <= STREAM_PIECE {
-                                // It was taken for small: it is not, for this limit.
-                                let kind = self::kind(transfer.call.args[0]);
-                                if kind != Kind::Message {
-                                    return in_small_pieces(m, r, transfer, buffers, total, kind);
-                                }
+                        if kind == Kind::Message && total <= STREAM_PIECE {
+                            // Small enough to be pinned whole, but not under this limit.
+                            kind = self::kind(transfer.call.args[0]);
+                            if kind != Kind::Message {
+                                most = PAGE_SIZE;
+                                len = total.min(most);
+                                continue;
                             }
-                            port::over_limit(len);
+                        }
+                        if len <= PAGE_SIZE || kind == Kind::Message {
+                            ENGINE.end_over_limit(len as u64);
                         }
                         len = (len / 2).next_multiple_of(PAGE_SIZE).min(len - 1);
                         most = len;
@@ -221,46 +220,6 @@ unsafe fn issue_piece(r: *mut Record, call: &Call, kind: Kind) -> isize {
             stub::issue(call)
         } else {
             Frame::issue(r, call)
-        }
-    }
-}
-
-/// [`run`] for a transfer that was thought small enough to be pinned whole.
-unsafe fn in_small_pieces(
-    m: &Masked,
-    r: *mut Record,
-    transfer: &Transfer,
-    buffers: Buffers,
-    total: usize,
-    kind: Kind,
-) -> isize {
-    // SAFETY: as `run`.
-    unsafe {
-        let kept = (*r).frame.nr_pins;
-        let mut done = 0;
-        loop {
-            let len = (total - done).min(PAGE_SIZE);
-            if let Err(errno) = pin_piece(m, r, transfer, buffers, done, len) {
-                if errno == Errno::ENOMEM {
-                    port::over_limit(len);
-                }
-                return if done > 0 {
-                    done.cast_signed()
-                } else {
-                    fail(errno)
-                };
-            }
-            let call = cut(r, transfer, buffers, done, len);
-            (*r).frame.done = done;
-            let ret = issue_piece(r, &call, kind);
-            Frame::unpin_to(m, r, kept);
-            let Ok(moved) = usize::try_from(ret) else {
-                return if done > 0 { done.cast_signed() } else { ret };
-            };
-            done += moved;
-            if (kind == Kind::Stream && !transfer.all) || moved < len || done >= total {
-                return done.cast_signed();
-            }
         }
     }
 }

@@ -5,10 +5,10 @@
 //! present, or not mapped.
 //! *Locking*: the engine's. *Context*: signal.
 
+use uzswap_core::Masked;
 use uzswap_sys::{Errno, PAGE_SIZE, nr};
 
 use super::frame::{Frame, in_arena};
-use super::port::Masked;
 use super::stub::Call;
 use super::table::{self, Extent, Pointer};
 use super::user;

@@ -5,10 +5,11 @@
 //! independent lies where other such programs lie, too.
 //! *Locking*: none. *Context*: init.
 
-use uzswap_core::{ARENA_BASE, ARENA_LEN};
+use uzswap_core::in_arena;
 use uzswap_sys::file;
 
 use super::stub;
+use crate::mappings::{self, Mapping};
 
 /// Most ranges that are told apart; further ones are joined with the one before.
 pub const NR_RANGES: usize = 12;
@@ -22,28 +23,7 @@ pub fn foreign() -> ([(usize, usize); NR_RANGES], usize) {
         nr: 0,
         joinable: false,
     };
-    let flags = file::O_RDONLY | file::O_CLOEXEC;
-    let Ok(fd) = file::openat(file::AT_FDCWD, c"/proc/self/maps", flags, 0) else {
-        return (found.ranges, 0);
-    };
-    let mut chunk = [0u8; 4096];
-    let mut line = [0u8; 128];
-    let mut len = 0;
-    while let Ok(nr) = file::read(fd, &mut chunk) {
-        if nr == 0 {
-            break;
-        }
-        for byte in chunk.iter().take(nr) {
-            if *byte == b'\n' {
-                found.line(line.get(..len).unwrap_or_default());
-                len = 0;
-            } else if let Some(to) = line.get_mut(len) {
-                *to = *byte;
-                len += 1;
-            }
-        }
-    }
-    let _ = file::close(fd);
+    mappings::for_each(|mapping| found.take(mapping));
     (found.ranges, found.nr)
 }
 
@@ -55,30 +35,20 @@ struct Ranges {
 }
 
 impl Ranges {
-    /// Takes a line of /proc/self/maps; the file is in order of addresses.
-    fn line(&mut self, line: &[u8]) {
-        let Some((from, rest)) = hex(line) else {
-            return;
-        };
-        let Some((to, rest)) = rest.split_first().and_then(|(_, rest)| hex(rest)) else {
-            return;
-        };
-        let executable = rest.get(3) == Some(&b'x');
-        if !executable {
+    fn take(&mut self, mapping: &Mapping<'_>) {
+        if !mapping.executable {
             return;
         }
+        let text = mapping.start..mapping.end;
         let here = stub::window as *const () as usize;
-        let ours = (from..to).contains(&here) || (from..to).contains(&stub::STUB);
-        let arena = (ARENA_BASE..ARENA_BASE + ARENA_LEN).contains(&from);
-        let kernels = line.ends_with(b"[vdso]") || line.ends_with(b"[vsyscall]");
+        let ours = text.contains(&here) || text.contains(&stub::STUB);
+        let arena = in_arena(text.start);
+        let kernels = mapping.line.ends_with(b"[vdso]") || mapping.line.ends_with(b"[vsyscall]");
         if ours || arena {
             self.joinable = false;
-            return;
+        } else if text.start >= LOW && !kernels {
+            self.add(text.start, text.end);
         }
-        if from < LOW || kernels {
-            return;
-        }
-        self.add(from, to);
     }
 
     fn add(&mut self, from: usize, to: usize) {
@@ -107,14 +77,6 @@ impl Ranges {
             self.joinable = true;
         }
     }
-}
-
-/// A hexadecimal number at the start of `text`, and what follows.
-fn hex(text: &[u8]) -> Option<(usize, &[u8])> {
-    let digits = text.iter().take_while(|b| b.is_ascii_hexdigit()).count();
-    let (number, rest) = text.split_at(digits);
-    let number = core::str::from_utf8(number).ok()?;
-    Some((usize::from_str_radix(number, 16).ok()?, rest))
 }
 
 /// Whether the program is written in Go. Its runtime makes system calls of its own, blocks all

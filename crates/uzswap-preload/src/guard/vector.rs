@@ -6,12 +6,12 @@
 //! call returns, also when a signal's handler comes first ([`Frame::finish`]).
 //! *Locking*: the engine's. *Context*: signal.
 
+use uzswap_core::Masked;
 use uzswap_sys::mem::{IoVec, UIO_MAXIOV};
 use uzswap_sys::{Errno, nr};
 
 use super::frame::{Frame, fail, in_arena, is_error};
-use super::pieces::{self, Buffers, Transfer};
-use super::port::Masked;
+use super::pieces::{self, Buffers, MSG_WAITALL, Transfer};
 use super::stub::Call;
 use super::{ranges, user};
 use crate::threads::Record;
@@ -53,7 +53,6 @@ const _: () = assert!(size_of::<MsgHdr>() == 56 && size_of::<MmsgHdr>() == 64);
 const MOST_NAME: usize = 4096;
 /// Control messages, at most: `optmem_max` is far below.
 const MOST_CONTROL: usize = 1 << 20;
-const MSG_WAITALL: usize = 0x100;
 
 /// Element `n` of a vector in the record.
 ///

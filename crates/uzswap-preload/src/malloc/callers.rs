@@ -6,7 +6,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_void};
 
-use uzswap_sys::file;
+use crate::mappings;
 
 /// Two text ranges, as start and length.
 struct Ranges(UnsafeCell<[(usize, usize); 2]>);
@@ -36,42 +36,13 @@ pub fn set_up() {
         __tls_get_addr as *const () as usize,
     ];
     let mut found = [(0, 0); 2];
-    for_each_mapping(|start, end| {
+    mappings::for_each(|mapping| {
         for (known, found) in known.iter().zip(&mut found) {
-            if (start..end).contains(known) {
-                *found = (start, end - start);
+            if (mapping.start..mapping.end).contains(known) {
+                *found = (mapping.start, mapping.end - mapping.start);
             }
         }
     });
     // SAFETY: one thread, nobody reads meanwhile.
     unsafe { *RANGES.0.get() = found };
-}
-
-/// Calls `f` with start and end of every mapping of this process.
-fn for_each_mapping(mut f: impl FnMut(usize, usize)) {
-    let flags = file::O_RDONLY | file::O_CLOEXEC;
-    let Ok(fd) = file::openat(file::AT_FDCWD, c"/proc/self/maps", flags, 0) else {
-        return;
-    };
-    let mut chunk = [0_u8; 4096];
-    // The numbers of this line so far; `field` 0: start, 1: end, 2: the rest of the line.
-    let (mut numbers, mut field) = ([0_usize; 2], 0);
-    while let Ok(nr @ 1..) = file::read(fd, &mut chunk) {
-        for &byte in chunk.iter().take(nr) {
-            match (byte, numbers.get_mut(field)) {
-                (b'\n', _) => (numbers, field) = ([0; 2], 0),
-                (b'-', Some(_)) => field += 1,
-                (b' ', Some(_)) => {
-                    field += 1;
-                    f(numbers[0], numbers[1]);
-                }
-                (_, Some(number)) => {
-                    let digit = char::from(byte).to_digit(16).unwrap_or(0);
-                    *number = (*number << 4) | digit as usize;
-                }
-                (_, None) => {}
-            }
-        }
-    }
-    let _ = file::close(fd);
 }

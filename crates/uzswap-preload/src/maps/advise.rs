@@ -18,6 +18,7 @@ use uzswap_sys::mem::{
     PROT_WRITE,
 };
 
+use super::mapped;
 use super::span::Span;
 use crate::init::ENGINE;
 
@@ -96,15 +97,6 @@ fn in_arena(m: &Masked, addr: usize, len: usize, advice: i32) -> Result<(), Errn
         // users fall back to mprotect.
         _ => Err(Errno::EINVAL),
     }
-}
-
-/// ENOMEM unless all of the range is mapped.
-fn mapped(addr: usize, len: usize) -> Result<(), Errno> {
-    let mut at = addr;
-    while at < addr + len {
-        at = ENGINE.region(at).ok_or(Errno::ENOMEM)?.end;
-    }
-    Ok(())
 }
 
 fn fork_policy(m: &Masked, addr: usize, len: usize, policy: ForkPolicy) -> Result<(), Errno> {

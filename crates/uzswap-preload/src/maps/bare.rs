@@ -5,13 +5,14 @@
 //! *Locking*: the engine's. *Context*: signal.
 
 use uzswap_core::Masked;
+use uzswap_sys::syscall::to_int;
 use uzswap_sys::{Errno, nr};
 
 use super::map::{self, Request};
 use super::remap::{self, Move};
 use super::{advise, protect};
 use crate::guard::frame::fail;
-use crate::guard::{int, stub::Call};
+use crate::guard::stub::Call;
 
 /// Carries out a call that was trapped, and returns what it returns; `None`: it is none of these.
 pub fn serve(m: &Masked, call: &Call) -> Option<isize> {
@@ -20,9 +21,9 @@ pub fn serve(m: &Masked, call: &Call) -> Option<isize> {
     let done = match call.nr {
         nr::MMAP => {
             let request = Request {
-                prot: int(c),
-                flags: int(d),
-                fd: int(e),
+                prot: to_int(c),
+                flags: to_int(d),
+                fd: to_int(e),
                 offset: f,
             };
             map::mmap(m, a, b, request)
@@ -32,15 +33,15 @@ pub fn serve(m: &Masked, call: &Call) -> Option<isize> {
                 old: a,
                 old_len: b,
                 new_len: c,
-                flags: int(d),
+                flags: to_int(d),
                 new: e,
             };
             // Out of the arena it would have to be copied, which may fault.
             remap::mremap(m, asked).and_then(|moved| moved.map_err(|_| Errno::ENOMEM))
         }
         nr::MUNMAP => zero(map::munmap(m, a, b)),
-        nr::MPROTECT => zero(protect::mprotect(m, a, b, int(c))),
-        nr::MADVISE => zero(advise::madvise(m, a, b, int(c))),
+        nr::MPROTECT => zero(protect::mprotect(m, a, b, to_int(c))),
+        nr::MADVISE => zero(advise::madvise(m, a, b, to_int(c))),
         nr::MLOCK => zero(protect::mlock(m, a, b)),
         nr::MLOCK2 => zero(protect::mlock2(m, a, b, c)),
         nr::MUNLOCK => zero(protect::munlock(m, a, b)),

@@ -11,6 +11,7 @@ use uzswap_core::{ARENA_BASE, Fault, Masked, PAGE_SIZE};
 use uzswap_sys::Errno;
 use uzswap_sys::mem::{self, PROT_EXEC, PROT_GROWSDOWN, PROT_GROWSUP, PROT_READ, PROT_WRITE};
 
+use super::mapped;
 use super::span::Span;
 use crate::init::ENGINE;
 
@@ -59,10 +60,7 @@ pub fn mlock(m: &Masked, addr: usize, len: usize) -> Result<(), Errno> {
     for outside in span.into_iter().flat_map(Span::outside) {
         mem::mlock(outside.addr, outside.len)?;
     }
-    let mut at = part.addr;
-    while at < part.end() {
-        at = ENGINE.region(at).ok_or(Errno::ENOMEM)?.end;
-    }
+    mapped(part.addr, part.len)?;
     let held = LOCKED.fetch_add(part.len, Ordering::Relaxed) + part.len;
     let done = if held <= ENGINE.pin_budget() {
         ENGINE.hold(m, part.addr, part.len)
@@ -102,11 +100,7 @@ pub fn munlock(_: &Masked, addr: usize, len: usize) -> Result<(), Errno> {
     for outside in span.into_iter().flat_map(Span::outside) {
         mem::munlock(outside.addr, outside.len)?;
     }
-    let mut at = part.addr;
-    while at < part.end() {
-        at = ENGINE.region(at).ok_or(Errno::ENOMEM)?.end;
-    }
-    Ok(())
+    mapped(part.addr, part.len)
 }
 
 /// Pages told about at once by [`mincore`].

@@ -9,6 +9,7 @@
 //! own alternate stack.
 //! *Locking*: the table of actions, for a moment. *Context*: signal.
 
+use uzswap_core::Masked;
 use uzswap_sys::signal::{
     self, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SIG_DFL, SIG_IGN, SigAction, SigInfo, SigSet,
     SignalFrame, UContext, tgsigqueueinfo,
@@ -18,7 +19,7 @@ use uzswap_sys::{Errno, thread};
 use super::{action, is_on, reset};
 use crate::guard::fast;
 use crate::guard::frame::{Frame, in_arena, unblockable};
-use crate::guard::port::{self, Masked};
+use crate::init::ENGINE;
 use crate::threads::{self, Record};
 
 /// The body of [`crate::arch::entry::program`].
@@ -186,13 +187,13 @@ unsafe fn place(m: &Masked, uc: *mut UContext, from: usize) -> *mut SignalFrame 
         let (state, state_len) = (*uc).fp_state();
         let (frame, state_to) = SignalFrame::below(from, state_len);
         let pin = in_arena(frame as usize, from.wrapping_sub(frame as usize))
-            .and_then(|(addr, len)| port::pin(m, addr, len).ok());
+            .and_then(|(addr, len)| ENGINE.pin(m, addr, len).ok());
         core::ptr::copy(state as *const u8, state_to as *mut u8, state_len);
         let context = &raw mut (*frame).context;
         core::ptr::copy(uc, context, 1);
         (*context).set_fp_state(if state == 0 { 0 } else { state_to });
         if let Some(pin) = pin {
-            port::unpin(m, pin);
+            ENGINE.unpin(m, pin);
         }
         frame
     }

@@ -5,14 +5,13 @@
 //! lost, and a mapping of the program's own beyond its file's end, as SIGBUS.
 //! *Locking*: the engine's. *Context*: signal.
 
-use uzswap_core::in_arena;
 use uzswap_core::region::Flags;
+use uzswap_core::{Fault, Masked, in_arena};
 use uzswap_sys::signal::{
     Access, BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGSEGV, SigInfo, UContext,
 };
 
 use super::{believes_blocked, deliver, ours};
-use crate::guard::port::{self, Fault, Masked};
 use crate::init::ENGINE;
 use crate::threads;
 
@@ -34,13 +33,11 @@ pub unsafe extern "C" fn on_fault(
             let addr = told.si_addr();
             let forbidden = signal == SIGSEGV && is_forbidden(addr, (*uc).fault_access());
             if !forbidden {
-                match port::fault(&m, addr) {
+                match ENGINE.fault(&m, addr) {
                     Fault::Resolved => return uc,
                     Fault::NotMapped => (told.si_signo, told.si_code) = (SIGSEGV, SEGV_MAPERR),
                     Fault::Corrupt => (told.si_signo, told.si_code) = (SIGBUS, BUS_ADRERR),
-                    Fault::OverLimit { needed_bytes } => {
-                        port::over_limit(usize::try_from(needed_bytes).unwrap_or(usize::MAX))
-                    }
+                    Fault::OverLimit { needed_bytes } => ENGINE.end_over_limit(needed_bytes),
                     Fault::Foreign => {}
                 }
             }

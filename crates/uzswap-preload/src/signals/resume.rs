@@ -8,14 +8,15 @@
 //! `restart_syscall` goes on with the call that was broken off last, so it is issued only after one that
 //! left itself to be gone on with. *Locking*: none. *Context*: signal.
 
+use uzswap_core::Masked;
 use uzswap_sys::signal::UContext;
+use uzswap_sys::syscall::to_int;
 use uzswap_sys::{Errno, PAGE_SIZE, nr};
 
 use crate::arch::code;
+use crate::guard::fast;
 use crate::guard::frame::{Frame, fail, in_arena};
-use crate::guard::port::Masked;
 use crate::guard::stub::{self, CALL_RETURN, Call};
-use crate::guard::{fast, int};
 use crate::threads::{self, Record};
 
 /// Stack that must be left for a call to go on in the handler: the next signal comes on top of it.
@@ -36,7 +37,7 @@ pub unsafe fn resume(m: &Masked, r: *mut Record, uc: *mut UContext) {
         nr::CLOCK_NANOSLEEP => b & 1 != 0,
         // Those that take a time write back what is left of it.
         nr::PAUSE | nr::SELECT | nr::PSELECT6 | nr::PPOLL => true,
-        nr::EPOLL_WAIT | nr::EPOLL_PWAIT if int(d) < 0 => true,
+        nr::EPOLL_WAIT | nr::EPOLL_PWAIT if to_int(d) < 0 => true,
         nr::RT_SIGTIMEDWAIT if c == 0 => true,
         _ => return,
     };

@@ -3,6 +3,7 @@
 //!
 //! *Invariants*, *locking*, *context*: as [`super`].
 
+use uzswap_core::Masked;
 use uzswap_sys::arch::abi::USER_END;
 use uzswap_sys::mem::IoVec;
 use uzswap_sys::syscall::int;
@@ -12,8 +13,8 @@ use super::{
     Attempt, IoVecs, MOST, MOST_VECTORS, Message, NOT_ISSUED, attempt, in_arena, is_present,
     is_regular, issue, next, on, real, returned, write,
 };
-use crate::guard::port::{self, Masked};
 use crate::guard::vector::MsgHdr;
+use crate::init::ENGINE;
 
 /// Not a null or kernel address, which calls are given to see them fail.
 const fn is_plausible(at: usize) -> bool {
@@ -117,7 +118,7 @@ unsafe fn bring_in(iov: usize, count: usize) -> Option<usize> {
             && !is_present(at, len)
         {
             // Not by an access: where there is nothing to be had, the call finds out.
-            Masked::block(|m| port::populate(m, at, len));
+            let _ = Masked::block(|m| ENGINE.populate(m, at, len));
         }
     }
     Some(total)

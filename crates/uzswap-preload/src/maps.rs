@@ -24,6 +24,8 @@ mod span;
 use uzswap_core::MapError;
 use uzswap_sys::Errno;
 
+use crate::init::ENGINE;
+
 unsafe extern "C" {
     fn __errno_location() -> *mut i32;
 }
@@ -42,4 +44,13 @@ fn errno_of(error: MapError) -> Errno {
         MapError::NotMapped => Errno::EFAULT,
         MapError::Kernel(errno) => errno,
     }
+}
+
+/// `ENOMEM` unless all of a range of the arena is mapped.
+fn mapped(addr: usize, len: usize) -> Result<(), Errno> {
+    let mut at = addr;
+    while at < addr + len {
+        at = ENGINE.region(at).ok_or(Errno::ENOMEM)?.end;
+    }
+    Ok(())
 }
