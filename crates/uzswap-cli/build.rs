@@ -63,15 +63,19 @@ fn main() {
 
 /// Builds `uzswap-preload` and copies its library to `out_dir`.
 fn build(root: &Path, out_dir: &Path) -> Result<PathBuf, String> {
-    let target_dir = target_dir(out_dir);
+    let strict = env::var_os("CARGO_FEATURE_STRICT").is_some();
+    let target_dir = target_dir(out_dir, strict);
     let target = env::var("TARGET").map_err(|e| e.to_string())?;
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     // With injected faults: the debug build, whose assertions are wanted then; so no release
     // library ever lies where another one was.
-    let (profile, how): (_, &[&str]) = match env::var_os("CARGO_FEATURE_FAULT_INJECTION") {
-        None => ("release", &["--release"]),
-        Some(_) => ("debug", &["--features", "fault-injection"]),
+    let (profile, mut how): (_, Vec<&str>) = match env::var_os("CARGO_FEATURE_FAULT_INJECTION") {
+        None => ("release", vec!["--release"]),
+        Some(_) => ("debug", vec!["--features", "fault-injection"]),
     };
+    if strict {
+        how.extend(["--features", "strict"]);
+    }
     let status = Command::new(cargo)
         .current_dir(root)
         .args(["build", "--locked", "-p", "uzswap-preload"])
@@ -103,13 +107,14 @@ fn build(root: &Path, out_dir: &Path) -> Result<PathBuf, String> {
 }
 
 /// One directory for the debug and the release build of this crate: beside `target/debug` when
-/// `out_dir` is `target/debug/build/uzswap-cli-…/out`.
-fn target_dir(out_dir: &Path) -> PathBuf {
+/// `out_dir` is `target/debug/build/uzswap-cli-…/out`. Strict libraries have their own.
+fn target_dir(out_dir: &Path, strict: bool) -> PathBuf {
+    let name = if strict { "preload-strict" } else { "preload" };
     out_dir
         .ancestors()
         .find(|dir| dir.ends_with("build"))
         .and_then(|build| build.parent()?.parent())
-        .map_or_else(|| out_dir.join("preload"), |target| target.join("preload"))
+        .map_or_else(|| out_dir.join(name), |target| target.join(name))
 }
 
 fn stub(out_dir: &Path, why: &str) -> PathBuf {

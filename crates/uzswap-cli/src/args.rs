@@ -6,6 +6,8 @@
 
 mod analyze;
 mod bench;
+#[cfg(test)]
+mod document;
 mod examples;
 mod run;
 mod running;
@@ -62,7 +64,7 @@ pub enum Command {
     Report(Report),
 }
 
-/// Process ids that Linux can have.
+/// Process ids of Linux.
 fn parse_pid() -> RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=4_194_304)
 }

@@ -1,5 +1,7 @@
-//! The live knobs as the command line has them: options of `run`, assignments of `set`, a table and JSON.
-//! Everything is made from [`Knobs::ALL`].
+//! *What*: the knobs on the command line: options of `run`, assignments of `set`, text and JSON. All
+//! are made from the list [`Knobs::ALL`]; only the long explanations ([`details`]) stand here.
+//!
+//! *Locking*: none; cells are relaxed atomics. *Context*: `uzswap run`, `uzswap set`.
 
 use std::sync::atomic::Ordering;
 
@@ -13,14 +15,64 @@ use uzswap_group::knobs::{
 use crate::compressor::Compressor;
 use crate::size::Size;
 
-/// What [`Values::Block`] takes.
+/// Values of [`Values::Block`].
 const BLOCKS: [(&str, u64); 4] = [("auto", BLOCK_AUTO), ("4K", 0), ("16K", 2), ("64K", 4)];
 
-/// What `--ram` is unless it is told.
-const DEFAULT_RAM: &str =
-    "[default: 80 % of what the cgroup still allows, else half of the memory available]";
+/// The default of `--ram`, as help shows it.
+const DEFAULT_RAM: &str = "80 % of what the cgroup still allows, else half of the memory available";
 
-/// What a knob takes, for a person to read.
+/// What help says of a knob beyond its meaning.
+fn details(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "ram" => {
+            "A size such as 512M, 1.5GiB or 1048576. The default takes the tightest limit of cgroup v1\n\
+             or v2; where no cgroup allows less than the machine has, it is half of the available\n\
+             memory.\n\n\
+             'uzswap set PID ram=SIZE' changes it. A higher limit holds at once. For a lower one each\n\
+             process evicts what is too much, and 'set' returns once all are below it; if one cannot\n\
+             come down, nothing changes and no process is ended."
+        }
+        "compressor" => {
+            "'auto' starts with lz4 and stays with it while everything fits in RAM. When time is lost on\n\
+             the swap device, or the pool is about to be full, it samples the program's own pages and\n\
+             takes pz:3 (zstd:1 for blocks) while that saves more time than it costs. 'stat' and the\n\
+             summary show what it picked.\n\n\
+             lz4 is the fastest. pz:1 stores a sixth more in the same RAM at nearly that speed; pz:3,\n\
+             which 'pz' means, and zstd store about half as much again and take two and three times as\n\
+             long. A change applies to new pages; stored ones stay readable."
+        }
+        "block" => {
+            "4K compresses every page alone, which makes single pages come back cheaply. Larger blocks\n\
+             take a quarter less room or better. A page that is needed out of order leaves its block,\n\
+             until half of the block is left; sequential access brings whole blocks back. 'auto' makes\n\
+             blocks where the program has read its memory sequentially."
+        }
+        "accel" => {
+            "'engines:N' starts N worker threads, up to 8, which compress, and decompress when several\n\
+             pages come back at once. With ',mapped' each CPU uses one of them; otherwise all share\n\
+             every batch. Useful for codecs slower than lz4 where CPUs are idle.\n\n\
+             The program has more threads than it started: Python warns at fork, and unshare of a user\n\
+             namespace fails. 'uzswap set PID accel=none' stops them; 'set' can restart up to as many\n\
+             as the run started with."
+        }
+        "max_pool_percent" => "Data that goes to swap stays compressed.",
+        "writeback" => "'off' keeps all data off the disk, whether there is a swap device or not.",
+        "checksum" => {
+            "Finds damage by bad memory or a stray pointer. Costs 4 bytes a page and, each time a page\n\
+             is stored or loaded, 0.15 µs at a ratio of 3 (0.4 µs if it does not compress)."
+        }
+        "densify" => {
+            "A background thread recompresses pages that stay cold, in blocks of 64K with zstd:5. In a\n\
+             test with zstd:6 they took 30 % less room than with lz4. They come back in blocks of 64K, too. Each process has\n\
+             one thread more than it started, asleep while nothing is evicted: Python warns at fork,\n\
+             and unshare of a user namespace fails. Can only be turned on when the run starts."
+        }
+        "verify_compress" => "Compares every byte. What 'densify' makes is compared by a checksum.",
+        _ => return None,
+    })
+}
+
+/// The syntax of a knob's values.
 pub const fn takes(values: Values) -> &'static str {
     match values {
         Values::Switch => "on|off",
@@ -33,7 +85,7 @@ pub const fn takes(values: Values) -> &'static str {
     }
 }
 
-/// A value of `knob` out of its text.
+/// Parses a value of `knob`.
 pub fn parse(knob: &Knob, text: &str) -> Result<u64, String> {
     let value = match knob.values {
         Values::Switch => match text.to_ascii_lowercase().as_str() {
@@ -58,7 +110,7 @@ pub fn parse(knob: &Knob, text: &str) -> Result<u64, String> {
     value.ok_or_else(|| format!("{} takes {takes}, not '{text}'", knob.name))
 }
 
-/// The text of a value.
+/// Formats a value of `knob`.
 pub fn show(knob: &Knob, value: u64) -> String {
     match knob.values {
         Values::Switch => if value == OFF { "off" } else { "on" }.to_owned(),
@@ -74,12 +126,12 @@ pub fn show(knob: &Knob, value: u64) -> String {
     }
 }
 
-/// Whether the knob has a default; else what it is at the beginning is decided then.
-fn decided(knob: &Knob) -> bool {
+/// Whether the knob has a fixed default. Otherwise the run decides.
+fn has_default(knob: &Knob) -> bool {
     knob.default != UNDECIDED
 }
 
-/// What [`Values::Accel`] takes.
+/// Parses a value of [`Values::Accel`].
 fn parse_accel(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
     if text == "none" {
@@ -118,13 +170,13 @@ fn value_json(knob: &Knob, value: u64) -> Value {
     }
 }
 
-/// Every knob with its value, default, what it takes and what it is for.
+/// Every knob with its value, default, syntax and meaning.
 pub fn to_json(knobs: &Knobs) -> Value {
     let entries = knobs.cells().into_iter().zip(Knobs::ALL);
     let entries = entries.map(|(cell, knob)| {
         let about = json!({
             "value": value_json(knob, cell.load(Ordering::Relaxed)),
-            "default": decided(knob).then(|| value_json(knob, knob.default)),
+            "default": has_default(knob).then(|| value_json(knob, knob.default)),
             "takes": takes(knob.values),
             "meaning": knob.meaning,
         });
@@ -136,9 +188,9 @@ pub fn to_json(knobs: &Knobs) -> Value {
 /// `KNOB=VALUE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// Number of the knob in [`Knobs::ALL`].
+    /// Index of the knob in [`Knobs::ALL`].
     pub index: usize,
-    /// What it is to be.
+    /// Its new value.
     pub value: u64,
 }
 
@@ -146,8 +198,10 @@ impl std::str::FromStr for Assignment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, value) = text.split_once('=').ok_or("it is not KNOB=VALUE")?;
-        // As the options of 'run' spell them.
+        let (name, value) = text
+            .split_once('=')
+            .ok_or("write KNOB=VALUE, such as ram=128M")?;
+        // The options of 'run' have hyphens.
         let name = name.replace('-', "_");
         let found = Knobs::ALL.iter().position(|knob| knob.name == name);
         let Some(index) = found else {
@@ -159,26 +213,26 @@ impl std::str::FromStr for Assignment {
     }
 }
 
-/// The values of all knobs: options of `run`, of the same names.
+/// The values of all knobs, from the options of `run`.
 #[derive(Clone, Debug)]
 pub struct Settings(Vec<u64>);
 
 impl Settings {
-    /// The compressor; of `auto` the one that it begins with.
+    /// The compressor; of `auto` the one it starts with.
     pub fn codec(&self) -> Codec {
         self.first(Values::Codec)
             .and_then(codec_of)
             .unwrap_or(Codec::Lz4)
     }
 
-    /// `--ram`, if it was told.
+    /// `--ram`, if given.
     pub fn ram(&self) -> Option<Size> {
         self.first(Values::Size)
             .filter(|&bytes| bytes != UNDECIDED)
             .map(Size)
     }
 
-    /// The only knob that takes such values.
+    /// The only knob with such values.
     fn first(&self, values: Values) -> Option<u64> {
         let mut knobs = Knobs::ALL.iter().zip(&self.0);
         let found = knobs.find(|(knob, _)| knob.values == values);
@@ -202,12 +256,14 @@ impl Args for Settings {
                 .env(format!("UZSWAP_{}", knob.name.to_ascii_uppercase()))
                 .hide_env(true)
                 .value_parser(|text: &str| parse(knob, text));
-            if decided(knob) {
-                arg.default_value(show(knob, knob.default))
-                    .help(knob.meaning)
+            let details = details(knob.name).map_or(String::new(), |more| format!("\n\n{more}"));
+            let (arg, default) = if has_default(knob) {
+                (arg.default_value(show(knob, knob.default)), String::new())
             } else {
-                arg.help(format!("{}\n{DEFAULT_RAM}", knob.meaning))
-            }
+                (arg, format!(" [default: {DEFAULT_RAM}]"))
+            };
+            arg.help(format!("{}{default}", knob.meaning))
+                .long_help(format!("{}{default}{details}", knob.meaning))
         }))
     }
 
@@ -235,7 +291,7 @@ mod tests {
     #[test]
     fn every_knob_takes_what_it_shows_and_nothing_else() {
         for (index, knob) in Knobs::ALL.iter().enumerate() {
-            let value = if decided(knob) {
+            let value = if has_default(knob) {
                 knob.default
             } else {
                 64 << 20

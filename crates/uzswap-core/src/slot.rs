@@ -15,7 +15,7 @@ use crate::table::Entry;
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use uzswap_compress::{Codec, Compressor, Decompressor};
-use uzswap_io::{Extent, Fingerprint, MOST_READS, SLOT};
+use uzswap_io::{Extent, Fingerprint, MAX_READS, SLOT};
 use uzswap_sync::charge::Reserve;
 use uzswap_sync::lock::{RawLock, RawLockGuard};
 use uzswap_sys::mem::IoVec;
@@ -83,7 +83,7 @@ const NEAR: u64 = 2;
 pub struct SwapIn {
     /// What the extents hold, one after the other.
     buffer: &'static mut [u8],
-    extents: [Extent; MOST_READS],
+    extents: [Extent; MAX_READS],
     nr_extents: usize,
     /// Pages around the one that is asked for, of which is read along what costs no read of its own.
     pub around: Option<PageRange>,
@@ -104,7 +104,7 @@ impl SwapIn {
             extents: [Extent {
                 slot: 0,
                 nr_slots: 0,
-            }; MOST_READS],
+            }; MAX_READS],
             nr_extents: 0,
             around: None,
             current: false,

@@ -179,7 +179,7 @@ impl Job {
         self
     }
 
-    /// Injects failures by `plan`, which `uzswap_io::fault` describes.
+    /// Injects failures by `plan`, which `uzswap_io::inject` describes.
     #[must_use]
     pub fn failing(mut self, plan: &str) -> Self {
         self.failing = true;

@@ -81,29 +81,29 @@ macro_rules! knobs {
 }
 
 knobs! {
-    /// RAM that each process may use for resident and compressed memory together
+    /// Limit of each process: resident memory, compressed memory and metadata together
     ram: Size = UNDECIDED,
-    /// Compressor and level of new pages: auto (lz4, or denser while that saves time on the swap device), lz4, zstd[:N], deflate[:N] or pz[:N]
+    /// Compressor of new pages: auto (lz4, or a denser one while that saves time), lz4, zstd[:N], deflate[:N] or pz[:N]
     compressor: Codec = CODEC_AUTO,
-    /// Memory that is compressed as one: auto, 4K, 16K or 64K; larger takes less room, and more time for a page asked for alone
+    /// Unit of compression: larger blocks take less room, single pages come back faster
     block: Block = 0,
-    /// Devices that pages are handed to in batches: threads that work beside the program; how many is decided when a program starts, later changes go up to that
+    /// Worker threads that compress in batches beside the program
     accel: Accel = 0,
-    /// Part of --ram that compressed memory may take before the coldest of it goes to swap, in percent
+    /// Share of --ram that the pool may take before its coldest pages go to swap, in percent
     max_pool_percent: Percent = 75,
-    /// Down to which part of that it goes to swap then, in percent
+    /// Share of that limit down to which the pool is then written back, in percent
     accept_threshold_percent: Percent = 98,
-    /// Whether compressed memory may go to swap at all
+    /// Whether compressed pages may be written to swap
     writeback: Switch = ON,
-    /// Whether what has been cold for long goes to swap before there is need
+    /// Whether pages that have been cold for long go to swap before the pool is full
     shrinker_enabled: Switch = OFF,
-    /// Whether pages of one repeated word are looked for before anything is compressed
+    /// Whether a page that repeats one word is stored as that word
     same_filled_pages_enabled: Switch = ON,
-    /// Whether what is stored from now on has a checksum, so that a page damaged in RAM ends in SIGBUS and never in wrong bytes
+    /// Whether stored pages have a checksum: a damaged one ends in SIGBUS, never in wrong data
     checksum: Switch = OFF,
-    /// Share of one CPU, in percent, that may go into compressing denser what has stayed cold; 0: none
+    /// Share of one CPU that recompresses cold pages more densely, in percent; 0: off
     densify: Share = 0,
-    /// Whether what was compressed is decoded again, and compared, before it is kept
+    /// Whether compressed data is decoded and compared before it is kept
     verify_compress: Switch = OFF,
 }
 

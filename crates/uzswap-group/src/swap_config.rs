@@ -93,7 +93,7 @@ pub struct DeviceConfig {
     pub write_fail: AtomicU64,
     /// What messages call the device, UTF-8, padded with zeroes.
     pub name: Text,
-    /// How the device is to fail, as `uzswap_io::fault` reads it.
+    /// How the device is to fail, as `uzswap_io::inject` reads it.
     #[cfg(feature = "fault-injection")]
-    pub faults: Text,
+    pub failure_plan: Text,
 }

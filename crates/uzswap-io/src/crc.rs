@@ -1,6 +1,8 @@
-//! *What*: CRC-32C (Castagnoli), the checksum of swapped pages when encryption is off, and of what the pool holds where that is asked for.
-//! *Invariants*: both ways of computing it agree (tested). Detects every error of up to 32 bits in a
-//! row, of up to 3 bits anywhere in an object, and of every odd number of bits.
+//! *What*: CRC-32C (Castagnoli), the checksum of swapped pages when encryption is off, and of the
+//! pool's objects with `--checksum on`.
+//!
+//! *Invariants*: table and instruction agree (tested). Detects every burst error of up to 32 bits
+//! and every error of up to 3 bits in an object.
 //! *Locking*: none. *Context*: any.
 
 cpufeatures::new!(sse42, "sse4.2");
@@ -43,13 +45,13 @@ impl Default for Crc32c {
 }
 
 impl Crc32c {
-    /// Of nothing yet.
+    /// The checksum of nothing.
     #[must_use]
     pub const fn new() -> Self {
         Crc32c(!0)
     }
 
-    /// With `bytes` after what came before.
+    /// Adds `bytes`.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Self {
         if sse42::get() {

@@ -1,27 +1,28 @@
 //! *What*: a swap device: an open file or block device, used in slots.
 //!
-//! *Invariants*: a call does all that it was asked or fails; nothing outside the device's slots, its header least
-//! of all, is ever touched. After a failed write its slots hold anything, after a failed read its buffer does.
-//!
-//! *Locking*: none; calls on different slots run side by side. *Context*: any with all signals
-//! blocked; the calls wait for the device.
+//! *Invariants*: a call transfers everything or fails. Nothing outside the device's slots is
+//! touched, in particular not its header. After a failed write the slots hold anything, after a
+//! failed read the buffer does.
+//! *Locking*: none; calls on different slots may run at the same time.
+//! *Context*: any with all signals blocked; the calls wait for the device.
 
 use uzswap_sys::signal::{self, SIGXFSZ, SigSet};
 use uzswap_sys::{Errno, file, thread};
 
-use crate::{Extent, HEADER_SLOTS, MAX_DEVICE_SLOTS, MOST_READS, Queue, SLOT};
+use crate::{Extent, HEADER_SLOTS, MAX_DEVICE_SLOTS, MAX_READS, Queue, SLOT};
 
-/// Times that a transfer is tried without getting on.
+/// Attempts of a transfer without progress before it fails.
 const MAX_TRIES: u32 = 16;
-/// How long a device that answers "try again" is left alone, in nanoseconds.
+/// Pause after `EAGAIN`, in nanoseconds.
 const PAUSE_NS: u64 = 500_000;
 
-/// Why a device did not do what it was asked.
+/// Why a transfer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceError {
-    /// No space, or no more of it allowed (`ENOSPC`, `EDQUOT`, `EFBIG`): may pass.
+    /// No space, or the quota or file size limit is reached (`ENOSPC`, `EDQUOT`, `EFBIG`): may
+    /// pass.
     Full,
-    /// It ends before the slots do: cut off by somebody.
+    /// The file ends before the slots do: somebody truncated it.
     Short,
     /// Anything else.
     Io(Errno),
@@ -45,22 +46,22 @@ pub enum Kind {
     Block,
 }
 
-/// The single calls that a device is made of. Each may transfer less than asked.
+/// The system calls under a device. Each may transfer less than asked.
 pub trait Medium: Sized {
-    /// Of an open descriptor, which stays the caller's and must outlive this.
+    /// Uses an open descriptor, which stays the caller's and must outlive this.
     fn new(fd: i32) -> Self;
 
-    /// What the descriptor is.
+    /// Whether the descriptor is a file or a block device.
     ///
     /// # Errors
     /// As fstat(2); `EINVAL`: neither a file nor a block device.
     fn kind(&self) -> Result<Kind, Errno>;
 
-    /// The descriptor, which a [`Queue`] reads from past this medium.
+    /// The descriptor, from which a [`Queue`] reads directly.
     fn descriptor(&self) -> i32;
 
-    /// Whether what a [`Queue`] has read whole, past this medium, came as its own reads do.
-    fn came(&self, _buffer: &mut [u8]) -> bool {
+    /// Whether a read that a [`Queue`] completed counts: an injected failure may refuse it.
+    fn accepts(&self, _buffer: &mut [u8]) -> bool {
         true
     }
 
@@ -76,10 +77,10 @@ pub trait Medium: Sized {
     /// As pwrite(2).
     fn pwrite(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno>;
 
-    /// Gives a range back.
+    /// Punches a hole, or discards a range of a block device.
     ///
     /// # Errors
-    /// `EOPNOTSUPP`: cannot.
+    /// `EOPNOTSUPP`: not supported.
     fn discard(&self, kind: Kind, offset: u64, len: u64) -> Result<(), Errno>;
 }
 
@@ -111,9 +112,8 @@ impl Medium for Fd {
     fn pwrite(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
         let written = file::pwrite(self.0, buffer, offset);
         if written == Err(Errno::EFBIG) {
-            // A limit on file sizes (RLIMIT_FSIZE) was set after the device was opened. The program did
-            // not run into it, so the signal that tells it so is not for it. All signals are
-            // blocked here: it waits.
+            // RLIMIT_FSIZE was lowered after the device was opened. The program did not write, so
+            // it must not see SIGXFSZ, which is pending: all signals are blocked here.
             let _ = signal::take_pending(SigSet::EMPTY.with(SIGXFSZ));
         }
         written
@@ -130,9 +130,9 @@ impl Medium for Fd {
 /// The medium of the devices that the engine uses.
 #[cfg(not(feature = "fault-injection"))]
 pub type SwapMedium = Fd;
-/// The medium of the devices that the engine uses: it fails as it is told to.
+/// The medium of the devices that the engine uses: it fails as its plan says.
 #[cfg(feature = "fault-injection")]
-pub type SwapMedium = crate::fault::Faulty<Fd>;
+pub type SwapMedium = crate::inject::Failing<Fd>;
 
 /// A swap device of `nr_slots` slots.
 #[derive(Debug)]
@@ -145,12 +145,12 @@ pub struct Device<M = SwapMedium> {
 }
 
 impl<M: Medium> Device<M> {
-    /// `nr_slots` slots of what is open for reading and writing as `fd`; the first follows the header of
-    /// [`HEADER_SLOTS`] slots, which is never touched. The descriptor stays the caller's: it must neither be
-    /// closed nor become another file as long as this lives.
+    /// A device of `nr_slots` slots on `fd`, open for reading and writing. The first slot follows
+    /// the header of [`HEADER_SLOTS`] slots, which is never touched. The descriptor stays the
+    /// caller's: it must neither be closed nor become another file while this lives.
     ///
-    /// If it was opened with `O_DIRECT`, the memory of every buffer given to the calls below begins at a
-    /// multiple of [`SLOT`]; the calls fail with `EINVAL` otherwise.
+    /// If it was opened with `O_DIRECT`, every buffer below is aligned to [`SLOT`]; the calls fail
+    /// with `EINVAL` otherwise.
     ///
     /// # Errors
     /// As fstat(2); `EINVAL`: neither a regular file nor a block device, or more than
@@ -168,14 +168,14 @@ impl<M: Medium> Device<M> {
         })
     }
 
-    /// The same, with its slots numbered from `first` on: several devices share one row of numbers.
+    /// The same, with its slots numbered from `first` on: all devices share one number space.
     #[must_use]
     pub fn numbered_from(mut self, first: u64) -> Self {
         self.first = first;
         self
     }
 
-    /// Whether one of its slots has that number.
+    /// Whether `slot` is one of its slots.
     pub const fn has(&self, slot: u64) -> bool {
         slot.wrapping_sub(self.first) < self.nr_slots
     }
@@ -190,12 +190,12 @@ impl<M: Medium> Device<M> {
         self.nr_slots
     }
 
-    /// What it is on.
+    /// File or block device.
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The medium, to tell a faulty one how to fail.
+    /// The medium, for tests that inject failures.
     pub const fn medium_mut(&mut self) -> &mut M {
         &mut self.medium
     }
@@ -212,7 +212,8 @@ impl<M: Medium> Device<M> {
         })
     }
 
-    /// Reads several extents, at once if there is a `queue` and it can, into `buffer`, which holds one after the other.
+    /// Reads several extents into `buffer`, one after the other; at the same time if there is a
+    /// `queue` and the kernel takes them.
     ///
     /// # Errors
     /// As [`Device::read_at`], of any of them.
@@ -237,15 +238,16 @@ impl<M: Medium> Device<M> {
             let part = rest
                 .split_off_mut(..extent.bytes())
                 .ok_or(DeviceError::Io(Errno::EINVAL))?;
-            let is_complete = nr < MOST_READS && complete & 1 << nr != 0;
-            if !(is_complete && self.medium.came(part)) {
+            let is_complete = nr < MAX_READS && complete & 1 << nr != 0;
+            if !(is_complete && self.medium.accepts(part)) {
                 self.read_at(extent.slot, part)?;
             }
         }
         Ok(())
     }
 
-    /// Begins to read an extent into `buffer`; [`Queue::finish`] waits for it. `false`: that cannot be.
+    /// Begins to read an extent into `buffer`; [`Queue::finish`] waits for it. `false`: nothing was
+    /// begun.
     ///
     /// # Safety
     /// As [`Queue::start`]; the device's descriptor stays open, too.
@@ -258,9 +260,10 @@ impl<M: Medium> Device<M> {
         unsafe { queue.start(self.medium.descriptor(), part, buffer) }
     }
 
-    /// Whether what [`Device::start_read`] began, and a [`Queue`] completed, may be believed; if not, [`Device::read_at`] tells the reason.
-    pub fn came(&self, buffer: &mut [u8]) -> bool {
-        self.medium.came(buffer)
+    /// Whether a read begun by [`Device::start_read`], which a [`Queue`] completed, counts; if not,
+    /// [`Device::read_at`] gives the error.
+    pub fn accepts(&self, buffer: &mut [u8]) -> bool {
+        self.medium.accepts(buffer)
     }
 
     /// Writes whole slots, from `slot` on.
@@ -275,11 +278,11 @@ impl<M: Medium> Device<M> {
         })
     }
 
-    /// Gives slots back to the file system or the device: what they hold is not needed any more.
+    /// Discards slots: their contents are not needed any more.
     ///
     /// # Errors
-    /// `Io(EOPNOTSUPP)`: it cannot, and never will. Any other error means that the slots still take
-    /// space; they can be written again all the same.
+    /// `Io(EOPNOTSUPP)`: never supported. After any other error the slots still take space; they
+    /// can be written again.
     pub fn discard(&self, slot: u64, nr_slots: u64) -> Result<(), DeviceError> {
         let len = nr_slots.saturating_mul(SLOT as u64);
         let begin = self.offset(slot, usize::try_from(len).unwrap_or(usize::MAX))?;
@@ -303,13 +306,13 @@ impl<M: Medium> Device<M> {
         }
     }
 
-    /// The byte where `slot` begins, which is one of the device's.
+    /// The byte where `slot`, one of the device's, begins.
     const fn begin(&self, slot: u64) -> u64 {
         (HEADER_SLOTS + slot - self.first) * SLOT as u64
     }
 }
 
-/// Calls `part` with the number of bytes done until that is `len`.
+/// Calls `part` with the number of bytes transferred so far until that is `len`.
 fn transfer(
     len: usize,
     mut part: impl FnMut(usize) -> Result<usize, Errno>,
@@ -318,7 +321,7 @@ fn transfer(
     while done < len {
         let failed = match part(done) {
             Ok(0) => return Err(DeviceError::Short),
-            // Part of a slot is done again: with O_DIRECT every call begins at a whole one.
+            // Part of a slot is transferred again: O_DIRECT needs every call to begin at a slot.
             Ok(n) if n >= SLOT => {
                 done += n - n % SLOT;
                 tries = 0;
@@ -333,7 +336,6 @@ fn transfer(
             return Err(failed);
         }
         if failed == DeviceError::Io(Errno::EAGAIN) {
-            // Interrupted: then it was waited for less.
             let _ = thread::nanosleep(PAUSE_NS);
         }
     }

@@ -1,14 +1,13 @@
-//! *What*: where objects lie in a run of slots: packing them for one write, finding them again in
-//! whatever slots were read.
+//! *What*: where objects lie in a run of slots: packs them for one write, and finds them again in
+//! the slots that were read.
 //!
 //! An *object* is a header ([`Seal::overhead`] bytes) and a body, one compressed page of 1 to 4096
-//! bytes. A *run* is up to [`MAX_RUN`] slots that lie one after the other on the device. Objects begin at
-//! multiples of [`GRAIN`] and may reach from one slot of their run into the next.
+//! bytes. A *run* is up to [`MAX_RUN`] consecutive slots of the device. Objects are aligned to
+//! [`GRAIN`] and may cross from one slot of their run into the next.
 //!
 //! *Invariants*: objects do not overlap; none touches more than [`MAX_SLOTS`] slots, so a page
-//! comes back with one read of at most 8 KiB; every byte of a finished run belongs to a sealed object or
-//! is zero, so that nothing that was in the buffer before reaches the device.
-//!
+//! comes back by one read of at most 8 KiB; every byte of a finished run belongs to a sealed object
+//! or is zero, so that no earlier contents of the buffer reach the device.
 //! *Locking*: none, buffers are the caller's. *Context*: any.
 
 use crate::seal::{Label, Seal};
@@ -17,7 +16,7 @@ use crate::{GRAIN, MAX_RUN, MAX_SLOTS, SLOT};
 /// The longest body: a page that did not compress.
 pub const MAX_BODY: usize = SLOT;
 
-// The longest object fits where it begins a slot.
+// The longest object fits if it begins at a slot.
 const _: () = assert!(MAX_BODY + 32 <= MAX_SLOTS * SLOT);
 const _: () = assert!(SLOT.is_multiple_of(GRAIN) && SLOT / GRAIN == 1 << BYTE_BITS);
 
@@ -47,15 +46,15 @@ impl Place {
 /// Where an object begins on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// Number of the slot, which tells the device.
+    /// Number of the slot, which implies the device.
     pub slot: u64,
     /// Byte in that slot, a multiple of [`GRAIN`].
     pub byte: u16,
 }
 
 impl Location {
-    /// As one number: the slot shifted left by 8, and the byte in units of [`GRAIN`]. 36 bits do for
-    /// devices of up to 1 TiB.
+    /// As one number: the slot shifted left by 8, and the byte in units of [`GRAIN`]. 36 bits, as
+    /// devices have up to 1 TiB.
     #[must_use]
     pub const fn raw(self) -> u64 {
         self.slot << BYTE_BITS | (self.byte as u64 / GRAIN as u64)
@@ -83,7 +82,7 @@ impl Location {
     }
 }
 
-/// Slots that follow each other on the device.
+/// Consecutive slots of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The first.
@@ -100,15 +99,15 @@ impl Extent {
     }
 }
 
-/// Where the next object of a run goes, without any data: a [`Run`] is packed by it, and by itself it tells
-/// before that how many slots some objects will take.
+/// Where the next object of a run goes, without any data: [`Run`] packs by it, and writeback plans
+/// by it how many slots some objects will take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     used: usize,
 }
 
 impl Layout {
-    /// Of an empty run.
+    /// An empty run.
     #[must_use]
     pub const fn new() -> Self {
         Layout { used: 0 }
@@ -118,7 +117,7 @@ impl Layout {
     #[expect(clippy::cast_possible_truncation, reason = "a run is small")]
     pub const fn place(&mut self, stored: usize) -> Place {
         let mut begin = self.used.next_multiple_of(GRAIN);
-        // One that would touch a third slot begins with the next.
+        // One that would touch a third slot begins at the next slot.
         if (begin % SLOT).saturating_add(stored) > MAX_SLOTS * SLOT {
             begin = begin.next_multiple_of(SLOT);
         }
@@ -145,7 +144,7 @@ pub enum PackError {
     BadLength,
 }
 
-/// A run being packed in a buffer of the caller's.
+/// A run being packed, in the caller's buffer.
 #[derive(Debug)]
 pub struct Run<'a> {
     buffer: &'a mut [u8],
@@ -154,8 +153,8 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// An empty run of as many whole slots as `buffer` has, at most [`MAX_RUN`]. For a device opened
-    /// with `O_DIRECT` the buffer begins at a multiple of [`SLOT`].
+    /// An empty run of as many whole slots as `buffer` has, at most [`MAX_RUN`]. For a device
+    /// opened with `O_DIRECT` the buffer is aligned to [`SLOT`].
     pub fn new(buffer: &'a mut [u8], seal: Seal<'a>) -> Self {
         let len = (buffer.len() - buffer.len() % SLOT).min(MAX_RUN * SLOT);
         // Always there: `len` is no more than the buffer's.
@@ -167,7 +166,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Adds an object. `fill` writes its body of `len` bytes and is not called if there is an error.
+    /// Adds an object. `fill` writes its body of `len` bytes; it is not called if there is no room.
     ///
     /// # Errors
     /// [`PackError`]; the run is as it was.
@@ -207,7 +206,7 @@ impl<'a> Run<'a> {
         self.layout.nr_slots()
     }
 
-    /// What to write: the slots that hold objects, the rest of the last one zeroed.
+    /// The slots to write; the rest of the last one is zeroed.
     #[must_use]
     pub fn finish(self) -> &'a [u8] {
         let len = self.nr_slots() * SLOT;
@@ -222,7 +221,7 @@ impl<'a> Run<'a> {
 /// Why an object could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// It is not what was stored for this label: damaged, moved, replaced, or opened before.
+    /// Not what was stored under this label: damaged, moved, replaced, or opened before.
     Corrupt,
     /// The window does not hold all of it.
     Outside,
@@ -236,17 +235,17 @@ pub struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// The window that `buffer` holds, read from `slot` on. It may be larger than an object's [`Extent`]:
-    /// its neighbours can then be opened too.
+    /// A window of `buffer`, read from `slot` on. It may be larger than an object's [`Extent`]: the
+    /// neighbours can then be opened too.
     pub fn new(slot: u64, buffer: &'a mut [u8]) -> Self {
         Window { slot, buffer }
     }
 
-    /// The body, `len` bytes, of the object at `location`, checked and decrypted in place. Each object
-    /// opens once; others are not changed by that.
+    /// Checks and decrypts the object at `location` in place; returns its body of `len` bytes. Each
+    /// object opens once; others are not changed.
     ///
     /// # Errors
-    /// [`OpenError`]; the buffer is as it was, and nothing in it may be taken for the page.
+    /// [`OpenError`]; the buffer is unchanged, and nothing in it may be taken for the page.
     pub fn open(
         &mut self,
         seal: Seal<'_>,

@@ -1,27 +1,30 @@
-//! *What*: reads of several places of a device at once: pages that are neighbours in memory, but are scattered over the
-//! device, come back in the time of two or three reads rather than one after the other.
+//! *What*: asynchronous reads of several places of a device, so that scattered pages come back in
+//! the time of two or three reads.
 //!
-//! By the kernel's asynchronous I/O rather than io_uring, which is no faster for this (docs/notes/swap.md), needs
-//! a descriptor that the program might close, and is refused in most containers.
+//! The kernel's asynchronous I/O (`io_submit`) and not io_uring, which is no faster for this
+//! (docs/notes/swap.md), needs a descriptor that the program might close, and is refused in most
+//! containers.
 //!
-//! *Invariants*: what [`Queue::start`] began is under way until [`Queue::finish`], which returns when the kernel has let go of
-//! every buffer; nothing is begun before that. A process does not fork meanwhile.
-//! *Locking*: one thread at a time, by `&mut`. *Context*: any with all signals blocked; `finish` waits for the device.
+//! *Invariants*: reads begun by [`Queue::start`] are under way until [`Queue::finish`] returns,
+//! when the kernel has released every buffer; nothing is begun before that. The process does not
+//! fork meanwhile.
+//! *Locking*: one thread at a time, by `&mut`. *Context*: any with all signals blocked; `finish`
+//! waits for the device.
 
 use uzswap_sys::Errno;
 use uzswap_sys::aio::{self, Context, Event, Request};
 
-/// Most reads at once.
-pub const MOST_READS: usize = 16;
-/// What a queue asks of `io_setup`: a number by which a filter of system calls can tell it from others.
+/// Reads under way at the same time, at most.
+pub const MAX_READS: usize = 16;
+/// The argument of a queue's `io_setup`, by which the system call filter recognizes it.
 pub const NR_EVENTS: u32 = 61;
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// Not asked for yet.
+    /// Not set up yet.
     Unopened,
     Open(Context),
-    /// The kernel does not, or may not.
+    /// The kernel refuses.
     Refused,
 }
 
@@ -29,10 +32,10 @@ enum State {
 #[derive(Debug)]
 pub struct Queue {
     state: State,
-    /// Reads that were begun and not waited for yet.
+    /// Reads begun and not yet finished.
     under_way: usize,
     /// Their lengths.
-    lens: [usize; MOST_READS],
+    lens: [usize; MAX_READS],
 }
 
 impl Default for Queue {
@@ -42,18 +45,19 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Nothing asked of the kernel yet.
+    /// A queue that makes no system call before its first read.
     #[must_use]
     pub const fn new() -> Self {
         Queue {
             state: State::Unopened,
             under_way: 0,
-            lens: [0; MOST_READS],
+            lens: [0; MAX_READS],
         }
     }
 
-    /// Reads from `fd` into consecutive parts of `buffer`: of each part its length and where it lies in the file. Returns which
-    /// of them are complete, bit 0 the first; what is not is for the caller to read again, and to learn the reason.
+    /// Reads from `fd` into consecutive parts of `buffer`; a part is a length and a file offset.
+    /// Returns the complete parts as a bit mask, bit 0 the first. The caller reads the others
+    /// again, which also gives the error.
     pub fn read(
         &mut self,
         fd: i32,
@@ -65,10 +69,12 @@ impl Queue {
         self.finish()
     }
 
-    /// Begins what [`Queue::read`] does, after what was begun before has come to its end. `false`: nothing was begun.
+    /// Begins what [`Queue::read`] does, after earlier reads have ended. `false`: nothing was
+    /// begun.
     ///
     /// # Safety
-    /// Until [`Queue::finish`] has returned the buffer is the kernel's: it lives, and nobody looks at it or writes to it.
+    /// Until [`Queue::finish`] has returned the buffer is the kernel's: it lives, and nobody reads
+    /// or writes it.
     pub unsafe fn start(
         &mut self,
         fd: i32,
@@ -79,7 +85,7 @@ impl Queue {
         let Some(context) = self.context() else {
             return false;
         };
-        let mut requests = [Request::NONE; MOST_READS];
+        let mut requests = [Request::NONE; MAX_READS];
         let mut nr = 0;
         let mut rest = buffer;
         for ((len, offset), (request, noted)) in parts.zip(requests.iter_mut().zip(&mut self.lens))
@@ -92,18 +98,18 @@ impl Queue {
             *noted = len;
             nr += 1;
         }
-        let mut list = [core::ptr::null(); MOST_READS];
+        let mut list = [core::ptr::null(); MAX_READS];
         for (place, request) in list.iter_mut().zip(&requests) {
             *place = core::ptr::from_ref(request);
         }
         let Some(list) = usize::try_from(nr).ok().and_then(|nr| list.get(..nr)) else {
             return false;
         };
-        // SAFETY: the requests are above; their buffers do not overlap and are the kernel's, by the caller's promise, until
-        // `finish` has seen the end of each.
+        // SAFETY: the requests are above; their buffers do not overlap and are the kernel's, by the
+        // caller's promise, until `finish` has seen the end of each.
         match unsafe { aio::submit(context, list) } {
             Ok(started) => self.under_way = started,
-            // The context is the parent's: this is a fork child, which makes its own next time.
+            // The context is the parent's: this is a fork child, which sets up its own next time.
             Err(Errno::EINVAL) => self.state = State::Unopened,
             Err(_) => {}
         }
@@ -120,14 +126,15 @@ impl Queue {
         }
     }
 
-    /// Waits for what was begun. Returns which of the reads are complete, as [`Queue::read`] does; 0 if nothing was begun.
+    /// Waits for all reads. Returns the complete ones as [`Queue::read`] does; 0 if nothing was
+    /// begun.
     pub fn finish(&mut self) -> u32 {
         let State::Open(context) = self.state else {
             return 0;
         };
         let mut complete = 0;
         while self.under_way > 0 {
-            let mut events = [Event::default(); MOST_READS];
+            let mut events = [Event::default(); MAX_READS];
             match aio::wait(context, self.under_way, &mut events) {
                 Ok(came) => {
                     for event in events.iter().take(came) {
@@ -141,7 +148,7 @@ impl Queue {
                 }
                 Err(Errno::EINTR) => {}
                 Err(_) => {
-                    // Cannot happen to a context that took the reads; ending it waits for them.
+                    // Cannot happen to a context that took the reads; destroying it waits for them.
                     let _ = aio::destroy(context);
                     self.state = State::Refused;
                     self.under_way = 0;

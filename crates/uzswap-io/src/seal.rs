@@ -1,13 +1,13 @@
-//! *What*: an object's protection on the device: encryption with AES-256-GCM by a key that lives and
-//! dies with the process, or, with encryption off, a checksum.
+//! *What*: an object's protection on the device: AES-256-GCM with a key that lives and dies with
+//! the process, or, with encryption off, a checksum.
 //!
 //! *Invariants*:
-//! - A key never leaves the memory that it was made in, which the caller locks and keeps out of core
-//!   dumps; it is never written anywhere.
-//! - No nonce is used twice under one key. A nonce is the next number of a [`Sequence`]; all processes that
-//!   share a key (those that fork made) share its sequence, in memory that is mapped *shared*. So
-//!   nothing needs to be done at fork, and no process can repeat another's number.
-//! - Opening changes nothing if the object is not what was sealed, for the same [`Label`].
+//! - A key never leaves the memory that it was made in, which the caller locks and keeps out of
+//!   core dumps; it is never written anywhere.
+//! - No nonce is used twice under one key. A nonce is the next number of a [`Sequence`]; processes
+//!   that share a key (by fork) share its sequence, in memory mapped shared. So fork needs no
+//!   action, and no process can repeat another's number.
+//! - Opening changes nothing if the object is not what was sealed under the same [`Label`].
 //!
 //! *Locking*: none. *Context*: any; [`Key::generate`] in init.
 
@@ -27,14 +27,13 @@ const SEQUENCE_LEN: usize = 8;
 const TAG_LEN: usize = 16;
 const CRC_LEN: usize = 4;
 
-/// Whose data an object is. It is not stored: whoever opens the object must know it, so that an object that
-/// was moved to where another page's is expected, or is left from an earlier time, is refused.
+/// Whose data an object is. It is not stored: the reader must know it, so that an object of another
+/// page, or of an earlier time, is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     /// The page's number.
     pub page: u64,
-    /// Something that its entry remembers of this time of storing, such as the eviction age; 0 if
-    /// there is nothing.
+    /// What its entry remembers of this time of storing, such as the eviction age; 0 if nothing.
     pub generation: u32,
 }
 
@@ -48,24 +47,24 @@ impl Label {
     }
 }
 
-/// Numbers that are given out once. Zeroed memory is a valid one at its beginning.
+/// Numbers that are given out once. Zeroed memory is a valid new one.
 ///
-/// Belongs in memory mapped shared by all processes that share the key: a private copy after fork would give
-/// out the same numbers again, which with AES-GCM betrays both texts.
+/// Belongs in memory mapped shared by all processes that share the key: a private copy after fork
+/// would repeat numbers, which with AES-GCM reveals both texts.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Sequence(AtomicU64);
 
 impl Sequence {
-    /// At its beginning.
+    /// A new one.
     #[must_use]
     pub const fn new() -> Self {
         Sequence(AtomicU64::new(0))
     }
 
-    /// The next number. 2^64 of them do not run out.
+    /// The next number.
     fn next(&self) -> u64 {
-        // Relaxed: only that no two calls get the same number matters.
+        // Relaxed: all that matters is that no two calls get the same number.
         self.0.fetch_add(1, Ordering::Relaxed)
     }
 }
@@ -81,7 +80,7 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// Makes a key of the kernel's random numbers in `memory`. What the work leaves on the stack is wiped.
+    /// Makes a random key in `memory`. What this leaves on the stack is wiped.
     ///
     /// # Errors
     /// As getrandom(2).
@@ -91,7 +90,7 @@ impl Key {
         Ok(Self::from_bytes(memory, &mut bytes))
     }
 
-    /// Expands a key in `memory` and wipes `bytes`, and what the work leaves on the stack.
+    /// Expands a key in `memory`; wipes `bytes` and what this leaves on the stack.
     pub fn from_bytes<'a>(
         memory: &'a mut MaybeUninit<Key>,
         bytes: &mut [u8; KEY_LEN],
@@ -102,18 +101,19 @@ impl Key {
         key
     }
 
-    /// In a frame of its own, so that its copies of the key lie below [`Key::from_bytes`]'s.
+    /// In a frame of its own, so that its copies of the key lie below [`Key::from_bytes`]'s frame.
     #[inline(never)]
     fn expand<'a>(memory: &'a mut MaybeUninit<Key>, bytes: &[u8; KEY_LEN]) -> &'a mut Key {
         memory.write(Key(Aes256Gcm::new(bytes.into())))
     }
 
-    /// Tells what a page was stored as from anything else that it may be stored as: with another `body`, or for
-    /// another `page`, it is another one, except with a probability of 2^-120 over all keys.
+    /// Identifies a page's stored form: another `body` or `page` has another fingerprint, except
+    /// with a probability of 2^-120 over all keys.
     #[must_use]
     pub fn fingerprint(&self, page: u64, body: &[u8]) -> Fingerprint {
-        // The authentication code of AES-GCM over text that is not encrypted. That it is computed twice under one
-        // nonce gives nothing away, as it never leaves this process's memory; objects have other nonces.
+        // The authentication tag of AES-GCM over text that is not encrypted. Its nonces repeat,
+        // which reveals nothing: tags never leave this process's memory, and objects have other
+        // nonces.
         let mut nonce = nonce(page);
         if let Some(last) = nonce.last_mut() {
             *last = 1;
@@ -140,7 +140,7 @@ impl Key {
     }
 }
 
-/// What a page's stored form is known by again: see [`Key::fingerprint`].
+/// Identifies a page's stored form: see [`Key::fingerprint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint([u8; TAG_LEN]);
 
@@ -157,8 +157,7 @@ fn nonce(sequence: u64) -> Nonce<aes_gcm::aead::consts::U12> {
     nonce.into()
 }
 
-/// Zeroes `bytes` for good: as plain stores to memory that is not read again, the compiler would leave
-/// them out.
+/// Zeroes `bytes` by volatile stores, which the compiler does not remove.
 fn wipe(bytes: &mut [u8]) {
     for byte in bytes {
         // SAFETY: a reference is valid to write through.
@@ -166,7 +165,7 @@ fn wipe(bytes: &mut [u8]) {
     }
 }
 
-/// Overwrites the stack below the caller's frame as far down as expanding a key reaches.
+/// Overwrites the stack below the caller's frame, as far down as expanding a key reaches.
 #[inline(never)]
 fn wipe_stack() {
     wipe(&mut [0xff; 4096]);
@@ -177,9 +176,9 @@ fn wipe_stack() {
 pub enum Seal<'a> {
     /// Encrypted and authenticated.
     Encrypted {
-        /// The key; every process that shares it shares the sequence too.
+        /// The key; processes that share it share the sequence too.
         key: &'a Key,
-        /// Where its nonces come from.
+        /// The source of its nonces.
         sequence: &'a Sequence,
     },
     /// In the clear, with a CRC-32C over label and body: errors are found, tampering is not.
@@ -191,7 +190,7 @@ pub enum Seal<'a> {
 pub(crate) struct Unsealed;
 
 impl Seal<'_> {
-    /// Bytes that an object is longer than its body.
+    /// Bytes of an object's header.
     #[must_use]
     pub const fn overhead(self) -> usize {
         match self {
@@ -200,7 +199,7 @@ impl Seal<'_> {
         }
     }
 
-    /// Protects the body that follows [`Seal::overhead`] bytes of header in `object`, in place, and
+    /// Seals the body that follows [`Seal::overhead`] bytes of header in `object`, in place, and
     /// fills in the header.
     pub(crate) fn seal(self, label: Label, object: &mut [u8]) -> Result<(), Unsealed> {
         match self {
@@ -221,8 +220,8 @@ impl Seal<'_> {
         Ok(())
     }
 
-    /// The body of a sealed `object`, checked and in the clear, in place; `None` if the object is not
-    /// what was sealed for `label`.
+    /// Checks and decrypts a sealed `object` in place; returns its body. `None`: it is not what was
+    /// sealed under `label`.
     pub(crate) fn open(self, label: Label, object: &mut [u8]) -> Option<&mut [u8]> {
         match self {
             Seal::Encrypted { key, .. } => {

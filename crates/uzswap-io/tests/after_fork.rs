@@ -33,7 +33,8 @@ fn shared(len: usize) -> *mut u8 {
 
 /// Runs `child` in a fork child; its exit status.
 fn in_child(child: impl FnOnce() -> i32, meanwhile: impl FnOnce()) -> i32 {
-    // SAFETY: the child makes system calls and exits; it takes no lock that another thread may hold.
+    // SAFETY: the child makes system calls and exits; it takes no lock that another thread may
+    // hold.
     let pid = unsafe { syscall::call0(nr::FORK) }.expect("fork");
     if pid == 0 {
         thread::exit_group(child());

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use uzswap_io::device::Fd;
-use uzswap_io::{Device, DeviceError, Extent, HEADER_SLOTS, MOST_READS, Queue, SLOT};
+use uzswap_io::{Device, DeviceError, Extent, HEADER_SLOTS, MAX_READS, Queue, SLOT};
 use uzswap_sys::{nr, syscall, thread};
 
 const NR_SLOTS: u64 = 256;
@@ -72,7 +72,7 @@ fn scattered_slots_come_in_the_order_that_was_asked() {
     let mut queue = Queue::new();
     for seed in 1..200 {
         // One more than go at once: the last is read by itself.
-        let nr = usize::try_from(seed).expect("small") % (MOST_READS + 2);
+        let nr = usize::try_from(seed).expect("small") % (MAX_READS + 2);
         let extents = extents(seed, nr);
         let mut buffer = vec![0xee; len(&extents)];
         let done = device.read_extents(Some(&mut queue), &extents, &mut buffer);
@@ -122,7 +122,8 @@ fn what_was_cut_off_fails_as_it_does_alone() {
     assert!(matches!(done, Err(DeviceError::Io(_))), "{done:?}");
 }
 
-/// The kernel knows a queue by process: a child reads on, with its copy of the parent's, which stays the parent's.
+/// The kernel knows a queue by process: a child reads on, with its copy of the parent's, which
+/// stays the parent's.
 #[test]
 fn a_fork_child_reads_on() {
     let (_file, device) = device();
@@ -135,7 +136,8 @@ fn a_fork_child_reads_on() {
         done.is_ok() && is_right(&extents, &buffer)
     };
     assert!(read());
-    // SAFETY: the child reads into its own memory and exits; it takes no lock that another thread may hold.
+    // SAFETY: the child reads into its own memory and exits; it takes no lock that another thread
+    // may hold.
     let pid = unsafe { syscall::call0(nr::FORK) }.expect("fork");
     if pid == 0 {
         thread::exit_group(i32::from(!(read() && read() && read())));
@@ -149,8 +151,8 @@ fn a_fork_child_reads_on() {
     assert!(read(), "the parent, after its child");
 }
 
-/// A read that is begun comes while other things are done, one that cannot come says so, and one that is begun before the last
-/// was waited for waits for it.
+/// A read that is begun comes while other things are done, one that cannot come says so, and one
+/// that is begun before the last was waited for waits for it.
 #[test]
 fn what_is_begun_comes_later() {
     let (file, device) = device();

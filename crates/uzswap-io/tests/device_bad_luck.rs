@@ -1,4 +1,5 @@
-//! A device does all that it was asked or says why not: on a real file, and on one that fails on purpose.
+//! A device does all that it was asked or says why not: on a real file, and on one that fails on
+//! purpose.
 #![cfg(not(miri))]
 
 use std::fs::{File, OpenOptions};
@@ -7,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::time::{Duration, Instant};
 
 use uzswap_io::device::{Fd, Kind};
-use uzswap_io::fault::{Faulty, Plan};
+use uzswap_io::inject::{Failing, Plan};
 use uzswap_io::{Device, DeviceError, Extent, HEADER_SLOTS, MAX_DEVICE_SLOTS, SLOT};
 use uzswap_sys::Errno;
 use uzswap_sys::file::O_DIRECT;
@@ -57,8 +58,8 @@ fn device(file: &File) -> Device<Fd> {
 }
 
 /// A device that fails as `plan` says.
-fn failing(file: &File, plan: &str) -> Device<Faulty<Fd>> {
-    let mut device = Device::<Faulty<Fd>>::new(file.as_raw_fd(), NR_SLOTS).expect("a device");
+fn failing(file: &File, plan: &str) -> Device<Failing<Fd>> {
+    let mut device = Device::<Failing<Fd>>::new(file.as_raw_fd(), NR_SLOTS).expect("a device");
     let plan = Plan::parse(plan).expect("a plan");
     device.medium_mut().inject(plan);
     device
@@ -113,7 +114,8 @@ fn nothing_outside_its_slots_is_touched() {
     assert_eq!(Device::<Fd>::new(-1, 1).map(drop), Err(Errno::EBADF));
 }
 
-/// A device whose slots have other numbers is the same device: numbers tell it from others, and say nothing else.
+/// A device whose slots have other numbers is the same device: numbers tell it from others, and say
+/// nothing else.
 #[test]
 fn slots_are_known_by_the_numbers_they_were_given() {
     const FIRST: u64 = 1000;
@@ -231,7 +233,7 @@ fn what_does_not_pass_ends_as_what_it_is() {
 #[test]
 fn one_bit_flips_where_the_plan_says_so() {
     let file = file();
-    let count = |device: &Device<Faulty<Fd>>| {
+    let count = |device: &Device<Failing<Fd>>| {
         let mut back = Slots::<4>::of(0);
         device.read_at(0, back.bytes()).expect("read");
         back.bytes()

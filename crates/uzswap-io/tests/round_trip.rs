@@ -1,5 +1,5 @@
-//! What was packed comes back from the slots that were named, and only for the page it was packed for;
-//! with any bit wrong it does not come back at all.
+//! What was packed comes back from the slots that were named, and only for the page it was packed
+//! for; with any bit wrong it does not come back at all.
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use std::mem::MaybeUninit;
@@ -27,8 +27,8 @@ fn key(memory: &mut MaybeUninit<Key>) -> &Key {
     Key::generate(memory).expect("getrandom")
 }
 
-/// Tells a story with the checksum, then with encryption. Not with that under Miri, which takes minutes for a page: there the
-/// stories of encryption alone must do.
+/// Tells a story with the checksum, then with encryption. Not with that under Miri, which takes
+/// minutes for a page: there the stories of encryption alone must do.
 fn with_both(story: impl Fn(Seal<'_>)) {
     story(Seal::Checksummed);
     if cfg!(miri) {
@@ -230,7 +230,8 @@ fn nothing_in_the_clear_reaches_the_device_under_encryption() {
     }
 }
 
-/// The bytes that docs/on-disk-format.md describes, as another implementation (Python's cryptography) made them.
+/// The bytes that docs/on-disk-format.md describes, as another implementation (Python's
+/// cryptography) made them.
 #[test]
 fn an_object_is_what_the_format_says() {
     let mut bytes: [u8; KEY_LEN] = std::array::from_fn(|i| i as u8);
@@ -410,8 +411,8 @@ mod at_random {
     }
 }
 
-/// By its fingerprint a page's stored form is taken for the copy on the device: one bit more or less, or another page's,
-/// must not be.
+/// By its fingerprint a page's stored form is taken for the copy on the device: one bit more or
+/// less, or another page's, must not be.
 #[test]
 fn a_fingerprint_is_of_every_bit_and_of_the_page() {
     let mut memory = MaybeUninit::uninit();

@@ -103,6 +103,7 @@ impl Pool {
                 continue;
             }
             Class::sub(&class.nr_zspages, 1);
+            class.assert_counts(shape);
             drop(partial);
             emptied += u64::from(shape.chain);
             // SAFETY: live, empty, on no list: our own.

@@ -28,6 +28,18 @@
 //! Signal, worker, init; under the rules of [`uzswap_sync::lock`]. Never allocates.
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::todo,
+        clippy::unimplemented,
+        clippy::unreachable
+    )
+)]
+#![cfg_attr(
     test,
     allow(
         clippy::cast_possible_truncation,
@@ -53,6 +65,7 @@ use class::{ClassId, HUGE, OWNER};
 use partial::Class;
 use uzswap_sync::charge::{Charge, Reserve};
 use uzswap_sync::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use uzswap_sync::strict_assert;
 use uzswap_sys::{Errno, PAGE_SIZE, arch};
 use window::{Area, Window};
 use zspage::{Descriptors, Index, NIL, Zspage};
@@ -310,6 +323,7 @@ impl Pool {
             object
         };
         Class::add(&class.nr_objects, 1);
+        class.assert_counts(shape);
         Ok(self.loc_of(object))
     }
 
@@ -366,6 +380,7 @@ impl Pool {
     pub unsafe fn free(&self, loc: Loc, charge: &Charge) {
         let place = self.place(loc);
         let area = self.area(place.window);
+        strict_assert!(place.index != NIL && place.index < area.nr_max);
         let zspage = area.zspages.get(place.index);
         // SAFETY: the object lives, so its zspage was cut and keeps its class.
         let id = unsafe { (*zspage).class };
@@ -390,6 +405,7 @@ impl Pool {
                 return;
             }
             Class::sub(&class.nr_zspages, 1);
+            class.assert_counts(shape);
             // The lock is dropped here. The empty zspage is on no list any more,
             // so it is this thread's own.
         }

@@ -20,6 +20,7 @@ use crate::window::Area;
 use crate::zspage::{Index, List, NIL};
 use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::{AtomicU64, Ordering};
+use uzswap_sync::strict_assert;
 
 /// What changes in a size class. Zero is an empty class.
 #[derive(Debug)]
@@ -74,7 +75,20 @@ impl Class {
 
     #[inline]
     pub(crate) fn sub(counter: &AtomicU64, nr: u64) {
+        strict_assert!(counter.load(Ordering::Relaxed) >= nr);
         Self::add(counter, nr.wrapping_neg());
+    }
+
+    /// States `nr_objects + free slots = nr_zspages * objects`, as far as counts alone show it.
+    ///
+    /// The caller holds the class's lock.
+    #[inline]
+    pub(crate) fn assert_counts(&self, shape: &SizeClass) {
+        let nr = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        strict_assert!(
+            nr(&self.nr_objects) <= nr(&self.nr_zspages) * u64::from(shape.objects),
+            "more objects than slots"
+        );
     }
 }
 

@@ -19,13 +19,14 @@
 //! # Context
 //! Signal, worker. System calls are made under the lock.
 
-use crate::class::GRANULE;
+use crate::class::{GRANULE, HUGE};
 use crate::memory;
 use crate::zspage::{Descriptors, HOLLOW, IDLE, Index, LIVE, List, NIL};
 use crate::{Held, PoolError};
 use uzswap_sync::charge::Reserve;
 use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::Ordering;
+use uzswap_sync::strict_assert;
 use uzswap_sys::PAGE_SIZE;
 
 /// Pages made resident by one system call.
@@ -119,6 +120,7 @@ impl Window {
         }
         state.nr_idle = state.nr_idle.wrapping_sub(1);
         state.nr_live = state.nr_live.wrapping_add(1);
+        state.assert_counts(area, held);
         Ok(index)
     }
 
@@ -132,6 +134,7 @@ impl Window {
         let mut state = self.state.lock();
         // SAFETY: by this function's contract.
         unsafe { state.idle_again(area, index) };
+        state.assert_counts(area, held);
         let max = (state.nr_live.saturating_mul(area.chain) / 32).clamp(IDLE_MIN, IDLE_MAX);
         if state.nr_idle.saturating_mul(area.chain) <= max {
             return 0;
@@ -164,6 +167,22 @@ impl Window {
 }
 
 impl State {
+    /// States the counting equations, as far as this window shows them: it has no more zspages than
+    /// were cut, and the pool holds at least the pages of this window and its descriptors.
+    #[inline]
+    fn assert_counts(&self, area: &Area, held: &Held) {
+        let with_memory = u64::from(self.nr_live) + u64::from(self.nr_idle);
+        strict_assert!(
+            with_memory < u64::from(self.nr_cut),
+            "live + idle + hollow = cut - 1"
+        );
+        strict_assert!((self.nr_idle == 0) == (self.idle.first() == NIL));
+        strict_assert!(
+            with_memory * u64::from(area.chain) <= held.pages.load(Ordering::Relaxed),
+            "total pages = live + idle + descriptors"
+        );
+    }
+
     /// Marks a live zspage idle.
     ///
     /// # Safety
@@ -171,6 +190,10 @@ impl State {
     unsafe fn idle_again(&mut self, area: &Area, index: Index) {
         // SAFETY: the zspage is the caller's own and on no list.
         unsafe {
+            strict_assert!((*area.zspages.get(index)).state == LIVE);
+            strict_assert!(
+                (*area.zspages.get(index)).inuse == 0 || (*area.zspages.get(index)).class == HUGE
+            );
             (*area.zspages.get(index)).state = IDLE;
             self.idle.push_front(area.zspages, index);
         }
@@ -287,7 +310,8 @@ impl State {
             self.nr_idle = self.nr_idle.wrapping_sub(nr);
             pages += u64::from(nr) * u64::from(area.chain);
         }
-        held.pages.fetch_sub(pages, Ordering::Relaxed);
+        let before = held.pages.fetch_sub(pages, Ordering::Relaxed);
+        strict_assert!(before >= pages);
         pages
     }
 }

@@ -26,6 +26,7 @@
 //! Signal, worker, init.
 
 use crate::class::{ClassId, GRANULE, SizeClass};
+use uzswap_sync::strict_assert;
 
 /// A zspage's index in its window; [`NIL`] is none.
 pub(crate) type Index = u32;
@@ -155,7 +156,9 @@ impl List {
         // SAFETY: `index` and its neighbours are on this list, under its lock.
         unsafe {
             let (next, prev) = ((*this).next, (*this).prev);
+            strict_assert!((*all.get(prev)).next == index && (*all.get(next)).prev == index);
             if next == index {
+                strict_assert!(self.head == index);
                 self.head = NIL;
                 return;
             }
@@ -178,14 +181,19 @@ pub(crate) unsafe fn take_object(zspage: *mut Zspage, shape: &SizeClass, memory:
     // SAFETY: under the class's lock its fields are ours; a free object's first
     // two bytes hold the link, and objects are at least 16-byte aligned.
     unsafe {
+        strict_assert!((*zspage).state == LIVE);
+        strict_assert!((*zspage).inuse < shape.objects, "taken from a full zspage");
         (*zspage).inuse = (*zspage).inuse.wrapping_add(1);
         let link = (*zspage).free;
         if link == 0 {
             let object = (*zspage).fresh;
+            // fresh - |chain| == inuse, and the chain is empty.
+            strict_assert!(object.wrapping_add(1) == (*zspage).inuse);
             (*zspage).fresh = object.wrapping_add(1);
             return object;
         }
         let object = link.wrapping_sub(1);
+        strict_assert!(object < (*zspage).fresh && (*zspage).inuse <= (*zspage).fresh);
         (*zspage).free = object_ptr(shape, memory, object).cast::<u16>().read();
         object
     }
@@ -205,6 +213,12 @@ pub(crate) unsafe fn put_object(
 ) {
     // SAFETY: as in `take_object`; the object's bytes are nobody's any more.
     unsafe {
+        strict_assert!((*zspage).state == LIVE);
+        strict_assert!(object < (*zspage).fresh, "freed and never handed out");
+        strict_assert!(
+            (*zspage).inuse > 0 && (*zspage).free != object.wrapping_add(1),
+            "freed twice"
+        );
         (*zspage).inuse = (*zspage).inuse.wrapping_sub(1);
         object_ptr(shape, memory, object)
             .cast::<u16>()

@@ -42,6 +42,7 @@
 use crate::lock::SharedLock;
 use crate::memory::NR_ROWS;
 use uzswap_sync::primitive::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use uzswap_sync::strict_assert;
 
 /// Slots of a cluster.
 pub const CLUSTER_SLOTS: u32 = if cfg!(loom) { 4 } else { 512 };
@@ -241,6 +242,10 @@ impl<'m> Cluster<'m> {
 
     /// Makes process `index` the home: the cluster is empty, and no other home is alive.
     pub(crate) fn set_home(self, index: usize) {
+        strict_assert!(
+            self.state().is_empty(),
+            "the home changes while the cluster is empty"
+        );
         let home = u16::try_from(index + 1).unwrap_or(0);
         self.standing.home.store(home, Ordering::Relaxed);
     }

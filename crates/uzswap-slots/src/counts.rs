@@ -25,6 +25,7 @@ use crate::row::{
 use crate::{Owner, Run, step};
 use core::{mem, ops::Range};
 use uzswap_sync::primitive::{Ordering, fence};
+use uzswap_sync::{strict_assert, strict_unreachable};
 
 fn slots_of(cluster: u32) -> Range<u32> {
     cluster * CLUSTER_SLOTS..(cluster + 1) * CLUSTER_SLOTS
@@ -35,7 +36,7 @@ fn slots_of(cluster: u32) -> Range<u32> {
 fn offsets_of(run: Run) -> Option<Range<u32>> {
     let first = run.first % CLUSTER_SLOTS;
     let end = first + u32::from(run.nr);
-    debug_assert!(end <= CLUSTER_SLOTS, "{run:?} crosses a cluster's end");
+    strict_assert!(end <= CLUSTER_SLOTS, "a run crosses a cluster's end");
     (end <= CLUSTER_SLOTS && run.nr > 0).then_some(first..end)
 }
 
@@ -80,6 +81,7 @@ impl<'m> Slots<'m> {
         };
         let index = run.first / CLUSTER_SLOTS;
         let Some(cluster) = self.cluster(index) else {
+            strict_unreachable!("put a slot beyond the device's end");
             return;
         };
         if cluster.is_private_to(owner.index()) {
@@ -246,7 +248,7 @@ impl<'m> Held<'_, 'm> {
     fn put(&self, offsets: Range<u32>) -> u32 {
         self.count_down(self.owner.index(), offsets, |counts, ones| {
             let counted = ones_of(counts) & ones;
-            debug_assert!(counted == ones, "put more often than counted");
+            strict_assert!(counted == ones, "put more often than counted");
             counted
         })
     }

@@ -22,6 +22,7 @@ use crate::row::{
 use crate::{Owner, Run, step};
 use core::ops::Range;
 use uzswap_sync::primitive::{Ordering, fence};
+use uzswap_sync::strict_assert;
 
 impl Slots<'_> {
     /// Allocates from cluster `index` if `owner` is its home and it is current for `order`.
@@ -147,10 +148,7 @@ fn put_slot(map: Row<'_>, slot: u32) -> Freed {
     let is_counted = |word| (1..=MOST).contains(&count(word));
     let down = |word| word - u64::from(is_counted(word)) * one_of(slot);
     let (before, after) = map.update(word_of(slot), down);
-    debug_assert!(
-        is_counted(before),
-        "put more often than counted: {before:#x}"
-    );
+    strict_assert!(is_counted(before), "put more often than counted");
     Freed {
         nr: u32::from(count(before) == 1),
         may_be_last: after == 0,
@@ -162,10 +160,7 @@ fn put_slot(map: Row<'_>, slot: u32) -> Freed {
 fn put_word(map: Row<'_>, number: usize, ones: u64) -> Freed {
     let counted = |word: u64| ones & ones_of(word) & !foreign(word);
     let (before, after) = map.update(number, |word| word - counted(word));
-    debug_assert!(
-        counted(before) == ones,
-        "put more often than counted: {before:#x}"
-    );
+    strict_assert!(counted(before) == ones, "put more often than counted");
     Freed {
         nr: nr_ones(ones_of(before) & !ones_of(after)),
         may_be_last: after == 0,

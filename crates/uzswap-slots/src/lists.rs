@@ -24,6 +24,7 @@ use crate::device::{Held, Slots};
 use crate::lock::{SharedLock, Waits};
 use crate::step;
 use uzswap_sync::primitive::{AtomicU32, Ordering};
+use uzswap_sync::{strict_assert, strict_unreachable};
 
 const NR_LISTS: usize = 2 + 2 * NR_ORDERS;
 
@@ -151,7 +152,7 @@ impl<'a, 'm> Lists<'a, 'm> {
     pub(crate) fn move_to(&self, held: &Held<'_, '_>, state: State) {
         let (cluster, lists) = (held.cluster, &self.slots.head.lists);
         let before = cluster.state();
-        self.unlink(cluster, before);
+        self.unlink(held.index, cluster, before);
         step();
         cluster.set_state(state);
         step();
@@ -160,9 +161,13 @@ impl<'a, 'm> Lists<'a, 'm> {
         let nr = lists.nr_nonempty.load(Ordering::Relaxed);
         let nr = match (before.is_empty(), state.is_empty()) {
             (true, false) => nr + 1,
-            (false, true) => nr.saturating_sub(1),
+            (false, true) => {
+                strict_assert!(nr > 0, "nr_nonempty = clusters whose state is not empty");
+                nr.saturating_sub(1)
+            }
             _ => return,
         };
+        strict_assert!(nr <= lists.fresh.load(Ordering::Relaxed));
         lists.nr_nonempty.store(nr, Ordering::Relaxed);
         lists.peak_nonempty.fetch_max(nr, Ordering::Relaxed);
     }
@@ -191,16 +196,20 @@ impl<'a, 'm> Lists<'a, 'm> {
         ends.last.store(index + 1, Ordering::Relaxed);
     }
 
-    fn unlink(&self, cluster: Cluster<'m>, state: State) {
+    fn unlink(&self, index: u32, cluster: Cluster<'m>, state: State) {
         let Some(ends) = self.ends(state) else { return };
         let (next, prev) = (
             self.linked(&cluster.descriptor.next),
             self.linked(&cluster.descriptor.prev),
         );
         let forward = prev.map_or(&ends.first, |(_, prev)| &prev.descriptor.next);
+        let back = next.map_or(&ends.last, |(_, next)| &next.descriptor.prev);
+        strict_assert!(
+            [forward, back].map(|link| link.load(Ordering::Relaxed)) == [index + 1; 2],
+            "a cluster is on the list of its state"
+        );
         forward.store(next.map_or(0, |(i, _)| i + 1), Ordering::Relaxed);
         step();
-        let back = next.map_or(&ends.last, |(_, next)| &next.descriptor.prev);
         back.store(prev.map_or(0, |(i, _)| i + 1), Ordering::Relaxed);
     }
 
@@ -229,6 +238,7 @@ impl<'a, 'm> Lists<'a, 'm> {
         let mut nr_nonempty = 0;
         for index in 0..lists.fresh.load(Ordering::Relaxed) {
             let Some(cluster) = self.slots.cluster(index) else {
+                strict_unreachable!("a cluster beyond the device's end was used");
                 break;
             };
             let state = cluster.state();

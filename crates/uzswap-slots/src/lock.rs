@@ -17,6 +17,7 @@
 //! Signal, worker, init; in every process of the group.
 
 use uzswap_sync::primitive::{AtomicU32, AtomicU64, Ordering, spin_loop};
+use uzswap_sync::strict_assert;
 
 const FREE: u32 = 0;
 /// Somebody sleeps: the holder wakes one when it leaves.
@@ -159,7 +160,9 @@ impl SharedLock {
     pub(crate) fn unlock(&self) {
         self.assert_held();
         // Release: pairs with the Acquire of the next holder.
-        if self.word.swap(FREE, Ordering::Release) & WAITED != 0 {
+        let before = self.word.swap(FREE, Ordering::Release);
+        strict_assert!(before != FREE, "freed a lock that nobody held");
+        if before & WAITED != 0 {
             self.wake_one();
         }
     }

@@ -16,6 +16,7 @@ use crate::cluster::State;
 use crate::device::Slots;
 use crate::memory::{NR_PROCESSES, SUPERVISOR};
 use uzswap_sync::primitive::Ordering;
+use uzswap_sync::strict_unreachable;
 
 const INDEX_BITS: u32 = 9;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
@@ -83,6 +84,7 @@ impl Slots<'_> {
         let fresh = self.head.lists.fresh.load(Ordering::Relaxed);
         for number in 0..fresh {
             let Some(cluster) = self.cluster(number) else {
+                strict_unreachable!("a cluster beyond the device's end was used");
                 break;
             };
             let holds = self.life_of(cluster.descriptor.lock.holder()).0 == index;

@@ -18,6 +18,7 @@ use crate::cluster::CLUSTER_SLOTS;
 use crate::step;
 use core::ops::Range;
 use uzswap_sync::primitive::{AtomicU64, Ordering};
+use uzswap_sync::{strict_assert, strict_unreachable};
 
 /// Slots of a word.
 const WORD_SLOTS: u32 = 8;
@@ -186,6 +187,7 @@ impl<'m> Row<'m> {
     #[inline]
     pub(crate) fn update(self, number: usize, change: impl Fn(u64) -> u64) -> (u64, u64) {
         let Some(word) = self.word(number) else {
+            strict_unreachable!("counted beyond the device's end");
             return (0, 0);
         };
         let mut before = word.load(Ordering::Relaxed);
@@ -269,7 +271,8 @@ impl<'m> Row<'m> {
     pub(crate) fn unclaim(self, ups: impl Iterator<Item = (usize, u64)>) {
         for (number, up) in ups {
             if let Some(word) = self.word(number) {
-                word.fetch_sub(up, Ordering::SeqCst);
+                let before = word.fetch_sub(up, Ordering::SeqCst);
+                strict_assert!(ones_of(up) & !ones_of(before) == 0, "undone and not done");
             }
             step();
         }

@@ -25,6 +25,7 @@
 #[cfg(loom)]
 use crate::primitive::fence;
 use crate::primitive::{AtomicPtr, AtomicU64, Ordering};
+use crate::strict_assert;
 use uzswap_sys::PAGE_SHIFT;
 
 /// The limit and what is used of it, in 4 KiB pages.
@@ -109,6 +110,7 @@ impl Charge {
     pub fn charge_unchecked(&self, nr: u64) {
         // Acquire: as in `try_charge`.
         let before = self.used.fetch_add(nr, Ordering::Acquire);
+        strict_assert!(before.checked_add(nr).is_some());
         self.note_peak(before.wrapping_add(nr));
     }
 
@@ -117,7 +119,7 @@ impl Charge {
     pub fn uncharge(&self, nr: u64) {
         // Release: pairs with the Acquire in `try_charge`.
         let before = self.used.fetch_sub(nr, Ordering::Release);
-        debug_assert!(before >= nr, "uncharged more than was charged");
+        strict_assert!(before >= nr, "uncharged more than was charged");
     }
 
     /// Pages that still fit; 0 when at or over the limit. A hint: another thread
@@ -244,6 +246,7 @@ impl<'a> Reserve<'a> {
     #[inline]
     pub fn put(&mut self, nr: u64) {
         self.pages = self.pages.wrapping_add(nr);
+        strict_assert!(self.pages <= self.charge.used());
     }
 
     /// Uncharges all but `keep` pages.

@@ -3,8 +3,21 @@
 //!
 //! `primitive` is the seam where model checkers look in; every crate above takes its atomics there.
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::todo,
+        clippy::unimplemented,
+        clippy::unreachable
+    )
+)]
 
 pub mod charge;
 pub mod lock;
 pub mod primitive;
+pub mod strict;
 pub mod word;

@@ -31,6 +31,7 @@
 //! kernel.
 
 use crate::primitive::{MutPtr, Ordering, UnsafeCell, spin_loop};
+use crate::strict_assert;
 use crate::word::Word;
 use core::ops::{Deref, DerefMut};
 
@@ -148,7 +149,9 @@ impl Drop for RawLockGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         // Release: pairs with the Acquire of the next holder.
-        if self.lock.state.swap(FREE, Ordering::Release) == HELD_WAITED {
+        let before = self.lock.state.swap(FREE, Ordering::Release);
+        strict_assert!(before != FREE, "released a lock that nobody held");
+        if before == HELD_WAITED {
             self.lock.state.wake_one();
         }
     }

@@ -8,26 +8,31 @@ Examples:
   uzswap stat 4711                               what it saves, while it runs
 
 Every option of 'run' can be set by an environment variable: --ram by UZSWAP_RAM, --swap-max by
-UZSWAP_SWAP_MAX, and so on.
+UZSWAP_SWAP_MAX, and so on. '--help' explains more than '-h'.
 ";
 
 pub const RUN_USAGE: &str = "uzswap run [OPTIONS] -- COMMAND [ARG]...";
 
 pub const RUN: &str = "\
 Sizes are bytes or take a unit of base 1024: 512M, 2G, 1.5GiB.
-Exit status: the command's own; 128+N if signal N ended it; 125 if uzswap failed or the limit could
-not be kept; 126 and 127 if the command cannot be executed or was not found, as env(1) has it.
+
+Signals sent to uzswap are passed on to the command, job control works as without uzswap, and the
+command dies with uzswap, even if that is killed.
+
+Exit status: the command's own; 128+N if signal N ended it; 125 if uzswap failed or had to end the
+command; 126 and 127 if the command cannot be executed or was not found, as with env(1).
 
 Examples:
   uzswap run --ram 256M -- python3 job.py
   uzswap run --ram 1G --stats /tmp/job.json --quiet -- ./job --big
   UZSWAP_RAM=256M uzswap run -- sort --parallel=2 big.txt
   uzswap run --swap /dev/nvme0n1p3,pri=10 --swap /var/tmp -- ./job     the disk first, then a file
-  UZSWAP_SWAP='/mnt/a,pri=1;/mnt/b,pri=1' uzswap run -- ./job          two directories by turns
+  UZSWAP_SWAP='/mnt/a,pri=1;/mnt/b,pri=1' uzswap run -- ./job          both directories evenly
 ";
 
 pub const STAT: &str = "\
-Rates are those of a quarter of a second.
+Rates are measured over a quarter of a second.
+
 Exit status: 0; 125 if there is no such run, or for wrong arguments.
 
 Examples:
@@ -37,8 +42,10 @@ Examples:
 ";
 
 pub const TOP: &str = "\
-Keys: q quits; up and down choose a process, Enter shows it over time, Esc goes back; s, left and right
-choose the column to sort by. What is no terminal gets one snapshot. Watched processes notice nothing.
+Keys: q quits; up and down select a process, Enter shows it over time, Esc goes back; s, left and
+right select the column to sort by. If the output is not a terminal, one snapshot is printed.
+Watching costs the watched processes nothing.
+
 Exit status: 0; 1 if there is no such run; 2 for wrong arguments.
 
 Examples:
@@ -50,13 +57,14 @@ Examples:
 pub const SET_USAGE: &str = "uzswap set [OPTIONS] PID [KNOB=VALUE]...";
 
 pub const SET: &str = "\
-Without KNOB=VALUE the knobs are shown: value, what they take and what they are for. A change holds
-for all processes of the run, from their next decision on.
-Exit status: 0; 1 if there is no such run or it cannot be changed; 2 for wrong arguments, or a limit
-lower than the least that works, with nothing changed.
+Without KNOB=VALUE, shows each knob's value, syntax and meaning. A change applies to all processes
+of the run, from their next decision on.
 
-'ram' may be raised and lowered: a higher limit holds at once; for a lower one the processes evict what
-is too much, and 'set' waits until they have. If one cannot, nothing is changed.
+A higher 'ram' holds at once. For a lower one the processes evict what is too much, and 'set' waits
+until they have. If one cannot, nothing changes.
+
+Exit status: 0; 1 if there is no such run or it cannot be changed; 2 for wrong arguments or a limit
+below the lowest that works. Unless it is 0, nothing has changed.
 
 Examples:
   uzswap set 4711
@@ -69,9 +77,10 @@ uzswap analyze [--json] --pid PID [--for TIME]
        uzswap analyze [--json] [--verify] -- COMMAND [ARG]...";
 
 pub const ANALYZE: &str = "\
-The process is only read, and never stopped. What it says holds for what the program did while it was watched.
-Exit status: 0; 2 for a process that cannot be watched; 126 and 127 if the command cannot be executed or was
-not found; 130 after ^C, which ends the watch with what is known by then.
+The process is only read and never stopped. The prediction holds for what it did while watched.
+
+Exit status: 0; 2 for a process that cannot be watched; 126 and 127 if the command cannot be
+executed or was not found; 130 after ^C, which ends the watch and prints what is known by then.
 
 Examples:
   uzswap analyze --pid 4711 --for 2m
@@ -80,17 +89,31 @@ Examples:
 ";
 
 pub const RECLAIM: &str = "\
-The coldest goes first. Of a 'uzswap run' its processes are asked one after the other, the largest
-first, until it is enough.
-Exit status: 0; 1 if less than SIZE could be had, or nothing; 2 for wrong arguments.
+The coldest memory goes first. Given the pid of 'uzswap run', it asks the run's processes one after
+the other, the largest first, until SIZE is reached.
+
+Exit status: 0; 1 if less than SIZE could be reclaimed; 2 for wrong arguments.
 
 Examples:
   uzswap reclaim 4711 256M                       compress 256 MiB of resident memory
   uzswap reclaim 4711 64M --writeback-only       move 64 MiB of compressed memory to swap
 ";
 
+pub const SWAPOFF: &str = "\
+What does not fit in RAM goes to the other devices. If a device cannot be emptied, it stays in use
+and nothing is lost. The run keeps an emptied device open until it ends.
+
+Exit status: 0; 1 if the device cannot be emptied or does not exist; 2 for wrong arguments.
+
+Examples:
+  uzswap swapoff 4711                            the only device
+  uzswap swapoff 4711 /dev/nvme0n1p3             by its name
+  uzswap swapoff 4711 2                          the second in the output of 'uzswap stat 4711'
+";
+
 pub const BENCH: &str = "\
-Exit status: 0; 1 if a suite failed; 2 for wrong arguments; 130 after ^C, with what was measured by then.
+Exit status: 0; 1 if a suite failed; 2 for wrong arguments; 130 after ^C, which prints what was
+measured by then.
 
 Examples:
   uzswap bench all --quick
@@ -99,20 +122,9 @@ Examples:
 ";
 
 pub const REPORT: &str = "\
-Exit status: 0; 1 if the file cannot be read or is cut; 2 for wrong arguments.
+Exit status: 0; 1 if the file cannot be read or is truncated; 2 for wrong arguments.
 
 Examples:
   uzswap run --trace job.jsonl --ram 256M -- ./job; uzswap report job.jsonl -o job.html
   uzswap bench codecs --json codecs.json; uzswap report codecs.json
-";
-
-pub const SWAPOFF: &str = "\
-What does not fit in RAM goes to the other devices. A device from which not everything can be brought
-back stays in use, and nothing is lost.
-Exit status: 0; 1 if not everything could be brought back, or there is no such device; 2 for wrong arguments.
-
-Examples:
-  uzswap swapoff 4711                            the only device
-  uzswap swapoff 4711 /dev/nvme0n1p3             by its name
-  uzswap swapoff 4711 2                          the second that 'uzswap stat 4711' shows
 ";

@@ -32,9 +32,7 @@ pub enum Place {
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
-    /// On
     On,
-    /// Off
     Off,
 }
 
@@ -98,21 +96,25 @@ pub struct Run {
     /// first, places of the same priority evenly, places without a priority last and in the order
     /// given, as with swapon. What one device cannot take goes to the next. In UZSWAP_SWAP, ';'
     /// separates the places.
-    #[arg(long, value_name = "auto|none|PATH[,pri=N]", env = "UZSWAP_SWAP",
+    #[arg(verbatim_doc_comment, long, value_name = "auto|none|PATH[,pri=N]", env = "UZSWAP_SWAP",
           hide_env = true, default_value = "auto", value_delimiter = ';', value_parser = parse_swap)]
     pub swap: Vec<Swap>,
 
     /// Largest size of each swap device
     ///
     /// Without it a swap file takes up to half of the free disk space, a block device all of itself.
-    #[arg(long, value_name = "SIZE", env = "UZSWAP_SWAP_MAX", hide_env = true)]
+    #[arg(
+        verbatim_doc_comment,
+        long,
+        value_name = "SIZE",
+        env = "UZSWAP_SWAP_MAX",
+        hide_env = true
+    )]
     pub swap_max: Option<Size>,
 
     /// Whether the swap device is a rotating disk
-    ///
-    /// On a rotating disk all CPUs write to one place; otherwise each CPU writes to a cluster of its
-    /// own. 'auto' asks the kernel.
     #[arg(
+        verbatim_doc_comment,
         long,
         value_name = "auto|on|off",
         env = "UZSWAP_SWAP_ROTATIONAL",
@@ -126,6 +128,7 @@ pub struct Run {
     /// The key exists only in the process's locked memory and dies with it. With 'off' data is still
     /// checksummed.
     #[arg(
+        verbatim_doc_comment,
         long,
         value_name = "on|off",
         env = "UZSWAP_SWAP_ENCRYPT",
@@ -141,9 +144,10 @@ pub struct Run {
 
     /// How page faults on evicted memory are served
     ///
-    /// 'auto' takes 'signal', or 'segv' with a message where userfaultfd is not available. 'thread'
-    /// serves programs that the other modes cannot.
+    /// 'auto' prints a message when it takes 'segv'. 'thread' serves programs that the other modes
+    /// cannot.
     #[arg(
+        verbatim_doc_comment,
         long,
         value_name = "MODE",
         env = "UZSWAP_FAULT_MODE",
@@ -155,13 +159,25 @@ pub struct Run {
     /// Write statistics to FILE as JSON at exit
     ///
     /// docs/stats.md explains the keys.
-    #[arg(long, value_name = "FILE", env = "UZSWAP_STATS", hide_env = true)]
+    #[arg(
+        verbatim_doc_comment,
+        long,
+        value_name = "FILE",
+        env = "UZSWAP_STATS",
+        hide_env = true
+    )]
     pub stats: Option<PathBuf>,
 
     /// Write samples of the statistics to FILE while the command runs
     ///
     /// One JSON object a line; 'uzswap report FILE' draws them.
-    #[arg(long, value_name = "FILE", env = "UZSWAP_TRACE", hide_env = true)]
+    #[arg(
+        verbatim_doc_comment,
+        long,
+        value_name = "FILE",
+        env = "UZSWAP_TRACE",
+        hide_env = true
+    )]
     pub trace: Option<PathBuf>,
 
     /// No summary at exit
@@ -181,7 +197,7 @@ pub struct Run {
     /// Run a static, set-user-ID or 32-bit command, without a limit
     ///
     /// uzswap cannot manage such commands and refuses them otherwise.
-    #[arg(long, env = "UZSWAP_ALLOW_UNMANAGED", hide_env = true, value_parser = FalseyValueParser::new())]
+    #[arg(verbatim_doc_comment, long, env = "UZSWAP_ALLOW_UNMANAGED", hide_env = true, value_parser = FalseyValueParser::new())]
     pub allow_unmanaged: bool,
 
     /// Keep some memory free from a background thread, as kswapd does
@@ -189,7 +205,7 @@ pub struct Run {
     /// Where another CPU is free, a program with one thread takes 0.5 to 0.8 of the time and 1.0 to
     /// 1.5 of the CPU time. The program has one thread more than it started: Python warns at fork,
     /// and unshare of a user namespace fails.
-    #[arg(long, env = "UZSWAP_BACKGROUND_RECLAIM", hide_env = true, value_parser = FalseyValueParser::new())]
+    #[arg(verbatim_doc_comment, long, env = "UZSWAP_BACKGROUND_RECLAIM", hide_env = true, value_parser = FalseyValueParser::new())]
     pub background_reclaim: bool,
 
     /// The command and its arguments

@@ -191,7 +191,7 @@ fn open_swap(options: &Run, config: &Config) -> Result<SwapGroup> {
         eprintln!("uzswap: {note}");
     }
     #[cfg(feature = "fault-injection")]
-    inject_faults(config)?;
+    inject_failures(config)?;
     for area in &mut areas {
         area.rotational = options.swap_rotational.resolve(area.rotational);
     }
@@ -202,18 +202,18 @@ fn open_swap(options: &Run, config: &Config) -> Result<SwapGroup> {
 /// The devices fail as the environment says: by one plan, or by one each, in the order in which they are filled, with `;`
 /// between them.
 #[cfg(feature = "fault-injection")]
-fn inject_faults(config: &uzswap_group::group::SwapConfig) -> Result<()> {
-    use uzswap_io::fault::{FAULTS_ENV, Plan};
-    let Ok(plans) = std::env::var(FAULTS_ENV) else {
+fn inject_failures(config: &uzswap_group::group::SwapConfig) -> Result<()> {
+    use uzswap_io::inject::{PLAN_ENV, Plan};
+    let Ok(plans) = std::env::var(PLAN_ENV) else {
         return Ok(());
     };
     let all: Vec<_> = plans.split(';').collect();
     for (at, device) in config.devices.iter().enumerate() {
         let plan = all[at.min(all.len() - 1)];
         if Plan::parse(plan).is_none() || plan.len() > uzswap_group::group::Text::LEN {
-            bail!("{FAULTS_ENV}={plan}: no plan, see uzswap_io::fault");
+            bail!("{PLAN_ENV}={plan}: no plan, see uzswap_io::inject");
         }
-        device.faults.set(plan);
+        device.failure_plan.set(plan);
     }
     eprintln!("uzswap: the swap device fails by plan: {plans}");
     Ok(())

@@ -294,9 +294,9 @@ impl SwapDevice {
         started
     }
 
-    /// As [`Device::came`].
-    pub(crate) fn came(&self, buffer: &mut [u8]) -> bool {
-        self.device.came(buffer)
+    /// As [`Device::accepts`].
+    pub(crate) fn accepts(&self, buffer: &mut [u8]) -> bool {
+        self.device.accepts(buffer)
     }
 
     /// Whether this process has anything on it.
@@ -348,7 +348,7 @@ fn open_device(_: &DeviceConfig, fd: i32, nr_slots: u64) -> Option<Device> {
 fn open_device(config: &DeviceConfig, fd: i32, nr_slots: u64) -> Option<Device> {
     use uzswap_group::group::Text;
     let mut device = Device::<uzswap_io::device::SwapMedium>::new(fd, nr_slots).ok()?;
-    let plan = uzswap_io::fault::Plan::parse(config.faults.get(&mut [0; Text::LEN]))?;
+    let plan = uzswap_io::inject::Plan::parse(config.failure_plan.get(&mut [0; Text::LEN]))?;
     device.medium_mut().inject(plan);
     Some(device)
 }

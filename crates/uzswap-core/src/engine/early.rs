@@ -92,7 +92,7 @@ impl Early<'_> {
         let began = arch::rdtsc();
         let came = self.queue.finish() == 1;
         self.count_wait(began);
-        came && extent(self.swap, slot).is_some_and(|(device, _, buffer)| device.came(buffer))
+        came && extent(self.swap, slot).is_some_and(|(device, _, buffer)| device.accepts(buffer))
     }
 
     /// What the device is waited for, from `began` until now.

@@ -135,7 +135,7 @@ pub(crate) struct Parts {
     pub told_damaged: AtomicBool,
     /// How objects in the pool are damaged on purpose.
     #[cfg(feature = "fault-injection")]
-    pub pool_faults: uzswap_io::fault::Course,
+    pub pool_injector: uzswap_io::inject::Injector,
     /// Devices that compress and decompress.
     pub accel: crate::accel::Accel,
     /// Those of them that are threads of ours.

@@ -180,7 +180,7 @@ impl Engine {
                 swap: None,
                 told_damaged: AtomicBool::new(false),
                 #[cfg(feature = "fault-injection")]
-                pool_faults: pool_faults(group),
+                pool_injector: pool_injector(group),
                 accel: Accel::new(),
                 engines: Engines::new(group),
                 protecting: Lock::new(()),
@@ -228,12 +228,12 @@ impl Engine {
 
 /// As the configuration tells it.
 #[cfg(feature = "fault-injection")]
-fn pool_faults(group: &Group) -> uzswap_io::fault::Course {
+fn pool_injector(group: &Group) -> uzswap_io::inject::Injector {
     let mut text = [0; uzswap_group::group::Text::LEN];
     // As the first swap device, if there is one or not.
     let [first, ..] = &group.config.swap.devices;
-    let plan = uzswap_io::fault::Plan::parse(first.faults.get(&mut text));
-    uzswap_io::fault::Course::new(plan.unwrap_or_default())
+    let plan = uzswap_io::inject::Plan::parse(first.failure_plan.get(&mut text));
+    uzswap_io::inject::Injector::new(plan.unwrap_or_default())
 }
 
 /// The way in which faults are served if `asked` is configured, and what it needs.

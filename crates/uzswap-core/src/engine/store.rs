@@ -312,16 +312,16 @@ impl Parts {
         // SAFETY: the new object has `size` bytes and is not published; the source by the caller's promise.
         unsafe { core::ptr::copy_nonoverlapping(data, self.pool.data_ptr(loc), size) };
         #[cfg(feature = "fault-injection")]
-        self.spoil_stored(loc, size);
+        self.damage_stored(loc, size);
         Some(loc)
     }
 
     /// An object that was put into the pool is damaged, if the plan says so.
     #[cfg(feature = "fault-injection")]
-    fn spoil_stored(&self, loc: Loc, size: usize) {
+    fn damage_stored(&self, loc: Loc, size: usize) {
         // SAFETY: an object of that size, which nobody knows of yet.
         let data = unsafe { core::slice::from_raw_parts_mut(self.pool.data_ptr(loc), size) };
-        self.pool_faults.spoil_stored(data);
+        self.pool_injector.damage_stored(data);
     }
 
     /// Frees what was made for a place of a batch and nobody saw.

@@ -1,7 +1,7 @@
 //! Failures injected into the swap device's calls and damage to the pool's objects: a program reads
 //! right data, or gets SIGBUS.
 //!
-//! These stories use a `uzswap` built with the feature `fault-injection`; `uzswap_io::fault`
+//! These stories use a `uzswap` built with the feature `fault-injection`; `uzswap_io::inject`
 //! describes plans.
 
 use uzswap_e2e::{DISK, Job, Outcome, Scratch, root_or_skip, seed};

@@ -1,7 +1,7 @@
 //! Several swap devices: which one is written to, what happens when one fails, and switching one
 //! off.
 //!
-//! These stories use a `uzswap` built with the feature `fault-injection`; `uzswap_io::fault`
+//! These stories use a `uzswap` built with the feature `fault-injection`; `uzswap_io::inject`
 //! describes plans.
 
 use std::time::Duration;

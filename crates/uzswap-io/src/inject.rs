@@ -1,22 +1,19 @@
-//! *What*: a medium that fails on purpose, by a plan written as text.
+//! *What*: injected failures: a medium that fails as a plan says, for tests.
 //!
-//! A plan is a list of rules separated by commas, each `OPERATION=FAULT@WHEN`, and possibly `seed=N`:
+//! A plan is a list of rules separated by commas, each `OPERATION=FAILURE@WHEN`, and possibly
+//! `seed=N`, as in `write=enospc@100+,read=flip@0.5%,seed=7`:
 //!
-//! - operation: `read`, `write` or `discard`; `pool`: an object is put into the compressed pool, of which one bit
-//!   is wrong from then on (`flip` is all that can happen to it)
-//! - fault: an error (`enospc`, `edquot`, `eio`, `eintr`, `eagain`), `short` (only part is transferred),
-//!   `flip` (one bit of what is read, or of what lies on the device after a write, is wrong) or `delay:US`
-//! - when: `N` (the Nth call of this operation, from 1), `N+` (that and all after), or `P%` (by chance)
+//! - operation: `read`, `write`, `discard`, or `pool`: an object is put into the compressed pool
+//!   (only `flip` applies)
+//! - failure: an error (`enospc`, `edquot`, `eio`, `eintr`, `eagain`), `short` (only part is
+//!   transferred), `flip` (one bit of what is read, or of what was written, is wrong) or `delay:US`
+//! - when: `N` (the Nth call of this operation, from 1), `N+` (that and all after) or `P%` (chance)
 //!
-//! as in `write=enospc@100+,read=flip@0.5%,seed=7`.
+//! Tests of this crate use [`Failing`] as a type. With the feature `fault-injection` it is the
+//! engine's medium; without the feature none of this is in the binary.
 //!
-//! It wraps any medium, so tests of this crate use it as a type. Tests of the whole binary build with the feature
-//! `fault-injection`, which makes it the engine's medium; without the feature nothing of this is in the
-//! binary, and no check is made on the way to the device or the pool.
-//!
-//! *Invariants*: which calls fail depends on the plan and the order of calls alone: a failure by chance is a function
-//! of seed, rule and call number.
-//!
+//! *Invariants*: which calls fail depends only on the plan and the order of calls: chance is a
+//! function of seed, rule and call number.
 //! *Locking*: none, call numbers are atomics. *Context*: as the medium's.
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -26,12 +23,12 @@ use uzswap_sys::{Errno, thread};
 use crate::SLOT;
 use crate::device::{Kind, Medium};
 
-/// Environment variable from which a binary with the feature takes its plan.
-pub const FAULTS_ENV: &str = "UZSWAP_SWAP_FAULTS";
+/// The environment variable that holds the plan, in builds with the feature.
+pub const PLAN_ENV: &str = "UZSWAP_SWAP_FAULTS";
 
 const MAX_RULES: usize = 8;
 const NR_OPERATIONS: usize = 4;
-/// `100%` in the unit that chances are kept in.
+/// A chance of 100 %, in millionths.
 const CERTAIN: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +40,7 @@ enum Operation {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum Failure {
     Fails(Errno),
     Short,
     Flip,
@@ -59,11 +56,11 @@ enum When {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rule {
     operation: Operation,
-    fault: Fault,
+    failure: Failure,
     when: When,
 }
 
-/// When what fails; the default never.
+/// Which calls fail, and how; the default: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     rules: [Option<Rule>; MAX_RULES],
@@ -89,17 +86,17 @@ impl Plan {
 }
 
 fn rule(operation: &str, value: &str) -> Option<Rule> {
-    let (fault, when) = value.split_once('@')?;
-    let fault = match fault {
-        "enospc" => Fault::Fails(Errno::ENOSPC),
-        "edquot" => Fault::Fails(Errno::EDQUOT),
-        "eio" => Fault::Fails(Errno::EIO),
-        "eintr" => Fault::Fails(Errno::EINTR),
-        "eagain" => Fault::Fails(Errno::EAGAIN),
-        "short" => Fault::Short,
-        "flip" => Fault::Flip,
-        _ => Fault::Delay {
-            us: fault.strip_prefix("delay:")?.parse().ok()?,
+    let (failure, when) = value.split_once('@')?;
+    let failure = match failure {
+        "enospc" => Failure::Fails(Errno::ENOSPC),
+        "edquot" => Failure::Fails(Errno::EDQUOT),
+        "eio" => Failure::Fails(Errno::EIO),
+        "eintr" => Failure::Fails(Errno::EINTR),
+        "eagain" => Failure::Fails(Errno::EAGAIN),
+        "short" => Failure::Short,
+        "flip" => Failure::Flip,
+        _ => Failure::Delay {
+            us: failure.strip_prefix("delay:")?.parse().ok()?,
         },
     };
     Some(Rule {
@@ -107,10 +104,10 @@ fn rule(operation: &str, value: &str) -> Option<Rule> {
             "read" => Operation::Read,
             "write" => Operation::Write,
             "discard" => Operation::Discard,
-            "pool" if fault == Fault::Flip => Operation::Pool,
+            "pool" if failure == Failure::Flip => Operation::Pool,
             _ => return None,
         },
-        fault,
+        failure,
         when: parse_when(when)?,
     })
 }
@@ -128,7 +125,7 @@ fn parse_when(when: &str) -> Option<When> {
     Some(When::Calls { first, last })
 }
 
-/// Millionths of a decimal fraction of a hundred, such as `0.5`.
+/// Parses a percentage such as `0.5`; returns millionths.
 fn parse_percent(percent: &str) -> Option<u64> {
     let (whole, fraction) = percent.split_once('.').unwrap_or((percent, ""));
     let mut millionths = whole.parse::<u64>().ok()?.checked_mul(CERTAIN / 100)?;
@@ -140,7 +137,7 @@ fn parse_percent(percent: &str) -> Option<u64> {
     (millionths <= CERTAIN).then_some(millionths)
 }
 
-/// A well mixed number for each input.
+/// Mixes the bits of `input`.
 fn mix(input: u64) -> u64 {
     // The finalizer of splitmix64.
     let z = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -149,46 +146,46 @@ fn mix(input: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// What the plan has for one call.
+/// What happens to one call.
 #[derive(Default)]
 struct Call {
     error: Option<Errno>,
     short: bool,
-    /// A number that says which bit.
+    /// Selects the bit to flip.
     flip: Option<u64>,
 }
 
 impl Call {
-    /// How many of `len` bytes are to be transferred.
+    /// Bytes to transfer of `len`.
     fn len(&self, len: usize) -> usize {
         if self.short { len / 2 } else { len }
     }
 
-    /// How many of `done` bytes are owned up to: with a short transfer no whole number of sectors.
-    fn told(&self, done: usize) -> usize {
+    /// Bytes to report of `done` transferred: a short transfer is no whole number of sectors.
+    fn reported(&self, done: usize) -> usize {
         done.saturating_sub(self.short.into())
     }
 }
 
-/// A plan, and how often each operation was called.
+/// A plan under way.
 #[derive(Debug, Default)]
-pub struct Course {
+pub struct Injector {
     plan: Plan,
     nr_calls: [AtomicU32; NR_OPERATIONS],
 }
 
-impl Course {
-    /// At the beginning of `plan`: calls are counted from 1.
+impl Injector {
+    /// Starts `plan`: calls are counted from 1.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
-        Course {
+        Injector {
             plan,
             nr_calls: Default::default(),
         }
     }
 
-    /// `object` was put into the pool: if it is its turn, one bit of it changes.
-    pub fn spoil_stored(&self, object: &mut [u8]) {
+    /// Flips a bit of `object`, which was put into the pool, if the plan says so.
+    pub fn damage_stored(&self, object: &mut [u8]) {
         if let Some(which) = self.call(Operation::Pool).flip {
             flip(object, which);
         }
@@ -209,11 +206,11 @@ impl Course {
             if rule.operation != operation || !applies {
                 continue;
             }
-            match rule.fault {
-                Fault::Fails(errno) => call.error = Some(errno),
-                Fault::Short => call.short = true,
-                Fault::Flip => call.flip = Some(mix(chance)),
-                Fault::Delay { us } => {
+            match rule.failure {
+                Failure::Fails(errno) => call.error = Some(errno),
+                Failure::Short => call.short = true,
+                Failure::Flip => call.flip = Some(mix(chance)),
+                Failure::Delay { us } => {
                     let _ = thread::nanosleep(us.saturating_mul(1000));
                 }
             }
@@ -222,27 +219,27 @@ impl Course {
     }
 }
 
-/// A medium that fails by a plan.
+/// A medium that fails as a plan says.
 #[derive(Debug)]
-pub struct Faulty<M> {
+pub struct Failing<M> {
     medium: M,
-    course: Course,
+    injector: Injector,
 }
 
-impl<M> Faulty<M> {
-    /// Makes it fail by `plan` from now on.
+impl<M> Failing<M> {
+    /// Starts `plan`.
     pub fn inject(&mut self, plan: Plan) {
-        self.course = Course::new(plan);
+        self.injector = Injector::new(plan);
     }
 }
 
-/// A slot's bytes where `O_DIRECT` wants them.
+/// A slot, aligned for `O_DIRECT`.
 #[repr(align(4096))]
 struct Aligned([u8; SLOT]);
 
-impl<M: Medium> Faulty<M> {
+impl<M: Medium> Failing<M> {
     /// Flips one bit of the `len` bytes that lie on the device at `offset`.
-    fn spoil(&self, offset: u64, len: usize, which: u64) -> Result<(), Errno> {
+    fn damage(&self, offset: u64, len: usize, which: u64) -> Result<(), Errno> {
         let mut slot = Aligned([0; SLOT]);
         let index = which / 8 % (len / SLOT).max(1) as u64;
         let offset = offset + index * SLOT as u64;
@@ -259,11 +256,11 @@ fn flip(bytes: &mut [u8], which: u64) {
     }
 }
 
-impl<M: Medium> Medium for Faulty<M> {
+impl<M: Medium> Medium for Failing<M> {
     fn new(fd: i32) -> Self {
-        Faulty {
+        Failing {
             medium: M::new(fd),
-            course: Course::default(),
+            injector: Injector::default(),
         }
     }
 
@@ -275,21 +272,21 @@ impl<M: Medium> Medium for Faulty<M> {
         self.medium.descriptor()
     }
 
-    fn came(&self, buffer: &mut [u8]) -> bool {
-        let call = self.course.call(Operation::Read);
+    fn accepts(&self, buffer: &mut [u8]) -> bool {
+        let call = self.injector.call(Operation::Read);
         if let Some(which) = call.flip {
             flip(buffer, which);
         }
         let failed = call.error.is_some() || call.short;
         if failed {
-            // It holds anything.
+            // After a failed read the buffer holds anything.
             buffer.fill(0x5a);
         }
-        !failed && self.medium.came(buffer)
+        !failed && self.medium.accepts(buffer)
     }
 
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        let call = self.course.call(Operation::Read);
+        let call = self.injector.call(Operation::Read);
         if let Some(errno) = call.error {
             return Err(errno);
         }
@@ -299,11 +296,11 @@ impl<M: Medium> Medium for Faulty<M> {
         if let (Some(which), Some(read)) = (call.flip, buffer.get_mut(..nr_read)) {
             flip(read, which);
         }
-        Ok(call.told(nr_read))
+        Ok(call.reported(nr_read))
     }
 
     fn pwrite(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
-        let call = self.course.call(Operation::Write);
+        let call = self.injector.call(Operation::Write);
         if let Some(errno) = call.error {
             return Err(errno);
         }
@@ -312,13 +309,13 @@ impl<M: Medium> Medium for Faulty<M> {
             .medium
             .pwrite(buffer.get(..len).unwrap_or_default(), offset)?;
         if let Some(which) = call.flip {
-            self.spoil(offset, nr_written, which)?;
+            self.damage(offset, nr_written, which)?;
         }
-        Ok(call.told(nr_written))
+        Ok(call.reported(nr_written))
     }
 
     fn discard(&self, kind: Kind, offset: u64, len: u64) -> Result<(), Errno> {
-        match self.course.call(Operation::Discard).error {
+        match self.injector.call(Operation::Discard).error {
             Some(errno) => Err(errno),
             None => self.medium.discard(kind, offset, len),
         }
