@@ -1,7 +1,8 @@
 //! Nanoseconds a block, per codec, block size and kind of content.
 //!
-//! `cargo bench -p uzswap-compress [-- CODEC [FILE]]`: generated blocks, or those of a memory dump (same-filled
-//! ones left out). The best of many rounds over each 256 KiB; ±10 % on a quiet machine.
+//! `cargo bench -p uzswap-compress [-- CODEC [FILE]]`: generated blocks, or those of a memory dump
+//! (same-filled ones left out). The best of many rounds over each 256 KiB; ±10 % on a quiet
+//! machine.
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use std::hint::black_box;
@@ -14,8 +15,8 @@ mod pages;
 /// Sources of one round: more than the first-level cache holds, less than the second.
 const ROUND: usize = 256 << 10;
 
-/// ns a block: the best of several rounds over each part of `items`, so that what else the machine does
-/// is left out.
+/// ns a block: the best of several rounds over each part of `items`, so that what else the machine
+/// does is left out.
 fn best_of<T, R>(items: &[T], per_round: usize, mut call: impl FnMut(&T) -> R) -> f64 {
     let mut total = 0.0;
     for part in items.chunks(per_round) {

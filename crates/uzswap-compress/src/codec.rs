@@ -1,8 +1,7 @@
-//! What: which codec, at which level, as users write it and as objects remember it.
-//! Invariants: a [`Codec`] in hand has a level that its library accepts. [`CodecId`] values are
-//! stored beside compressed data and never change meaning.
-//! Locking: none.
-//! Context: any; parsing is for init.
+//! *What*: a codec and its level, as users write it and as objects name it.
+//! *Invariants*: a [`Codec`] made by [`Codec::new`] or parsed has a level that its library accepts.
+//! [`CodecId`] values are stored beside compressed data and never change meaning.
+//! *Locking*: none. *Context*: any; parsing is for init.
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -19,13 +18,13 @@ pub enum Codec {
         /// One of [`Codec::ZSTD_LEVELS`]. 0 is the library's default, 3.
         level: i32,
     },
-    /// What compression hardware speaks; in software slower than zstd.
+    /// What compression hardware produces; in software slower than zstd.
     Deflate {
         /// One of [`Codec::DEFLATE_LEVELS`].
         level: i32,
     },
-    /// Our own, made for memory: ratio of single pages 2.8 at level 1 in the time of lz4, 3.9 at level 3 in half of
-    /// zstd's.
+    /// Our own, made for memory: ratio of single pages 2.9 at level 1 in the time of lz4, 3.9 at
+    /// level 3 in half of zstd's.
     Pz {
         /// One of [`Codec::PZ_LEVELS`].
         level: i32,
@@ -38,12 +37,13 @@ pub enum Codec {
 pub enum CodecId {
     /// An LZ4 block.
     Lz4 = 1,
-    /// A zstd frame without magic number, content size and checksum; if it is of more than a page, behind a byte that says
-    /// how the words of its pages are written: 0 as they are, 1 in planes of bytes, 2 as differences.
+    /// A zstd frame without magic number, content size and checksum. Blocks of more than a page
+    /// have a byte before it that names the filter: 0 none, 1 planes of bytes, 2 differences of
+    /// words.
     Zstd = 2,
     /// A raw deflate stream.
     Deflate = 3,
-    /// An object of `uzswap-pz`; if it is of more than a page, behind a byte as zstd's.
+    /// An object of `uzswap-pz`. Blocks of more than a page have a filter byte as zstd's.
     Pz = 4,
 }
 
@@ -79,10 +79,10 @@ impl CodecId {
 }
 
 impl Codec {
-    /// Levels that zstd is offered at. Below -5 lz4 is better in every way, above 19 the context
-    /// grows to megabytes for nothing at these block sizes.
+    /// Levels of zstd. Below -5 lz4 is better in every way; above 19 the context grows to megabytes
+    /// and gains nothing at these block sizes.
     pub const ZSTD_LEVELS: RangeInclusive<i32> = -5..=19;
-    /// Levels of deflate. 10 and above need 9 MiB of context a CPU slot.
+    /// Levels of deflate. From 10 on a compressor needs 9 MiB.
     pub const DEFLATE_LEVELS: RangeInclusive<i32> = 1..=12;
     /// Levels of pz.
     pub const PZ_LEVELS: RangeInclusive<i32> = 1..=3;
@@ -93,7 +93,7 @@ impl Codec {
     /// `pz` without a level: the last one gains 22 % ratio for 30 % time.
     pub const PZ_DEFAULT: Codec = Codec::Pz { level: 3 };
 
-    /// What decodes what this compresses.
+    /// The id of its objects.
     #[must_use]
     pub const fn id(self) -> CodecId {
         match self {
@@ -130,7 +130,7 @@ impl Codec {
         }
     }
 
-    /// One number for a shared file: the id in the low byte, the level above.
+    /// As one number, for shared memory: the id in the low byte, the level above.
     #[must_use]
     #[expect(clippy::cast_sign_loss, reason = "only the bits matter")]
     pub const fn to_bits(self) -> u32 {
@@ -201,7 +201,8 @@ impl core::error::Error for ParseCodecError {}
 impl FromStr for Codec {
     type Err = ParseCodecError;
 
-    /// `lz4`, and `zstd`, `deflate` and `pz` with or without `:N`. `auto` is the caller's to resolve.
+    /// `lz4`, and `zstd`, `deflate` and `pz` with or without `:N`. `auto` is the caller's to
+    /// resolve.
     fn from_str(text: &str) -> Result<Codec, ParseCodecError> {
         let (name, level) = match text.split_once(':') {
             Some((name, level)) => (name, Some(level)),

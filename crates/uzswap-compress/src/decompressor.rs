@@ -1,18 +1,17 @@
-//! What: decodes objects of every codec, in memory of its owner.
-//! Invariants: the memory has a part for each codec, at whole pages, that is not touched before the first
-//! object of that codec is decoded; all pointers lead into it, at the same address for its whole life.
-//! Locking: `&mut self`: one thread at a time, by the owner's slot lock.
-//! Context: any, with signals blocked or before anything can fault: the first object of a codec makes its context.
+//! *What*: decodes objects of every codec, in its owner's memory.
+//! *Invariants*: the memory has a part for each codec, of whole pages, that is not touched before
+//! the first object of that codec is decoded. All pointers lead into it, at the same address for
+//! its whole life.
+//! *Locking*: `&mut self`: one thread at a time.
+//! *Context*: any, with signals blocked or before anything can fault: the first object of a codec
+//! makes its context.
 
 use crate::error::{DecompressError, InitError};
 use crate::filter::Scratch;
-use crate::{CodecId, MIN_BLOCK, align_up, check_memory, deflate, lz4, pz, zstd};
+use crate::{CodecId, MIN_BLOCK, PAGE, align_up, check_memory, deflate, lz4, pz, zstd};
 use core::ptr::NonNull;
 
-/// The parts begin at whole pages, so that an owner can tell what each takes.
-const PAGE: usize = 4096;
-
-/// Decodes objects of every codec. Freeing one is giving its memory back; there is nothing to drop.
+/// Decodes objects of every codec. To free one, free its memory.
 #[derive(Debug)]
 pub struct Decompressor {
     memory: NonNull<u8>,
@@ -36,8 +35,8 @@ impl Decompressor {
             + size_of::<pz::BlockDecompressor>().next_multiple_of(PAGE)
     }
 
-    /// Bytes of that which decoding objects of this codec touches, of blocks up to `max_block` bytes, whole pages: none for lz4,
-    /// 96 KiB for zstd.
+    /// Bytes of that, whole pages, which decoding this codec's blocks of up to `max_block` bytes
+    /// touches: none for lz4, 100 KiB for zstd.
     #[must_use]
     pub fn part_size(id: CodecId, max_block: usize) -> usize {
         let len = match id {
@@ -52,7 +51,7 @@ impl Decompressor {
         align_up(len).next_multiple_of(PAGE)
     }
 
-    /// Makes a decompressor in `len` bytes at `memory`, none of which it touches yet.
+    /// Makes a decompressor in `len` bytes at `memory`, without touching them.
     ///
     /// # Errors
     /// [`InitError::TooSmall`], [`InitError::Misaligned`].
@@ -85,9 +84,9 @@ impl Decompressor {
         self.decompress_first(id, src, dst.len(), dst)
     }
 
-    /// Decompresses of `src`, an object of `dst.len()` bytes, the `first` bytes, and no more than the codec must: lz4 stops
-    /// soon behind them, the others decode all. What `dst` has behind them is undefined, and damage there may not be noticed. Any
-    /// input is safe.
+    /// Decompresses the `first` bytes of `src`, an object of `dst.len()` bytes. lz4 stops soon
+    /// after them, the others decode everything. The rest of `dst` is undefined, and damage there
+    /// may go unnoticed. Any input is safe.
     ///
     /// # Errors
     /// [`DecompressError::Corrupt`].
@@ -101,8 +100,7 @@ impl Decompressor {
     ) -> Result<(), DecompressError> {
         const CORRUPT: DecompressError = DecompressError::Corrupt;
         match id {
-            CodecId::Lz4 if first < dst.len() => lz4::decompress_first(src, first, dst),
-            CodecId::Lz4 => lz4::decompress(src, dst),
+            CodecId::Lz4 => lz4::decompress(src, first, dst),
             CodecId::Zstd => {
                 let made = self.zstd.or_else(|| self.make_zstd());
                 let (dctx, mut scratch) = made.ok_or(CORRUPT)?;
@@ -145,7 +143,8 @@ impl Decompressor {
     fn make_zstd(&mut self) -> Option<(NonNull<zstd_sys::ZSTD_DCtx>, NonNull<Scratch>)> {
         let id = CodecId::Zstd;
         let len = Self::part_size(id, MIN_BLOCK) - size_of::<Scratch>();
-        // SAFETY: the codec's own part, aligned to 64, which nothing else uses: the context, and behind it the scratch, which is any bytes.
+        // SAFETY: the codec's own part, aligned to 64, which nothing else uses: the context, then
+        // the scratch, for which any bytes are valid.
         unsafe {
             let scratch = NonNull::new(self.part(id).add(len).cast::<Scratch>())?;
             scratch.write_bytes(0, 1);
@@ -174,7 +173,8 @@ impl Decompressor {
     #[cold]
     fn make_pz_blocks(&mut self) -> Option<NonNull<pz::BlockDecompressor>> {
         let behind = Self::part_size(CodecId::Pz, MIN_BLOCK);
-        // SAFETY: the last part lies inside `required_size` bytes, and nothing else uses it; any bytes will do.
+        // SAFETY: the last part lies inside `required_size` bytes, and nothing else uses it; any
+        // bytes will do.
         self.pz_blocks = NonNull::new(unsafe { self.part(CodecId::Pz).add(behind) }.cast());
         self.pz_blocks
     }

@@ -1,9 +1,9 @@
-//! What: raw deflate streams through libdeflate, with our own memory.
-//! Invariants: libdeflate allocates once, when a context is made, and through the function we pass;
-//! contexts are never freed (their memory is the workspace's).
-//! Locking: the allocation function gets no context argument, so the memory on offer stands in a
-//! static; [`OFFER`] is locked by a spin lock held for the microseconds of making a context.
-//! Context: making contexts: init, signals blocked. Using them: any.
+//! *What*: raw deflate streams by libdeflate, in the caller's memory.
+//! *Invariants*: libdeflate allocates once, when a context is made, through the function we pass.
+//! Contexts are never freed.
+//! *Locking*: the allocation function gets no context argument, so the memory on offer is in a
+//! static, [`OFFER`], under a spin lock that is held while a context is made: microseconds.
+//! *Context*: making contexts: init, signals blocked. Using them: any.
 
 use crate::error::{CompressError, DecompressError};
 use core::ffi::{c_int, c_uint, c_void};
@@ -47,7 +47,7 @@ unsafe extern "C" {
     ) -> c_uint;
 }
 
-/// What `malloc_func` hands out: once, the memory of the context being made.
+/// What `malloc_func` returns: once, the memory of the context being made.
 struct Offer {
     locked: AtomicBool,
     memory: AtomicPtr<u8>,
@@ -75,8 +75,12 @@ unsafe extern "C" fn take_offer(len: usize) -> *mut c_void {
 
 unsafe extern "C" fn keep(_: *mut c_void) {}
 
-/// Runs `make` with `memory` on offer; returns its result and the bytes that it asked for.
-fn with_offer<T>(memory: *mut u8, len: usize, make: impl FnOnce(&Options) -> T) -> (T, usize) {
+/// Runs `make` with `memory` on offer; returns the context and the bytes that it asked for.
+fn with_offer<T>(
+    memory: *mut u8,
+    len: usize,
+    make: impl FnOnce(&Options) -> *mut T,
+) -> (Option<NonNull<T>>, usize) {
     let options = Options {
         sizeof_options: size_of::<Options>(),
         malloc_func: Some(take_offer),
@@ -92,7 +96,7 @@ fn with_offer<T>(memory: *mut u8, len: usize, make: impl FnOnce(&Options) -> T) 
     let made = make(&options);
     let asked = OFFER.asked.load(Ordering::Relaxed);
     OFFER.locked.store(false, Ordering::Release);
-    (made, asked)
+    (NonNull::new(made), asked)
 }
 
 /// Bytes for a compressor: what it asks for when there is nothing on offer.
@@ -120,13 +124,11 @@ pub(crate) unsafe fn init_compressor(
     len: usize,
     level: i32,
 ) -> Option<NonNull<Compressor>> {
-    NonNull::new(
-        with_offer(memory, len, |options| {
-            // SAFETY: the caller's promise.
-            unsafe { libdeflate_alloc_compressor_ex(level, options) }
-        })
-        .0,
-    )
+    // SAFETY: the caller's promise.
+    with_offer(memory, len, |options| unsafe {
+        libdeflate_alloc_compressor_ex(level, options)
+    })
+    .0
 }
 
 /// # Safety
@@ -135,13 +137,11 @@ pub(crate) unsafe fn init_decompressor(
     memory: *mut u8,
     len: usize,
 ) -> Option<NonNull<Decompressor>> {
-    NonNull::new(
-        with_offer(memory, len, |options| {
-            // SAFETY: the caller's promise.
-            unsafe { libdeflate_alloc_decompressor_ex(options) }
-        })
-        .0,
-    )
+    // SAFETY: the caller's promise.
+    with_offer(memory, len, |options| unsafe {
+        libdeflate_alloc_decompressor_ex(options)
+    })
+    .0
 }
 
 /// # Safety

@@ -1,7 +1,5 @@
-//! What: why compressing, decompressing, or making what does it, failed.
-//! Invariants: none.
-//! Locking: none.
-//! Context: any.
+//! *What*: why compressing, decompressing or init failed.
+//! *Invariants*: none. *Locking*: none. *Context*: any.
 
 use core::fmt;
 
@@ -18,7 +16,7 @@ pub enum CompressError {
 /// Why an object was not decompressed. What the destination holds is undefined then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecompressError {
-    /// The bytes are no object of this codec, or not one of the destination's length.
+    /// The bytes are no object of this codec, or the object's length is not the destination's.
     Corrupt,
 }
 

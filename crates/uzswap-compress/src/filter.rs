@@ -1,41 +1,41 @@
-//! What: filters: other ways to write the words of a page, in which codecs find more where those are numbers; and which of them a block is
-//! compressed in.
-//! Invariants: every filter can be undone, page by page; what a filter's number says never changes, objects have it.
-//! Locking: none.
-//! Context: any.
+//! *What*: filters: reversible transforms of a page's words, after which numbers compress better;
+//! and the choice of a block's filter.
 //!
-//! Two are worth it (docs/notes/codecs.md). *Planes*: all first bytes of the words of 64 bits, then all second ones, and so on: of
-//! pointers, small integers and floating-point numbers some planes repeat one byte. *Differences*: each word less the one before:
-//! of what is counted or sorted.
+//! Two are worth it (docs/notes/codecs.md). *Planes*: the first bytes of all 64-bit words, then the
+//! second ones, and so on: pointers, small integers and floating-point numbers have planes that
+//! repeat one byte. *Differences*: each word minus the one before: counted or sorted data.
+//!
+//! *Invariants*: every filter can be undone, page by page. A filter's number is stored in objects
+//! and never changes meaning.
+//! *Locking*: none. *Context*: any.
 
+use crate::PAGE;
 use crate::error::{CompressError, DecompressError};
 use core::arch::x86_64::{
     __m128i, _mm_loadu_si128, _mm_setzero_si128, _mm_storeu_si128, _mm_unpackhi_epi8,
     _mm_unpacklo_epi8,
 };
 
-/// Bytes that [`Filter::apply`] goes by at a time, at most.
-pub(crate) const PAGE: usize = 4096;
-/// Where [`Filter::undo`] puts a page aside.
+/// Holds a page for [`Filter::undo`].
 pub(crate) type Scratch = [u8; PAGE];
-/// Words that [`riffle`] works on, in bytes.
+/// Bytes that [`riffle`] works on.
 const GROUP: usize = 128;
 const WORD: usize = size_of::<u64>();
 
-/// How the words of a page are written.
+/// A way of writing the words of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Filter {
-    /// As they are.
+    /// Unchanged.
     Plain = 0,
-    /// By the place of a byte in its word.
+    /// In planes of bytes.
     Planes = 1,
-    /// As differences.
+    /// As differences of words.
     Differences = 2,
 }
 
 impl Filter {
-    /// All that change anything.
+    /// All but [`Filter::Plain`].
     pub(crate) const ALL: [Filter; 2] = [Filter::Planes, Filter::Differences];
 
     pub(crate) const fn from_u8(number: u8) -> Option<Filter> {
@@ -47,7 +47,8 @@ impl Filter {
         }
     }
 
-    /// Writes `from` to `to`, which is as long, in parts of `part` bytes: a multiple of 128, as the lengths are of it.
+    /// Writes `from`, filtered in parts of `part` bytes, to `to`. Both lengths are equal and a
+    /// multiple of `part`, which is a multiple of 128.
     pub(crate) fn apply(self, part: usize, from: &[u8], to: &mut [u8]) {
         for (from, to) in from.chunks_exact(part).zip(to.chunks_exact_mut(part)) {
             match self {
@@ -64,7 +65,7 @@ impl Filter {
         }
     }
 
-    /// Makes the pages of `pages` what they were before [`Filter::apply`], in parts of a page.
+    /// Undoes [`Filter::apply`] by parts of a page.
     pub(crate) fn undo(self, pages: &mut [u8], scratch: &mut Scratch) {
         for page in pages.chunks_exact_mut(PAGE) {
             match self {
@@ -86,25 +87,26 @@ impl Filter {
     }
 }
 
-/// A codec whose blocks of several pages are filtered.
+/// A codec that filters blocks of several pages.
 pub(crate) trait Filtered {
-    /// The smallest block that is: in smaller ones the choice takes too much of the time.
-    const LEAST: usize;
-    /// What a filter is chosen by: so much of a block, in so many bytes at each place.
+    /// The smallest block that is filtered, in bytes.
+    const MIN_LEN: usize;
+    /// Bytes of a block that its filter is chosen by.
     const SAMPLE: usize;
+    /// Bytes of each part of the sample.
     const PART: usize;
-    /// A filter must make the sample smaller by this part of it.
-    const LEAST_GAIN: usize;
+    /// A filter must make the sample smaller by this fraction of it: 1/N.
+    const MIN_GAIN_DIVISOR: usize;
 
-    /// What the sample would become, in bytes. `scratch` has as many bytes.
+    /// Compressed size of the sample, in bytes. `scratch` is as long as the sample.
     fn size_of(&mut self, sample: &[u8], scratch: &mut [u8]) -> usize;
 
-    /// Compresses what may be filtered.
+    /// Compresses a block, filtered or not.
     fn compress(&mut self, block: &[u8], dst: &mut [u8]) -> Result<usize, CompressError>;
 }
 
-/// Compresses a block of several pages behind a byte that names its filter: the one that seems to make it smallest. `room` is for the
-/// filtered block; if that does not fit, there is no filter.
+/// Compresses a block of several pages, after a byte that names its filter: the one that makes a
+/// sample smallest. `room` is for the filtered block; if it does not fit, there is no filter.
 pub(crate) fn compress<C: Filtered>(
     codec: &mut C,
     room: &mut [u8],
@@ -112,7 +114,7 @@ pub(crate) fn compress<C: Filtered>(
     dst: &mut [u8],
 ) -> Result<usize, CompressError> {
     let (name, dst) = dst.split_first_mut().ok_or(CompressError::Poor)?;
-    let whole = src.len() >= C::LEAST && src.len().is_multiple_of(PAGE);
+    let whole = src.len() >= C::MIN_LEN && src.len().is_multiple_of(PAGE);
     let filter = if whole && room.len() >= src.len() {
         choose(codec, room, src)
     } else {
@@ -139,14 +141,14 @@ fn choose<C: Filtered>(codec: &mut C, room: &mut [u8], src: &[u8]) -> Filter {
     };
     let every = src.len() / (C::SAMPLE / C::PART);
     for (part, from) in sample.chunks_exact_mut(C::PART).zip(src.chunks(every)) {
-        // From the middle: objects often begin with what is not like the rest.
+        // From the middle: the beginning is often unlike the rest.
         let middle = (every - C::PART) / 2 / WORD * WORD;
         if let Some(from) = from.get(middle..).and_then(|from| from.get(..C::PART)) {
             part.copy_from_slice(from);
         }
     }
     let plain = codec.size_of(sample, scratch);
-    let mut best = (plain - plain / C::LEAST_GAIN, Filter::Plain);
+    let mut best = (plain - plain / C::MIN_GAIN_DIVISOR, Filter::Plain);
     for filter in Filter::ALL {
         filter.apply(C::PART, sample, filtered);
         let size = codec.size_of(filtered, scratch);
@@ -157,7 +159,7 @@ fn choose<C: Filtered>(codec: &mut C, room: &mut [u8], src: &[u8]) -> Filter {
     best.1
 }
 
-/// Decompresses with `decode` what [`compress`] made of a block, of which `first` bytes are wanted as they were before it was filtered.
+/// Decompresses what [`compress`] made, with `decode`, and undoes the filter in the `first` bytes.
 pub(crate) fn decompress(
     decode: impl FnOnce(&[u8], &mut [u8]) -> Result<(), DecompressError>,
     scratch: &mut Scratch,
@@ -186,9 +188,8 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
 
 type Lines = [__m128i; 8];
 
-/// Takes the two halves of 128 bytes, and a byte of each in turns. As the number of a byte has seven bits, it goes where that says
-/// when its highest bit has become the lowest: four times, and what was sixteen words is eight planes; three times more, and
-/// it is words again.
+/// Interleaves the bytes of the two halves of 128 bytes: a byte's seven-bit index is rotated left
+/// by one. Four times make eight planes of sixteen words, three times more make words again.
 #[inline(always)]
 fn riffle(lines: Lines) -> Lines {
     let mut out = lines;
@@ -202,7 +203,7 @@ fn riffle(lines: Lines) -> Lines {
     out
 }
 
-/// Where the lines of each group are in words, and where in planes.
+/// Offsets of each group's lines in words, and in planes.
 fn groups(len: usize) -> impl Iterator<Item = ([usize; 8], [usize; 8])> {
     (0..len / GROUP).map(move |group| {
         let in_words = core::array::from_fn(|i| group * GROUP + i * size_of::<__m128i>());
@@ -211,7 +212,7 @@ fn groups(len: usize) -> impl Iterator<Item = ([usize; 8], [usize; 8])> {
     })
 }
 
-/// Moves lines from their places `at` in `from` to those `then` in `to`, with `times` riffles between.
+/// Moves lines from offsets `at` in `from` to offsets `then` in `to`, riffled `times` times.
 #[inline(always)]
 fn move_lines(from: &[u8], at: [usize; 8], times: usize, to: &mut [u8], then: [usize; 8]) {
     // SAFETY: SSE2 is part of x86-64.

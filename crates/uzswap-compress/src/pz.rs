@@ -1,7 +1,6 @@
-//! What: our own codec, on the common interface.
-//! Invariants: those of `uzswap-pz`. Single pages and longer blocks have each their own memory and format; blocks are filtered.
-//! Locking: none.
-//! Context: any.
+//! *What*: pz behind the common interface. Single pages and longer blocks have their own workspace
+//! and format each; blocks are filtered.
+//! *Invariants*: those of `uzswap-pz`. *Locking*: none. *Context*: any.
 
 use core::ptr::NonNull;
 
@@ -10,21 +9,21 @@ pub(crate) use uzswap_pz::{BlockWorkspace, Level, Workspace};
 use crate::filter::{self, Filtered, Scratch};
 use crate::{CompressError, DecompressError, MIN_BLOCK};
 
-/// The level that users write as a number.
+/// The level of that number, as users write it.
 pub(crate) fn level(number: i32) -> Option<Level> {
     let index = usize::try_from(number.checked_sub(1)?).ok()?;
     Level::ALL.get(index).copied()
 }
 
-/// What a compressor works in, of blocks of more than a page as well. Any bytes are a valid one: memory that is mapped is one, without being touched.
+/// A compressor's memory for blocks of more than a page. Any bytes are valid: fresh memory needs no
+/// initialization, and is not touched.
 #[repr(C)]
 pub(crate) struct BlockMemory {
     workspace: BlockWorkspace,
     room: [u8; crate::MAX_BLOCK],
 }
 
-/// What a decompressor works in for them; of the workspace only [`BlockWorkspace::TO_DECOMPRESS`] bytes are used. Any bytes are a valid
-/// one.
+/// A decompressor's, of which [`BLOCK_DECOMPRESSOR_USED`] bytes are used. Any bytes are valid.
 #[repr(C)]
 pub(crate) struct BlockDecompressor {
     scratch: Scratch,
@@ -57,14 +56,14 @@ pub(crate) fn compress(
     uzswap_pz::compress(workspace, level, src, dst).map_err(|_| CompressError::Poor)
 }
 
-/// Blocks at a level.
+/// Filtered blocks, at a level.
 struct Blocks<'a>(&'a mut BlockWorkspace, Level);
 
 impl Filtered for Blocks<'_> {
-    const LEAST: usize = MIN_BLOCK;
+    const MIN_LEN: usize = MIN_BLOCK;
     const SAMPLE: usize = 1024;
     const PART: usize = 256;
-    const LEAST_GAIN: usize = 100;
+    const MIN_GAIN_DIVISOR: usize = 100;
 
     fn size_of(&mut self, sample: &[u8], _scratch: &mut [u8]) -> usize {
         self.0.estimate(sample)
@@ -96,7 +95,7 @@ pub(crate) fn decompress(
     uzswap_pz::decompress(workspace, src, dst).map_err(|_| DecompressError::Corrupt)
 }
 
-/// Decompresses a block of more than a page, of which `first` bytes are wanted.
+/// Decompresses a block of more than a page, and undoes its filter in the `first` bytes.
 pub(crate) fn decompress_block(
     memory: &mut BlockDecompressor,
     src: &[u8],

@@ -1,16 +1,16 @@
-//! What: blocks that repeat one 64-bit word, which are stored as that word.
-//! Invariants: reads only the block; answers for the bytes as read, once each.
-//! Locking: none. The block may change meanwhile; then the answer is about no single moment and the
-//! caller, who sees the write fault, throws it away.
-//! Context: any.
+//! *What*: same-filled blocks: blocks that repeat one 64-bit word, which are stored as that word.
+//! *Invariants*: reads nothing but the block.
+//! *Locking*: none. The block may change meanwhile; then the answer is about no single moment, and
+//! the caller, who sees the write fault, throws it away.
+//! *Context*: any.
 
 use core::arch::x86_64::{
     __m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi64x, _mm_setzero_si128,
     _mm_xor_si128,
 };
 
-/// The word that the `len` bytes at `block` repeat, `None` if they do not. 4-6 ns where first, middle
-/// and last word differ, 30-50 ns for a 4 KiB page that is same-filled.
+/// The word that the `len` bytes at `block` repeat, `None` if they do not. 4-6 ns where first,
+/// middle and last word differ, 30-50 ns for a 4 KiB page that is same-filled.
 ///
 /// # Safety
 /// `block` is readable for `len` bytes and aligned to 16; `len` is a multiple of 64, not 0.

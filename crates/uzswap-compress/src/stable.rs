@@ -1,22 +1,22 @@
-//! What: a private copy of memory that the program may be writing.
-//! Invariants: every source byte is read at most once, so that what is compressed is one fixed
-//! content, if not one the block ever had as a whole.
-//! Locking: none.
-//! Context: any.
+//! *What*: a private copy of memory that the program may be writing.
+//! *Invariants*: every source byte is read once, so the copy holds still, if it may be a mixture
+//! that the block never held at one moment.
+//! *Locking*: none. *Context*: any.
 //!
 //! Why copy: the compressors are written for input that holds still. The C lz4, for one, extends a
-//! match backwards by comparing bytes and forwards by comparing them again; if they changed in
-//! between, its position falls behind entries of its own hash table, later matches point ahead of the
-//! position, and the match length is then counted past the end of the input, where the next page may
-//! be missing. A fault there, inside the fault handler, ends the process. Our own lz4 stays inside
-//! (see its head), but racing reads have no meaning in Rust; 55 ns buy it one.
+//! match backwards by comparing bytes and forwards by comparing them again. If they change in
+//! between, its position falls behind entries of its own hash table, later matches point ahead of
+//! the position, and the match length is counted past the end of the input, where the next page may
+//! be missing: a fault inside the fault handler, which ends the process. Our own lz4 stays inside
+//! (see its head), but a data race has no meaning in Rust.
 
 use core::arch::x86_64::__m128i;
 
 /// Copies `len` bytes, a multiple of 64, from `src` to `dst`.
 ///
 /// # Safety
-/// `src` readable, `dst` writable and private, for `len` bytes; both aligned to 16, not overlapping.
+/// `src` readable, `dst` writable and private, for `len` bytes; both aligned to 16, not
+/// overlapping.
 #[inline]
 pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     debug_assert!(len.is_multiple_of(64));

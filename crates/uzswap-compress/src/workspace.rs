@@ -1,7 +1,5 @@
-//! What: a [`Compressor`] and a [`Decompressor`] in one piece of memory, for whoever needs both.
-//! Invariants: those of its two halves.
-//! Locking: `&mut self`: one thread at a time, by the owner.
-//! Context: as its two halves.
+//! *What*: a [`Compressor`] and a [`Decompressor`] in one piece of memory.
+//! *Invariants*, *Locking*, *Context*: those of its two halves.
 
 use crate::{
     Codec, CodecId, CompressError, Compressor, DecompressError, Decompressor, InitError, align_up,

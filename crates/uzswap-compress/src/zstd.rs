@@ -1,8 +1,7 @@
-//! What: zstd frames through the C library, on static contexts.
-//! Invariants: contexts are made by `ZSTD_initStatic*` inside the workspace, so the library has no
-//! allocator to call; parameters are set once and survive session resets.
-//! Locking: none.
-//! Context: any.
+//! *What*: zstd frames by the C library, on static contexts.
+//! *Invariants*: contexts are made by `ZSTD_initStatic*` in memory of the caller's, so the library
+//! has no allocator to call. Parameters are set once and survive session resets.
+//! *Locking*: none. *Context*: any.
 
 use crate::error::{CompressError, DecompressError};
 use crate::filter::{self, Filtered, Scratch};
@@ -17,16 +16,16 @@ use zstd_sys::{
     ZSTD_getErrorCode, ZSTD_initStaticCCtx, ZSTD_initStaticDCtx, ZSTD_isError,
 };
 
-/// The smallest block that is filtered: in smaller ones the choice takes too much of the time.
-const LEAST_FILTERED: usize = 32 << 10;
-/// Levels whose search for matches is faster by chains than by rows, the library's choice for blocks of more than 16 KiB: they try few
-/// candidates, and the tables of rows are long to clear.
+/// The smallest block that is filtered, in bytes: for smaller ones the choice takes too long.
+const MIN_FILTERED: usize = 32 << 10;
+/// Levels that search faster by hash chains than by rows, the library's choice for blocks of more
+/// than 16 KiB: they try few candidates, and row tables take long to clear.
 const WITHOUT_ROWS: RangeInclusive<i32> = 5..=8;
 
-/// Bytes that a compressor needs to filter blocks up to `max_block` at `level`: 0 if it never does. Fast levels do not, which are asked
-/// for where time counts.
+/// Bytes that a compressor needs to filter blocks up to `max_block` at `level`: 0 if it never does,
+/// as at negative levels, which are chosen for speed.
 pub(crate) const fn filter_room(level: i32, max_block: usize) -> usize {
-    if level > 0 && max_block >= LEAST_FILTERED {
+    if level > 0 && max_block >= MIN_FILTERED {
         max_block
     } else {
         0
@@ -35,8 +34,8 @@ pub(crate) const fn filter_room(level: i32, max_block: usize) -> usize {
 
 /// Bytes for a compression context that takes any block up to `max_block` at `level`.
 pub(crate) fn cctx_size(level: i32, max_block: usize) -> usize {
-    // The library picks other parameters for smaller sources, some of which need more memory: take
-    // the most that any source size up to the largest may ask for.
+    // The library picks other parameters for smaller sources, some of which need more memory: the
+    // maximum over all block sizes.
     let mut size = 0;
     let mut block = crate::MIN_BLOCK;
     loop {
@@ -142,26 +141,27 @@ pub(crate) unsafe fn compress(
     }
 }
 
-/// A context, to compress blocks that are filtered.
+/// Filtered blocks, by a context.
 struct Blocks(NonNull<ZSTD_CCtx>);
 
 impl Filtered for Blocks {
-    const LEAST: usize = LEAST_FILTERED;
+    const MIN_LEN: usize = MIN_FILTERED;
     const SAMPLE: usize = 2048;
     const PART: usize = 512;
-    const LEAST_GAIN: usize = 50;
+    const MIN_GAIN_DIVISOR: usize = 50;
 
     fn size_of(&mut self, sample: &[u8], scratch: &mut [u8]) -> usize {
         self.compress(sample, scratch).unwrap_or(sample.len())
     }
 
     fn compress(&mut self, block: &[u8], dst: &mut [u8]) -> Result<usize, CompressError> {
-        // SAFETY: whoever made this had the right to do so: `compress_block`.
+        // SAFETY: by the promise to `compress_block`, which alone makes one of these.
         unsafe { compress(self.0, block, dst) }
     }
 }
 
-/// Compresses a block, filtered if that seems to make it smaller. `room` has [`filter_room`] bytes.
+/// Compresses a block, filtered if that makes a sample of it smaller. `room` has [`filter_room`]
+/// bytes.
 ///
 /// # Safety
 /// As for [`compress`].
@@ -178,7 +178,7 @@ pub(crate) unsafe fn compress_block(
     filter::compress(&mut Blocks(cctx), room, src, dst)
 }
 
-/// Decompresses a block, of which `first` bytes are wanted as they were before it was filtered.
+/// Decompresses a block, and undoes its filter in the `first` bytes.
 ///
 /// # Safety
 /// As for [`decompress`].

@@ -51,7 +51,8 @@ impl Ours {
     fn new() -> Ours {
         let mut memory = Memory::new(Workspace::required_size(Codec::Lz4, MAX_BLOCK));
         let workspace =
-            // SAFETY: the memory moves into the same struct, keeps its place on the heap, and is left alone.
+            // SAFETY: the memory moves into the same struct, keeps its place on the heap, and is
+            // left alone.
             unsafe { Workspace::init(memory.as_mut_ptr(), memory.len(), Codec::Lz4, MAX_BLOCK) }
                 .expect("workspace");
         Ours {
@@ -116,8 +117,9 @@ fn runs_of_every_period_and_length_come_back() {
     }
 }
 
-/// Records of every length, of which the first bytes are their own: after the first block the next record is expected where the
-/// one before was. Some have a byte changed, in some blocks they begin anywhere, and some blocks are something else.
+/// Records of every length, of which the first bytes are their own: after the first block the next
+/// record is expected where the one before was. Some have a byte changed, in some blocks they begin
+/// anywhere, and some blocks are something else.
 #[test]
 fn records_of_one_shape_come_back_whatever_comes_between() {
     let seed = 0x7ec0;
@@ -187,7 +189,8 @@ impl Fenced {
         } else {
             self.fence + 4096
         };
-        // SAFETY: `len` bytes of the middle of the mapping, which is readable and writable, and borrowed by `self`.
+        // SAFETY: `len` bytes of the middle of the mapping, which is readable and writable, and
+        // borrowed by `self`.
         unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut(start), len) }
     }
 }

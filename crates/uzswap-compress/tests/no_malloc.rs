@@ -160,8 +160,8 @@ fn the_stack_use_of_every_codec_is_bounded() {
         let set = uzswap_sys::signal::SIG_SETMASK;
         let old = uzswap_sys::signal::sigprocmask(set, Some(full)).expect("mask");
         let arg = (&raw mut job).cast();
-        // SAFETY: the stack and the job are there until the thread has ended, which is waited for; signals are
-        // blocked, and what it runs uses no thread-local storage.
+        // SAFETY: the stack and the job are there until the thread has ended, which is waited for;
+        // signals are blocked, and what it runs uses no thread-local storage.
         unsafe { uzswap_sys::thread::spawn_raw(top, run_job, arg, &ALIVE) }.expect("clone");
         uzswap_sys::thread::wait_exit(&ALIVE);
         uzswap_sys::signal::sigprocmask(set, Some(old)).expect("mask");

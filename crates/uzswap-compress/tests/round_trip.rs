@@ -1,5 +1,5 @@
-//! What goes in comes out, for every codec, level, block size and kind of memory; what does not fit is
-//! refused; and an object is never taken for what it is not.
+//! What goes in comes out, for every codec, level, block size and kind of memory; what does not fit
+//! is refused; and an object is never taken for what it is not.
 #![cfg(not(miri))]
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
@@ -47,7 +47,8 @@ impl Bench {
         let mut memory = Memory::new(required + 64);
         // Dirty: nothing may depend on zeroed memory.
         memory.fill(0xa5);
-        // SAFETY: the memory moves into the same struct, keeps its place on the heap, and is left alone.
+        // SAFETY: the memory moves into the same struct, keeps its place on the heap, and is left
+        // alone.
         let workspace = unsafe { Workspace::init(memory.as_mut_ptr(), required, codec, max_block) }
             .expect("workspace");
         Bench {
@@ -296,7 +297,8 @@ fn a_workspace_is_refused_where_it_cannot_be() {
     let mut memory = Memory::new(needed + 64);
     let ptr = memory.as_mut_ptr();
     let init = |ptr, len, block| {
-        // SAFETY: what is too short or not aligned is refused before it is used; no workspace is kept.
+        // SAFETY: what is too short or not aligned is refused before it is used; no workspace is
+        // kept.
         unsafe { Workspace::init(ptr, len, codec, block) }.map(|_| ())
     };
     assert_eq!(

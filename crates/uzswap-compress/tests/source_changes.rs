@@ -18,8 +18,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Source in the middle of unreadable memory, so that a read one byte outside is a crash; output with
-/// guards on both sides.
+/// Source in the middle of unreadable memory, so that a read one byte outside is a crash; output
+/// with guards on both sides.
 #[test]
 fn nothing_strays_while_the_source_changes() {
     const LEN: usize = 16384;
@@ -31,8 +31,8 @@ fn nothing_strays_while_the_source_changes() {
     let addr = fence + GUARD;
     // SAFETY: within that mapping.
     unsafe { mem::mprotect(addr, LEN, mem::PROT_READ | mem::PROT_WRITE) }.expect("mprotect");
-    // SAFETY: readable and writable until the end of this test; all sides but the codecs use atomics, and what
-    // the codecs do about a source that changes is what is tested.
+    // SAFETY: readable and writable until the end of this test; all sides but the codecs use
+    // atomics, and what the codecs do about a source that changes is what is tested.
     let words = unsafe {
         std::slice::from_raw_parts(
             std::ptr::with_exposed_provenance::<AtomicU64>(addr),
@@ -67,7 +67,8 @@ fn nothing_strays_while_the_source_changes() {
             let len = Workspace::required_size(codec, LEN);
             let mut memory = pages::Memory::new(len + 64);
             memory[len..].fill(0xa5);
-            // SAFETY: the memory is that long, outlives the workspace and is left alone while it lives.
+            // SAFETY: the memory is that long, outlives the workspace and is left alone while it
+            // lives.
             let mut w = unsafe { Workspace::init(memory.as_mut_ptr(), len, codec, LEN) }
                 .expect("workspace");
             let good = pages::block("records", LEN, 9);

@@ -1,23 +1,24 @@
-//! pz beside lz4 on pages of real programs: `cargo bench -p uzswap-pz -- DIR [PAGES]`.
+//! pz against the C library's lz4 on pages of real programs: `cargo bench -p uzswap-pz -- DIR
+//! [PAGES]`.
 //!
-//! DIR holds dumps of memory, a file a program; PAGES of each are taken, 1024 by default, evenly, same-filled ones left out. Two
-//! ratios: as compressed, and packed as a pool does (rounded up to 16 bytes, over 3264 bytes kept as they are).
-//! Codecs take turns on every 512 pages, and each turn's median counts, so that what else the machine does hits all alike. Trust the
-//! times relative to the first lz4, not the microseconds.
+//! DIR holds memory dumps, one file for each program. PAGES of each are taken, 1024 by default,
+//! evenly, without same-filled ones. Two ratios: as compressed, and packed as a pool does (rounded
+//! up to 16 bytes; more than 3264 bytes are kept raw). Codecs alternate every 512 pages and each
+//! turn's median counts, so that other load hits all alike. Trust the times relative to lz4, not
+//! the microseconds.
 
 use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
-use uzswap_compress::{Codec, CodecId, Workspace as Contexts};
 use uzswap_pz::{Level, PAGE, Workspace, compress, decompress};
 
 type Page = [u8; PAGE];
 
-/// What an object may have to be worth storing, as zswap has it.
-const LIMIT: usize = 3264;
+/// Bytes of an object worth storing, at most, as in zswap.
+const MAX_OBJECT: usize = 3264;
 const ROUNDS: usize = 9;
-/// Pages of one turn: more than caches hold, and more than the processor's branch prediction learns by heart. With 32 pages pz seemed 5 %
-/// faster beside lz4 than it is on pages that come once.
+/// Pages of one turn: more than caches hold and branch prediction learns. With 32 pages pz seems 5
+/// % faster relative to lz4.
 const TURN: usize = 512;
 
 trait Peer {
@@ -62,33 +63,6 @@ impl Peer for Lz4 {
     }
 }
 
-/// The lz4 of this project.
-struct OurLz4(Contexts);
-
-impl OurLz4 {
-    fn new() -> OurLz4 {
-        let len = Contexts::required_size(Codec::Lz4, PAGE);
-        let memory = Box::leak(vec![0_u8; len + 64].into_boxed_slice());
-        let at = memory.as_ptr().align_offset(64);
-        let aligned = memory[at..].as_mut_ptr();
-        // SAFETY: leaked, so ours for ever; `len` bytes from an aligned place.
-        let contexts = unsafe { Contexts::init(aligned, len, Codec::Lz4, PAGE) };
-        OurLz4(contexts.expect("enough memory, aligned"))
-    }
-}
-
-impl Peer for OurLz4 {
-    fn name(&self) -> String {
-        "lz4 ours".into()
-    }
-    fn compress(&mut self, page: &Page, object: &mut [u8]) -> Option<usize> {
-        self.0.compress_stable(page, object).ok()
-    }
-    fn decompress(&mut self, object: &[u8], page: &mut Page) -> bool {
-        self.0.decompress(CodecId::Lz4, object, page).is_ok()
-    }
-}
-
 struct Pz(Box<Workspace>, Level);
 
 impl Peer for Pz {
@@ -103,10 +77,10 @@ impl Peer for Pz {
     }
 }
 
-/// Of one codec, on one program or summed up.
+/// Means of one codec, on one program or all.
 #[derive(Clone, Default)]
 struct Result {
-    /// Bytes left of one.
+    /// Compressed bytes of one.
     plain: f64,
     packed: f64,
     /// µs a page.
@@ -122,7 +96,7 @@ fn median(times: &mut [f64]) -> f64 {
 fn measure(peers: &mut [Box<dyn Peer>], pages: &[Page]) -> Vec<Result> {
     let mut results = vec![Result::default(); peers.len()];
     let share = 1.0 / pages.len() as f64;
-    let mut object = [0; LIMIT];
+    let mut object = [0; MAX_OBJECT];
     let mut back = [0; PAGE];
     for pages in pages.chunks(TURN) {
         let objects: Vec<Vec<Vec<u8>>> = peers
@@ -188,7 +162,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         .next()
         .ok_or("usage: cargo bench -p uzswap-pz -- DIR [PAGES]")?;
     let nr = args.next().map_or(Ok(1024), |text| text.parse::<usize>())?;
-    let mut peers: Vec<Box<dyn Peer>> = vec![Box::new(Lz4), Box::new(OurLz4::new())];
+    let mut peers: Vec<Box<dyn Peer>> = vec![Box::new(Lz4)];
     for level in Level::ALL {
         peers.push(Box::new(Pz(Box::new(Workspace::new()), level)));
     }

@@ -1,9 +1,10 @@
-//! Makes `src/tables.rs` and `src/block_tables.rs` from dumps of memory:
-//! `cargo run --release -p uzswap-pz --example train -- pages DIR... > tables.rs`, with `blocks` the other.
+//! Makes `src/tables.rs` from memory dumps, or, with `blocks` for `pages`, `src/block_tables.rs`:
+//! `cargo run --release -p uzswap-pz --example train -- pages DIR... > tables.rs`
 //!
-//! Each DIR holds files of pages, a file a program. Every program counts the same. The histograms of pages or blocks are clustered by what
-//! they would cost in each other's code (k-means), and each cluster gets its best code of bounded length
-//! (package-merge). The same dumps give the same tables.
+//! Each DIR holds files of pages, a file a program. Every program counts the same. The histograms
+//! of pages or blocks are clustered by what they would cost in each other's code (k-means), and
+//! each cluster gets its best code of bounded length (package-merge). The same dumps give the same
+//! tables.
 
 use std::error::Error;
 use uzswap_pz::{BlockWorkspace, Level, MAX_BLOCK, PAGE, Workspace, compress};
@@ -36,17 +37,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     println!(
-        "//! What: the static codes: for each stream, for each table, the length of each symbol's code."
+        "\
+//! *What*: the static codes: the length of each symbol's code, by stream and table.
+//! *Invariants*: part of the format: a change is a new version. Made by `examples/train.rs`.
+//! *Locking*: none. *Context*: any.
+
+use crate::code::Lengths;
+
+#[rustfmt::skip]"
     );
-    println!(
-        "//! Invariants: part of the format: a change is a new version. Made by `examples/train.rs`."
-    );
-    println!("//! Locking: none.");
-    println!("//! Context: any.");
-    println!();
-    println!("use crate::code::Lengths;");
-    println!();
-    println!("#[rustfmt::skip]");
     println!("pub(crate) const LENGTHS: Lengths<{nr_codes}> = [");
     for (stream, name) in histograms.iter().zip(["tokens", "extras", "literals"]) {
         println!("    // {name}");
@@ -86,7 +85,8 @@ fn collect_pages(pages: &[u8], histograms: &mut [Vec<Histogram>; 3]) {
     }
 }
 
-/// Blocks of 16 and 64 KiB, each in the way of writing its words in which it becomes smallest, as `uzswap-compress` does.
+/// Blocks of 16 and 64 KiB, each in the way of writing its words in which it becomes smallest, as
+/// `uzswap-compress` does.
 fn collect_blocks(pages: &[u8], histograms: &mut [Vec<Histogram>; 3]) {
     let mut workspace = Box::new(BlockWorkspace::new());
     for len in [MAX_BLOCK / 4, MAX_BLOCK] {

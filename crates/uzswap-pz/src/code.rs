@@ -1,45 +1,49 @@
-//! What: prefix codes from static tables, and the four bit streams that coded symbols are dealt to.
-//! Invariants: each of the tables' codes is complete: its lengths are 1 to [`MAX_BITS`] and fill the code space exactly, so that
-//! any bits decode to something (checked when this is compiled). Reading past the end gives zeros.
-//! Locking: none.
-//! Context: any.
+//! *What*: prefix codes from static tables, and the four bit streams (lanes) of coded symbols.
 //!
-//! Decoding one symbol waits for the length of the one before. Four streams, of which symbol i takes the
-//! one with number i modulo 4, let the processor work on four at once. The first and the third are read forwards from the start of their
-//! part, the second and the fourth backwards from its end: so one number, the split, places all four.
+//! Decoding a symbol waits for the length of the one before. Four lanes, of which symbol i uses the
+//! one with number i modulo 4, let the processor work on four symbols at a time. Lanes 0 and 2 are
+//! read forwards from the start of their part, lanes 1 and 3 backwards from its end, so that one
+//! number, the split, locates all four.
+//!
+//! *Invariants*: each code is complete: its lengths are 1 to [`MAX_BITS`] and fill the code space
+//! exactly, so any bits decode to something (checked at compile time). Reading past the end gives
+//! zeros.
+//! *Locking*: none. *Context*: any.
 
 use crate::format::{EXTRAS, NR_STREAMS};
 use crate::streams::capacities;
 use crate::{block_tables, tables};
 
-/// The longest code.
+/// Bits of the longest code.
 const MAX_BITS: u32 = 10;
 /// Bit streams.
 const LANES: usize = 4;
 /// Symbols of a lane for one refill: 56 bits are always there after one.
 const ROUNDS: usize = 5;
 const BLOCK: usize = LANES * ROUNDS;
-/// Room for what one lane writes of a page.
+/// Bytes that one lane writes for a page, at most.
 const LANE_BYTES: usize = 1280;
-/// One symbol of so many is looked at to choose a table: none of the ratio is lost.
+/// Every Nth symbol is counted to choose a table: 0.1 % of the ratio is lost.
 const fn sampled(pages: usize) -> usize {
     if pages == 1 { 7 } else { 12 }
 }
 
-/// For each stream, for each table: a digit for each symbol, `a` for ten.
+/// Code lengths, by stream, table and symbol: a digit, `a` for ten.
 pub(crate) type Lengths<const NR: usize> = [[&'static [u8; 256]; NR]; NR_STREAMS];
 
 /// By the next [`MAX_BITS`] bits: the symbol, and the length of its code above it.
 type Decoder = [u16; 1 << MAX_BITS];
-/// By symbol: the code in the uppermost bits, its length in the lowest, so that it takes few instructions to append one.
+/// By symbol: the code in the uppermost bits, its length in the lowest: appending takes few
+/// instructions.
 type Encoder = [u64; 256];
 
-/// The codes of a version, of which each stream has `NR`. Aligned, or rows of tables lie in two cache lines each: 1 % of the time.
+/// The codes of a format version, `NR` for each stream. Aligned, so that no row of `costs` crosses
+/// a cache line: 1 % of the time.
 #[repr(align(64))]
 struct Codes<const NR: usize> {
     decoders: [[Decoder; NR]; NR_STREAMS],
     encoders: [[Encoder; NR]; NR_STREAMS],
-    /// By symbol: the length of its code in each table, to sum up for all tables at once.
+    /// By symbol: the length of its code in each table, to be summed for all tables at a time.
     costs: [[[u16; NR]; 256]; NR_STREAMS],
 }
 
@@ -75,7 +79,7 @@ impl<const NR: usize> Codes<NR> {
         let Some(costs) = self.costs.get(stream) else {
             return 0;
         };
-        // Of so few symbols, each 10 bits at most, that the sums do not overflow: see `choose`.
+        // Few symbols of 10 bits at most: no sum overflows, which `choose` asserts.
         let mut sums = [0_u16; NR];
         for &symbol in symbols.iter().step_by(step) {
             for (sum, cost) in sums.iter_mut().zip(&costs[usize::from(symbol)]) {
@@ -92,25 +96,19 @@ impl<const NR: usize> Codes<NR> {
     }
 }
 
-/// The encoder of that name.
+/// The table of a stream that the header names `code`; `None` if there is none.
 #[inline(always)]
-fn encoder_of<const PAGES: usize>(stream: usize, code: usize) -> Option<&'static Encoder> {
+fn table_of<const PAGES: usize, T>(
+    of_pages: &'static [[T; 8]; NR_STREAMS],
+    of_blocks: &'static [[T; 15]; NR_STREAMS],
+    stream: usize,
+    code: usize,
+) -> Option<&'static T> {
     let code = code.checked_sub(1)?;
     if PAGES == 1 {
-        OF_PAGES.encoders.get(stream)?.get(code)
+        of_pages.get(stream)?.get(code)
     } else {
-        OF_BLOCKS.encoders.get(stream)?.get(code)
-    }
-}
-
-/// The decoder of that name. `None` if there is no such.
-#[inline(always)]
-fn decoder_of<const PAGES: usize>(stream: usize, code: usize) -> Option<&'static Decoder> {
-    let code = code.checked_sub(1)?;
-    if PAGES == 1 {
-        OF_PAGES.decoders.get(stream)?.get(code)
-    } else {
-        OF_BLOCKS.decoders.get(stream)?.get(code)
+        of_blocks.get(stream)?.get(code)
     }
 }
 
@@ -126,7 +124,7 @@ const fn length(lengths: &[u8; 256], symbol: usize) -> u16 {
     bits
 }
 
-/// The canonical code: shorter before longer, then by symbol; its first bit is the lowest.
+/// The canonical code: ordered by length, then by symbol; its first bit is the lowest.
 const fn encoder(lengths: &[u8; 256]) -> Encoder {
     let mut encoder = [0; 256];
     let mut next = 0_u32;
@@ -166,7 +164,7 @@ const fn decoder(lengths: &[u8; 256]) -> Decoder {
     decoder
 }
 
-/// The table that codes `symbols` of a stream best, as the header names it. Zero is none of them: bytes as they are.
+/// The table that codes `symbols` of a stream best, as the header names it; 0: plain bytes.
 #[inline]
 pub(crate) fn choose<const PAGES: usize>(stream: usize, symbols: &[u8]) -> usize {
     const { assert!(capacities(PAGES)[EXTRAS] / sampled(PAGES) * MAX_BITS as usize <= 0xffff) };
@@ -177,12 +175,13 @@ pub(crate) fn choose<const PAGES: usize>(stream: usize, symbols: &[u8]) -> usize
     }
 }
 
-/// What one lane has written: from the start of its bytes if its number is even, from their end if it is odd, last first.
+/// What one lane has written: forwards from the start of its bytes if its number is even, backwards
+/// from their end if it is odd.
 #[derive(Clone, Copy)]
 struct Lane<const PAGES: usize> {
     bytes: [[u8; LANE_BYTES]; PAGES],
     len: usize,
-    /// Bits not written yet are its uppermost, so many as the number says: at most 7 between refills, and 57 before a flush.
+    /// Its uppermost `nr_pending` bits are not written yet: at most 7 after a flush, 57 before.
     pending: u64,
     nr_pending: u32,
 }
@@ -191,7 +190,7 @@ struct Lane<const PAGES: usize> {
 pub(crate) struct Lanes<const PAGES: usize>([Lane<PAGES>; LANES]);
 
 impl<const PAGES: usize> Lane<PAGES> {
-    /// Appends a code of an [`Encoder`]. The length below it stays below the bits that are pending.
+    /// Appends a code of an [`Encoder`]. Its length stays in the bits below the pending ones.
     #[inline(always)]
     #[expect(
         clippy::cast_possible_truncation,
@@ -202,7 +201,7 @@ impl<const PAGES: usize> Lane<PAGES> {
         self.nr_pending += code as u32;
     }
 
-    /// Writes whole bytes out. `None` if there is no room.
+    /// Writes the whole bytes of `pending`. `None` if there is no room.
     #[inline(always)]
     fn flush(&mut self, number: usize) -> Option<()> {
         let nr = self.nr_pending;
@@ -221,7 +220,7 @@ impl<const PAGES: usize> Lane<PAGES> {
         Some(())
     }
 
-    /// The bytes, with the last bits in one more.
+    /// The bytes, including the last, padded one.
     fn finish(&mut self, number: usize) -> Option<&[u8]> {
         let padding = self.nr_pending.next_multiple_of(8) - self.nr_pending;
         self.put(u64::from(padding));
@@ -247,7 +246,7 @@ impl<const PAGES: usize> Lanes<PAGES> {
         )
     }
 
-    /// Forgets what was written.
+    /// Empties all lanes.
     pub(crate) fn clear(&mut self) {
         for lane in &mut self.0 {
             (lane.len, lane.pending, lane.nr_pending) = (0, 0, 0);
@@ -257,7 +256,7 @@ impl<const PAGES: usize> Lanes<PAGES> {
     /// Writes `symbols` in the code of that name. `None` if a lane is full.
     #[inline]
     pub(crate) fn write(&mut self, stream: usize, code: usize, symbols: &[u8]) -> Option<()> {
-        let encoder = encoder_of::<PAGES>(stream, code)?;
+        let encoder = table_of::<PAGES, _>(&OF_PAGES.encoders, &OF_BLOCKS.encoders, stream, code)?;
         let mut blocks = symbols.chunks_exact(BLOCK);
         for block in &mut blocks {
             for (number, lane) in self.0.iter_mut().enumerate() {
@@ -276,7 +275,8 @@ impl<const PAGES: usize> Lanes<PAGES> {
         Some(())
     }
 
-    /// Puts the lanes into the start of `to`. Returns the split and the length, `None` if it does not fit.
+    /// Copies the lanes to the start of `to`. Returns the split and the length; `None` if it does
+    /// not fit.
     pub(crate) fn finish(&mut self, to: &mut [u8]) -> Option<(usize, usize)> {
         let mut at = 0;
         let mut split = 0;
@@ -301,7 +301,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// `None` if the split is not inside.
+    /// `None` if the split is outside.
     pub(crate) fn new(coded: &'a [u8], split: usize) -> Option<Reader<'a>> {
         (split <= coded.len()).then_some(Reader {
             coded,
@@ -310,7 +310,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The next bits of a lane: 57 at least, zeros beyond the end.
+    /// The next bits of a lane, at least 57; zeros past the end.
     #[inline(always)]
     fn refill(&self, lane: usize) -> u64 {
         let bytes = self.bits[lane] / 8;
@@ -343,7 +343,7 @@ impl<'a> Reader<'a> {
         code: usize,
         symbols: &mut [u8],
     ) -> Option<()> {
-        let decoder = decoder_of::<PAGES>(stream, code)?;
+        let decoder = table_of::<PAGES, _>(&OF_PAGES.decoders, &OF_BLOCKS.decoders, stream, code)?;
         let mut blocks = symbols.chunks_exact_mut(BLOCK);
         for block in &mut blocks {
             self.rounds(decoder, block, ROUNDS);
@@ -358,7 +358,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// Reads `nr` symbols, five at most, from each lane.
+    /// Reads `nr` symbols from each lane, at most [`ROUNDS`].
     #[inline(always)]
     fn rounds(&mut self, decoder: &Decoder, block: &mut [u8], nr: usize) {
         let mut words = [
@@ -376,14 +376,14 @@ impl<'a> Reader<'a> {
         self.bits = bits;
     }
 
-    /// Whether everything was read, and no more.
+    /// Whether exactly everything was read.
     pub(crate) fn finished(&self) -> bool {
         let bytes = self.bits.map(|bits| bits.div_ceil(8));
         bytes[0] + bytes[1] == self.split && bytes[2] + bytes[3] == self.coded.len() - self.split
     }
 }
 
-/// Up to eight bytes as a word, the first one lowest.
+/// Up to eight bytes as a little-endian word.
 #[cold]
 fn padded<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
     bytes

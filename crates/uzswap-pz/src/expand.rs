@@ -1,10 +1,11 @@
-//! What: puts a block together again from tokens, extras and literals.
-//! Invariants: every read is inside a stream or the block written so far, every write inside the block: all by checked slices.
-//! Locking: none.
-//! Context: any.
+//! *What*: expands a block from tokens, extras and literals.
 //!
-//! Copies go in whole steps where there is room to overshoot, and exactly near the ends. What overlaps itself more closely than a
-//! word is written by copies that double.
+//! Copies are of whole steps where there is room to overshoot, and exact near the ends. Matches
+//! that overlap themselves by less than a word are written by copies that double.
+//!
+//! *Invariants*: every read is inside a stream or the block written so far, every write inside the
+//! block: by checked slices, or after one comparison for each copy of whole steps.
+//! *Locking*: none. *Context*: any.
 
 use crate::PAGE;
 use crate::format::{FIRST_DISTANCE, LONG_LITERALS, LONG_REST, MIN_MATCH, kind};
@@ -14,7 +15,7 @@ use core::hint::select_unpredictable;
 /// Matches up to this long are copied without a loop.
 const SHORT: usize = 2 * STEP;
 
-/// Reads what a token leaves of a length.
+/// Reads the rest of a length from the extras.
 #[inline(always)]
 fn rest(extras: &[u8], at: &mut usize) -> Option<usize> {
     let byte = usize::from(*extras.get(*at)?);
@@ -33,7 +34,8 @@ fn rest(extras: &[u8], at: &mut usize) -> Option<usize> {
 /// `N` bytes are readable at `from` and writable at `to`.
 #[inline(always)]
 unsafe fn copy_step<const N: usize>(to: *mut u8, from: *const u8) {
-    // SAFETY: the caller's promise; arrays of bytes have no alignment. All is read before it is written.
+    // SAFETY: the caller's promise; arrays of bytes have no alignment. All is read before it is
+    // written.
     unsafe { to.cast::<[u8; N]>().write(from.cast::<[u8; N]>().read()) };
 }
 
@@ -45,10 +47,10 @@ pub(crate) fn expand<const PAGES: usize>(
     literals: &[u8],
     block: &mut [u8],
 ) -> Option<()> {
-    // The code for pages knows their length.
+    // For pages the length is a constant.
     let block_len = if PAGES == 1 { PAGE } else { block.len() };
     let block = block.get_mut(..block_len)?;
-    // How far we are in each.
+    // Positions in block, literals and extras.
     let (mut op, mut lp, mut ep) = (0, 0, 0);
     let mut last = [FIRST_DISTANCE; 2];
     for &token in tokens {
@@ -89,8 +91,9 @@ pub(crate) fn expand<const PAGES: usize>(
             return None;
         }
         if block_len - op >= len + SHORT && distance >= 8 {
-            // SAFETY: `distance <= op`, so `from` is in the block, and before `to`. Reads and writes end less than a step after
-            // `to + len`, or at `to + SHORT`: inside the block, as just compared.
+            // SAFETY: `distance <= op`, so `from` is in the block, and before `to`. Reads and
+            // writes end less than a step after `to + len`, or at `to + SHORT`: inside the block,
+            // as just compared.
             unsafe {
                 let to = block.as_mut_ptr().add(op);
                 let from = to.sub(distance);
@@ -134,7 +137,7 @@ fn copy_exactly(block: &mut [u8], op: usize, distance: usize, len: usize) {
         block[op..end].fill(byte);
         return;
     }
-    // What was copied can be copied again with it: each step doubles the period.
+    // Each step copies all that was copied so far, and so doubles the period.
     let from = op - distance;
     let mut to = op;
     while to < end {

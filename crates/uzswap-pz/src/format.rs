@@ -1,40 +1,40 @@
-//! What: the numbers of the format that both sides share: header, tokens, extras.
-//! Invariants: as `docs/pz-format.md` says; a change of any of them is a new [`version`].
-//! Locking: none.
-//! Context: any.
+//! *What*: the constants of the format: header, tokens, extras.
+//! *Invariants*: as in `docs/pz-format.md`; a change of any is a new [`version`].
+//! *Locking*: none. *Context*: any.
 
-/// The farthest match that is near.
-pub(crate) const FARTHEST_NEAR: usize = 2048;
+/// The largest distance of a [`kind::NEAR`] match, in bytes.
+pub(crate) const MAX_NEAR_DISTANCE: usize = 2048;
 /// The streams of an object, in their order.
 pub(crate) const TOKENS: usize = 0;
 pub(crate) const EXTRAS: usize = 1;
 pub(crate) const LITERALS: usize = 2;
 pub(crate) const NR_STREAMS: usize = 3;
 
-/// Where a match begins, as the token's upper two bits say.
+/// A match's kind of distance, the token's upper two bits. Numbers, since the encoder computes
+/// them.
 pub(crate) mod kind {
     /// At the distance of the match before.
     pub(crate) const LAST: usize = 0;
     /// At the other one of the two last distances.
     pub(crate) const OTHER: usize = 1;
-    /// A multiple of eight bytes before, up to 2048: one extra byte.
+    /// A multiple of eight up to [`MAX_NEAR_DISTANCE`](super::MAX_NEAR_DISTANCE): one extra byte.
     pub(crate) const NEAR: usize = 2;
-    /// Anywhere before: two extra bytes.
+    /// Any distance: two extra bytes.
     pub(crate) const FAR: usize = 3;
 }
 
-/// A token's two bits for the number of literals: this, or more with the rest among the extras.
+/// A token's two bits for its literals: this many or more, the rest is in the extras.
 pub(crate) const LONG_LITERALS: usize = 3;
-/// A token's four bits for the length of the match beyond the shortest.
+/// A token's four bits for its match beyond the shortest: this or more, the rest is in the extras.
 pub(crate) const LONG_MATCH: usize = 15;
 /// The shortest match: one byte more unless it is at the last distance.
 pub(crate) const MIN_MATCH: usize = 3;
-/// A rest of this or more is this byte and two more with the number.
+/// A rest of this or more is this byte and two bytes with the whole rest.
 pub(crate) const LONG_REST: usize = 255;
 /// Both distances at the start of a page.
 pub(crate) const FIRST_DISTANCE: usize = 1;
 
-/// What an object's version says it is of: a single page, or a block of several.
+/// The version of a page's object, or of a block's.
 pub(crate) const fn version(pages: usize) -> usize {
     if pages == 1 { 1 } else { 2 }
 }
@@ -44,8 +44,8 @@ pub(crate) const fn header_len(pages: usize) -> usize {
     if pages == 1 { 8 } else { 10 }
 }
 
-/// Numbers in the header are up to this.
-const fn most(pages: usize) -> usize {
+/// The largest number in the header.
+const fn max_number(pages: usize) -> usize {
     if pages == 1 { 0xfff } else { 0xffff }
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Header {
     pub(crate) split: usize,
     /// Symbols in each stream.
     pub(crate) counts: [usize; NR_STREAMS],
-    /// The code of each: 0 for bytes as they are, otherwise a table's number plus one.
+    /// The code of each stream: 0 for plain bytes, otherwise a table's number plus one.
     pub(crate) codes: [usize; NR_STREAMS],
 }
 
@@ -65,10 +65,10 @@ impl Header {
     #[expect(clippy::cast_possible_truncation, reason = "checked: 16 bits")]
     pub(crate) fn put<const PAGES: usize>(self, object: &mut [u8]) -> Option<()> {
         let [tokens, extras, literals] = self.counts;
-        // Without tokens all is literals, and that number is not read.
+        // Without tokens all bytes are literals, and the number is not read.
         let literals = if tokens == 0 { 0 } else { literals };
         let numbers = [self.split, tokens, extras, literals];
-        if numbers.iter().any(|&number| number > most(PAGES)) {
+        if numbers.iter().any(|&number| number > max_number(PAGES)) {
             return None;
         }
         let [tokens, extras, literals] = self.codes;
@@ -116,7 +116,7 @@ impl Header {
     }
 }
 
-/// The first 16-bit words.
+/// The first `N` 16-bit words.
 #[inline(always)]
 fn words<const N: usize>(object: &[u8]) -> Option<[usize; N]> {
     let (words, _) = object.get(..2 * N)?.as_chunks();

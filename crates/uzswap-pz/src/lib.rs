@@ -1,17 +1,17 @@
 //! pz: a codec for memory.
 //!
-//! What: compress and decompress one page of 4096 bytes, or a block of several pages. What is in memory are records: the same field comes again
-//! at the same distance. So pz is an LZ77 that says "the distance of before" in no bytes and a multiple of eight in one, and
-//! that codes what is left with fixed prefix codes made for memory. `docs/pz-format.md` has the format.
+//! *What*: compresses and decompresses one page of 4096 bytes, or a block of several pages. Memory
+//! holds records: the same field repeats at the same distance. So pz is an LZ77 that codes a
+//! repeated distance in no bytes and a multiple of eight in one, and the rest with static prefix
+//! codes made for memory. `docs/pz-format.md` has the format.
 //!
-//! Invariants: nothing here allocates or panics, whatever the input. [`compress`] writes at most what its destination
-//! holds; [`decompress`], given any bytes at all, writes nothing but its destination and either fills it or fails.
+//! *Invariants*: nothing here allocates or panics, whatever the input. [`compress`] writes at most
+//! what its destination holds; [`decompress`], given any bytes, writes nothing but its destination
+//! and either fills it or fails.
+//! *Locking*: none; `&mut` lets one thread at a time use a [`Workspace`].
+//! *Context*: any, signal handlers included. Stack: less than 1 KiB.
 //!
-//! Locking: none. A [`Workspace`] is used by one thread at a time: `&mut` sees to that.
-//!
-//! Context: any, signal handlers included. Stack: less than 1 KiB.
-//!
-//! A block must hold still during [`compress`]: whoever compresses memory that others may write copies it first.
+//! A block must not change during [`compress`]: copy memory that others may write first.
 //!
 //! ```
 //! use uzswap_pz::{Level, PAGE, Workspace, compress, decompress};
@@ -46,15 +46,16 @@ pub const PAGE: usize = 4096;
 /// The longest block, in bytes.
 pub const MAX_BLOCK: usize = 64 << 10;
 
-/// How hard to try. Any level's objects are decompressed alike.
+/// How hard to try. One decoder reads the objects of all levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// About a sixth denser than lz4 in no more time; half again its time to decompress.
+    /// A sixth denser than lz4 in the same time; 1.5 times its time to decompress.
     Fast,
-    /// Literals are entropy-coded: 30 % denser than lz4 in an eighth more time, twice its time to decompress.
+    /// Literals are entropy-coded: 30 % denser than lz4 in 1.15 times its time, 2.2 times to
+    /// decompress.
     Dense,
-    /// Everything is entropy-coded, and matches are sought with more care: half again as dense as lz4 in two thirds more
-    /// time, 2.3 times its time to decompress.
+    /// Everything is entropy-coded, with a more thorough search: 60 % denser than lz4 in 1.65 times
+    /// its time, 2.4 times to decompress.
     Balanced,
 }
 
@@ -63,11 +64,11 @@ impl Level {
     pub const ALL: [Level; 3] = [Level::Fast, Level::Dense, Level::Balanced];
 }
 
-/// The block does not fit the destination: keep it as it is.
+/// The result does not fit the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poor;
 
-/// The bytes are no object of this codec. What the destination holds is undefined then.
+/// The bytes are no object of this codec. The destination's contents are undefined then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
@@ -86,11 +87,11 @@ impl fmt::Display for Corrupt {
 impl core::error::Error for Poor {}
 impl core::error::Error for Corrupt {}
 
-/// Compresses `block` into `object` and returns the bytes used. `object` may be shorter than the block: what compresses worse is
-/// then given up. A [`Workspace`] takes a page, a [`BlockWorkspace`] what is longer, up to [`MAX_BLOCK`].
+/// Compresses `block` into `object` and returns the bytes used; it fails if they do not fit. A
+/// [`Workspace`] takes a page, a [`BlockWorkspace`] longer blocks, up to [`MAX_BLOCK`].
 ///
 /// # Errors
-/// [`Poor`] if the result does not fit, or the block is none for that workspace.
+/// [`Poor`] if the result does not fit, or the workspace does not take that length.
 #[inline]
 pub fn compress<const PAGES: usize, const HASHES: usize>(
     workspace: &mut Memory<PAGES, HASHES>,
@@ -101,10 +102,11 @@ pub fn compress<const PAGES: usize, const HASHES: usize>(
     workspace.compress(level, block, object).ok_or(Poor)
 }
 
-/// Decompresses `object`, of any level, into the whole of `block`, as long as what was compressed, in a workspace for that length.
+/// Decompresses `object`, of any level, into `block`, which has the length that was compressed, in
+/// a workspace for that length.
 ///
 /// # Errors
-/// [`Corrupt`]. Not every damage is noticed: who needs that keeps a checksum.
+/// [`Corrupt`]. Not all damage is detected: add a checksum where that matters.
 #[inline]
 pub fn decompress<const PAGES: usize, const HASHES: usize>(
     workspace: &mut Memory<PAGES, HASHES>,

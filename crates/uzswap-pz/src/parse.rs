@@ -1,46 +1,50 @@
-//! What: finds the matches of a block and writes them as tokens, extras and literals.
-//! Invariants: every position in the table is one of the block from which a word can be read; a candidate is believed only
-//! for the bytes that were compared. Streams stay within their buffers: see the sums at each write.
-//! Locking: none.
-//! Context: any.
+//! *What*: finds the matches of a block and writes them as tokens, extras and literals.
 //!
-//! The cost of a block is branches that cannot be predicted, a few for each match, and the time until the processor knows which
-//! way they go. So each of the three candidates has its own, those that are known soonest first: both last distances, then the
-//! hash table's; the first that matches is taken, unless the search is thorough. What a sequence consists of is written without
-//! branches, always, and counted only where it holds.
+//! Most of the time goes to unpredictable branches, a few for each match, and to the latency until
+//! they resolve. So each of the three candidates has its own branch, the one known soonest first:
+//! the two last distances, then the hash table's. The first match is taken, unless the search is
+//! thorough. The parts of a sequence are always written, without branches, and counted only if they
+//! apply.
+//!
+//! *Invariants*: every position in the table is one in the block from which a word can be read; a
+//! candidate matches only as far as bytes were compared. Streams stay within their buffers: see the
+//! sums at each write.
+//! *Locking*: none. *Context*: any.
 
 use crate::PAGE;
 use crate::format::{
-    FARTHEST_NEAR, FIRST_DISTANCE, LONG_LITERALS, LONG_MATCH, LONG_REST, MIN_MATCH, NR_STREAMS,
+    FIRST_DISTANCE, LONG_LITERALS, LONG_MATCH, LONG_REST, MAX_NEAR_DISTANCE, MIN_MATCH, NR_STREAMS,
     kind,
 };
 use crate::streams::{STEP, Streams};
 use core::hint::select_unpredictable;
 
-/// A match that is not worth looking for a better one.
-const LONG_ENOUGH: usize = 32;
+/// The length of a match, in bytes, from which no better one is sought.
+const GOOD_MATCH_LEN: usize = 32;
 
-/// Where each hash was seen last; as many as a power of two. Zero stands for the first position, which is always a valid candidate.
+/// The last position of each hash; `HASHES` is a power of two. Zero is the first position, always a
+/// valid candidate.
 pub(crate) type Table<const HASHES: usize> = [u16; HASHES];
 
 /// How to search.
 pub(crate) trait Search {
     /// Bytes that are hashed: fewer find more and shorter matches.
     const HASHED: u32;
-    /// Bytes that a match at the last distance has, at least: three or four. Any other has four.
+    /// Bytes of a match at the last distance, at least: three or four. Any other has four.
     const REPEAT: u32;
-    /// By how much each failed attempt makes the search's steps longer, 64ths of a byte.
+    /// Growth of the search's step for each failed attempt, in 64ths of a byte.
     const SKIP: usize;
-    /// Take the best of the candidates, look for a longer match at the next position, and whether it began earlier.
+    /// Take the best candidate, look for a longer match at the next position, and extend it
+    /// backwards.
     const THOROUGH: bool;
 }
 
-/// A block to read words from: a page, if `PAGES` is one. A word is in it.
+/// A block to read words from, at least one word long; a page if `PAGES` is one.
 #[derive(Clone, Copy)]
 struct Source<'a, const PAGES: usize>(&'a [u8]);
 
 impl<const PAGES: usize> Source<'_, PAGES> {
-    /// Its length, which the code for pages knows.
+    /// Its length; for a page a constant.
     #[inline(always)]
     fn len(self) -> usize {
         if PAGES == 1 { PAGE } else { self.0.len() }
@@ -97,7 +101,7 @@ impl<const PAGES: usize> Source<'_, PAGES> {
     }
 }
 
-/// How many low bytes of two words are equal, of which the differing bits are given: 8 for none.
+/// Equal low bytes of two words, by their differing bits.
 #[inline(always)]
 fn equal_bytes(differ: u64) -> usize {
     differ.trailing_zeros() as usize / 8
@@ -121,7 +125,7 @@ struct Match {
 }
 
 impl Match {
-    /// One of which a word was compared: of its length, 8 is that or more.
+    /// A match of which one word was compared: a length of 8 means 8 or more.
     #[inline(always)]
     fn of(kind: usize, differ: u64, last: [usize; 2]) -> Match {
         Match {
@@ -131,11 +135,13 @@ impl Match {
         }
     }
 
-    /// The best of what [`look`] gave, likewise; less than [`MIN_MATCH`] is none. `new` is the distance of the table's candidate.
+    /// The best of what [`look`] found; a length below [`MIN_MATCH`] is no match. `new` is the
+    /// distance of the table's candidate.
     #[inline(always)]
     fn best(differ: [u64; 3], last: [usize; 2], new: usize) -> Match {
         let lens = differ.map(equal_bytes);
-        // Length above kind. The other distance must gain a byte, and a new one two, which it takes.
+        // Length above kind. The other distance must gain one byte, a new one the two that it
+        // costs.
         let scores = [
             (lens[0] + 2) << 2 | kind::LAST,
             (lens[1] + 1) << 2 | kind::OTHER,
@@ -154,24 +160,26 @@ impl Match {
         }
     }
 
-    /// Looks how long it is if more than a word is equal.
+    /// Finds its length if a whole word is equal.
     ///
     /// # Safety
-    /// It is what one of the above gave for a match at `at`.
+    /// It is a match at `at`, from one of the functions above.
     #[inline(always)]
     unsafe fn extend<const PAGES: usize>(&mut self, source: Source<PAGES>, at: usize) {
         if self.len == 8 {
-            // SAFETY: the word at `at` was read, and there it is as far before it as the distance says.
+            // SAFETY: the word at `at` was read, and there it is as far before it as the distance
+            // says.
             self.len = unsafe { source.match_len(at, self.last[0], 8) };
         }
     }
 }
 
-/// Compares what is at `ip` with what is at both last distances and with the table's candidate, which is returned as well, and
-/// puts `ip` into the table.
+/// Compares the word at `ip` with those at both last distances and at the table's candidate, which
+/// is returned as well; enters `ip` in the table.
 ///
 /// # Safety
-/// `ip` is at most [`Source::last_word`] and at least each of `last`; what is in the table is before it.
+/// `ip` is at most [`Source::last_word`] and at least each of `last`; what is in the table is
+/// before it.
 #[inline(always)]
 unsafe fn look<S: Search, const PAGES: usize, const HASHES: usize>(
     source: Source<PAGES>,
@@ -197,7 +205,8 @@ unsafe fn look<S: Search, const PAGES: usize, const HASHES: usize>(
 /// Takes `block` apart into `streams`.
 ///
 /// # Safety
-/// `block` has [`STEP`] bytes or more, at most as many as `PAGES` pages, and exactly as many if that is one.
+/// `block` has [`STEP`] bytes or more, at most as many as `PAGES` pages, and exactly as many if
+/// that is one.
 pub(crate) unsafe fn parse<S: Search, const PAGES: usize, const HASHES: usize>(
     table: &mut Table<HASHES>,
     streams: &mut Streams<PAGES>,
@@ -207,12 +216,13 @@ pub(crate) unsafe fn parse<S: Search, const PAGES: usize, const HASHES: usize>(
     let source = Source::<PAGES>(block);
     let starts = streams.starts();
     let mut out = Writer::new(starts, source);
-    // Where the search is, and where the last match ended.
+    // The search's position, and the end of the last match.
     let (mut ip, mut anchor) = (FIRST_DISTANCE, 0);
     let mut last = [FIRST_DISTANCE; 2];
-    // SAFETY: `ip <= source.last_word()` wherever a word is read there, and `ip` is at least each distance in `last`: those were
-    // found at an earlier `ip`. `candidate < ip`: the table holds zero or positions that were `ip`, each before the present
-    // one, which only grows. So a distance is at least 1. What is written is summed up in `Writer::sequence`.
+    // SAFETY: `ip <= source.last_word()` wherever a word is read there, and `ip` is at least each
+    // distance in `last`: those were found at an earlier `ip`. `candidate < ip`: the table holds
+    // zero or positions that were `ip`, each before the present one, which only grows. So a
+    // distance is at least 1. What is written is summed up in `Writer::sequence`.
     unsafe {
         'block: loop {
             let mut step = 64;
@@ -248,7 +258,7 @@ pub(crate) unsafe fn parse<S: Search, const PAGES: usize, const HASHES: usize>(
             }
             found.extend(source, ip);
             if S::THOROUGH {
-                if found.len < LONG_ENOUGH && ip < source.last_word() {
+                if found.len < GOOD_MATCH_LEN && ip < source.last_word() {
                     let at = ip + 1;
                     let (differ, candidate) = look::<S, PAGES, HASHES>(source, table, at, last);
                     let mut later = Match::best(differ, last, at - candidate);
@@ -285,7 +295,7 @@ fn position(at: usize) -> u16 {
 /// Appends to the three streams.
 struct Writer<'a, const PAGES: usize> {
     source: Source<'a, PAGES>,
-    /// Where each stream goes on.
+    /// The ends of the streams.
     tokens: *mut u8,
     extras: *mut u8,
     literals: *mut u8,
@@ -311,11 +321,13 @@ impl<'a, const PAGES: usize> Writer<'a, PAGES> {
     /// Writes `nr` literals from `from`.
     ///
     /// # Safety
-    /// `from + nr` is at most the block's length, and the literals of all calls are different bytes of it.
+    /// `from + nr` is at most the block's length, and the literals of all calls are different bytes
+    /// of it.
     #[inline(always)]
     unsafe fn literals(&mut self, from: usize, nr: usize) {
-        // SAFETY: there are never more than the block's length by the promise; whole steps are read only where the block has them, and
-        // overshoot by less than the step that the buffer has beyond a block.
+        // SAFETY: there are never more than the block's length by the promise; whole steps are read
+        // only where the block has them, and overshoot by less than the step that the buffer has
+        // beyond a block.
         unsafe {
             let (to, src) = (self.literals, self.source.0.as_ptr().add(from));
             if from + nr <= self.source.len() - STEP {
@@ -335,8 +347,9 @@ impl<'a, const PAGES: usize> Writer<'a, PAGES> {
     /// Writes one sequence: `nr` literals from `anchor`, then a match.
     ///
     /// # Safety
-    /// The promise of [`Writer::literals`]; the sequences so far cover `anchor` bytes of the block and this one is inside
-    /// it; the match is of at least [`MIN_MATCH`] bytes, and one more unless it is [`kind::LAST`].
+    /// The promise of [`Writer::literals`]; the sequences so far cover `anchor` bytes of the block
+    /// and this one is inside it; the match is of at least [`MIN_MATCH`] bytes, and one more unless
+    /// it is [`kind::LAST`].
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "16 bits, 8 bits")]
     unsafe fn sequence(&mut self, anchor: usize, nr: usize, found: Match) {
@@ -344,17 +357,18 @@ impl<'a, const PAGES: usize> Writer<'a, PAGES> {
         unsafe { self.literals(anchor, nr) };
 
         let Match { kind, len, last } = found;
-        // What is no multiple of eight gets far beyond by it.
+        // The rotation makes all but multiples of eight huge.
         let eighth = last[0].rotate_right(3) - 1;
-        let near = eighth < FARTHEST_NEAR / 8;
+        let near = eighth < MAX_NEAR_DISTANCE / 8;
         let extra = select_unpredictable(near, eighth, last[0]);
         let kind = kind + usize::from((kind == kind::NEAR) & !near);
         let beyond = len - MIN_MATCH - usize::from(kind != kind::LAST);
         let (short_nr, short_len) = (nr.min(LONG_LITERALS), beyond.min(LONG_MATCH));
         let (rest_nr, rest_len) = (nr - short_nr, beyond - short_len);
-        // SAFETY: each token stands for three bytes of the block or more, so there are never more than fit. Extras are at most half of the
-        // bytes covered: two of a distance for four bytes of match or more; one for three literals, or fifteen more bytes of
-        // match, and three for many. So there is twice the room, and what is written and not counted is in it.
+        // SAFETY: each token stands for three bytes of the block or more, so there are never more
+        // than fit. Extras are at most half of the bytes covered: two of a distance for four bytes
+        // of match or more; one for three literals, or fifteen more bytes of match, and three for
+        // many. So there is twice the room, and what is written and not counted is in it.
         unsafe {
             *self.tokens = (kind << 6 | short_nr << 4 | short_len) as u8;
             self.tokens = self.tokens.add(1);
@@ -379,7 +393,7 @@ impl<'a, const PAGES: usize> Writer<'a, PAGES> {
     }
 }
 
-/// Writes what a token leaves of a length.
+/// Writes the rest of a length.
 ///
 /// # Safety
 /// Three bytes are writable.

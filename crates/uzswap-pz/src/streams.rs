@@ -1,16 +1,16 @@
-//! What: a block taken apart: tokens, extras and literals, between the parser or the decoder and the codes.
-//! Invariants: [`Streams::counts`] is at most [`capacities`], of each stream.
-//! Locking: none.
-//! Context: any.
+//! *What*: the three streams of a block, tokens, extras and literals, between parser or expander
+//! and the codes.
+//! *Invariants*: [`Streams::counts`] are at most [`capacities`].
+//! *Locking*: none. *Context*: any.
 
 use crate::PAGE;
 use crate::format::{EXTRAS, LITERALS, MIN_MATCH, NR_STREAMS, TOKENS};
 
-/// Copies go in steps of this many bytes and may overshoot by that less one.
+/// Copies are in steps of this many bytes, and may overshoot by one less.
 pub(crate) const STEP: usize = 16;
-/// No page has more tokens: each but the last stands for three bytes or more.
+/// Tokens of a page, at most: each but the last stands for three bytes or more.
 const MAX_TOKENS: usize = PAGE.div_ceil(MIN_MATCH);
-/// The most extras of a page that are worth going on with.
+/// Extras of a page, at most, for which coding can pay.
 const MAX_EXTRAS: usize = PAGE + PAGE / 8;
 
 /// The longest streams of a block, in bytes.
@@ -18,7 +18,7 @@ pub(crate) const fn capacities(pages: usize) -> [usize; NR_STREAMS] {
     [pages * MAX_TOKENS, pages * MAX_EXTRAS, pages * PAGE]
 }
 
-/// Room for the streams of a block of up to so many pages, and a step.
+/// Buffers for the streams of a block of up to `PAGES` pages, and a step each.
 #[repr(C, align(64))]
 pub(crate) struct Streams<const PAGES: usize> {
     tokens: [[u8; MAX_TOKENS + STEP]; PAGES],
@@ -37,7 +37,7 @@ impl<const PAGES: usize> Streams<PAGES> {
         }
     }
 
-    /// Each stream as far as it is filled.
+    /// The filled part of each stream.
     #[inline(always)]
     pub(crate) fn filled(&self) -> [&[u8]; NR_STREAMS] {
         let all: [&[u8]; NR_STREAMS] = [
@@ -52,7 +52,7 @@ impl<const PAGES: usize> Streams<PAGES> {
         filled
     }
 
-    /// Where the buffers begin.
+    /// The starts of the buffers.
     #[inline(always)]
     pub(crate) fn starts(&mut self) -> [*mut u8; NR_STREAMS] {
         [

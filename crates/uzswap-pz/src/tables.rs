@@ -1,7 +1,6 @@
-//! What: the static codes: for each stream, for each table, the length of each symbol's code.
-//! Invariants: part of the format: a change is a new version. Made by `examples/train.rs`.
-//! Locking: none.
-//! Context: any.
+//! *What*: the static codes: the length of each symbol's code, by stream and table.
+//! *Invariants*: part of the format: a change is a new version. Made by `examples/train.rs`.
+//! *Locking*: none. *Context*: any.
 
 use crate::code::Lengths;
 

@@ -1,7 +1,7 @@
-//! What: the memory that compressing and decompressing work in, and the assembly of an object from its parts.
-//! Invariants: any content of a [`Workspace`] is a valid one; nothing is carried from one block to the next.
-//! Locking: `&mut`: one thread at a time, by the owner.
-//! Context: any.
+//! *What*: the workspace of compressing and decompressing, and the assembly of an object.
+//! *Invariants*: any contents of a [`Workspace`] are valid; nothing carries over from one block to
+//! the next.
+//! *Locking*: `&mut`: one thread at a time. *Context*: any.
 
 use crate::code::{Lanes, Reader, choose};
 use crate::expand::expand;
@@ -10,8 +10,8 @@ use crate::parse::{Search, Table, parse};
 use crate::streams::{STEP, Streams, capacities};
 use crate::{Level, PAGE};
 
-/// What [`crate::compress`] and [`crate::decompress`] work in: for single pages [`Workspace`], for longer blocks
-/// [`BlockWorkspace`]. All zeros are a valid one.
+/// The workspace of [`crate::compress`] and [`crate::decompress`]: [`Workspace`] for single pages,
+/// [`BlockWorkspace`] for longer blocks. All zeros are valid.
 #[repr(C, align(64))]
 pub struct Memory<const PAGES: usize, const HASHES: usize> {
     streams: Streams<PAGES>,
@@ -19,14 +19,14 @@ pub struct Memory<const PAGES: usize, const HASHES: usize> {
     lanes: Lanes<PAGES>,
 }
 
-/// For single pages: some 20 KiB.
+/// For single pages: 19 KiB.
 pub type Workspace = Memory<1, 2048>;
 
-/// For blocks of more than a page, up to [`crate::MAX_BLOCK`]: some 256 KiB, of which is touched what the blocks take. To decompress
-/// only the first [`BlockWorkspace::TO_DECOMPRESS`] bytes are touched.
+/// For blocks of more than a page, up to [`crate::MAX_BLOCK`]: 254 KiB, touched as far as the
+/// blocks need. Decompressing touches only the first [`BlockWorkspace::TO_DECOMPRESS`] bytes.
 pub type BlockWorkspace = Memory<16, 8192>;
 
-/// Samples are short: a small table is faster to clear.
+/// Entries of the table for samples: those are short, and a small table is cleared faster.
 const SAMPLE_HASHES: usize = 512;
 
 const _: () = assert!(size_of::<Workspace>() <= 20 << 10);
@@ -61,7 +61,7 @@ impl Search for DenseSearch {
     const THOROUGH: bool = false;
 }
 
-/// Dense, in blocks: where more may be found, fewer positions are left out.
+/// Dense, for blocks: there is more to find, so fewer positions are skipped.
 struct BlockSearch;
 impl Search for BlockSearch {
     const HASHED: u32 = 6;
@@ -79,11 +79,10 @@ impl Search for BalancedSearch {
 }
 
 impl<const PAGES: usize, const HASHES: usize> Memory<PAGES, HASHES> {
-    /// Bytes from the start that decompressing uses.
+    /// Bytes from the start that decompressing touches.
     pub const TO_DECOMPRESS: usize = core::mem::offset_of!(Self, table);
 
-    /// A new one: for a static or a box. It is large for a stack; in raw memory that is all zeros one can be taken
-    /// to be there.
+    /// A new one, for a static or a box: it is large for a stack. Zeroed memory is one, too.
     #[must_use]
     pub const fn new() -> Self {
         Memory {
@@ -93,7 +92,7 @@ impl<const PAGES: usize, const HASHES: usize> Memory<PAGES, HASHES> {
         }
     }
 
-    /// Whether blocks of that length are coded in it.
+    /// Whether it takes blocks of that length.
     const fn takes(len: usize) -> bool {
         if PAGES == 1 {
             len == PAGE
@@ -118,7 +117,7 @@ impl<const PAGES: usize, const HASHES: usize> Memory<PAGES, HASHES> {
         for (number, stream) in streams.iter().enumerate() {
             let coded = match level {
                 Level::Fast => false,
-                // The streams of a single page are too short for more to be worth the time.
+                // A single page's other streams are too short to be worth the time.
                 Level::Dense => PAGES > 1 || number == LITERALS,
                 Level::Balanced => true,
             };
@@ -223,7 +222,8 @@ impl<const PAGES: usize, const HASHES: usize> Memory<PAGES, HASHES> {
 }
 
 impl BlockWorkspace {
-    /// What `sample`, of up to [`crate::MAX_BLOCK`] bytes, would take as a block, roughly, in bytes: to compare ways of writing the same.
+    /// Estimates the compressed size of `sample`, of up to [`crate::MAX_BLOCK`] bytes: to compare
+    /// filters.
     pub fn estimate(&mut self, sample: &[u8]) -> usize {
         let fits = (STEP..=crate::MAX_BLOCK).contains(&sample.len());
         let Some(table) = self

@@ -1,5 +1,6 @@
-//! Whatever the decoder is given, it fails or fills the page, and what it fills it with depends on the object alone. Miri
-//! (`cargo +nightly miri test -p uzswap-pz`) sees to it that no access is out of bounds.
+//! Whatever the decoder is given, it fails or fills the page, and what it fills it with depends on
+//! the object alone. Miri (`cargo +nightly miri test -p uzswap-pz`) sees to it that no access is
+//! out of bounds.
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use uzswap_pz::{BlockWorkspace, Level, MAX_BLOCK, Memory, PAGE, Workspace, compress, decompress};
@@ -42,7 +43,8 @@ impl<const PAGES: usize, const HASHES: usize> Decoders<PAGES, HASHES> {
         }
     }
 
-    /// Decodes into blocks of different contents, the second time after another object: both must come to the same.
+    /// Decodes into blocks of different contents, the second time after another object: both must
+    /// come to the same.
     fn check(&mut self, object: &[u8], what: &str) {
         let mut blocks = [vec![0; self.len], vec![0xff; self.len]];
         // Its own allocation, so that Miri and sanitizers know where it ends.
@@ -152,7 +154,8 @@ fn every_truncation() {
             longer.push(0);
             decoders.check(&longer, "with a byte more");
         }
-        // Plain objects have all lengths in their header; coded symbols may by chance end at the right byte.
+        // Plain objects have all lengths in their header; coded symbols may by chance end at the
+        // right byte.
         println!(
             "{} truncated objects noticed, {} not",
             decoders.refused, decoders.accepted

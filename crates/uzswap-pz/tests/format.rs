@@ -1,4 +1,5 @@
-//! The format as docs/pz-format.md tells it, on objects written by hand, and one of each code that must stay readable.
+//! The format as docs/pz-format.md tells it, on objects written by hand, and one of each code that
+//! must stay readable.
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use uzswap_pz::{BlockWorkspace, Corrupt, Level, PAGE, Workspace, compress, decompress};
@@ -148,7 +149,8 @@ fn digits(object: &[u8]) -> String {
     object.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Objects of version 1 stay readable: this one, of all three streams coded, was written when the version was made.
+/// Objects of version 1 stay readable: this one, of all three streams coded, was written when the
+/// version was made.
 #[test]
 fn an_old_object() {
     let page: Page = records();

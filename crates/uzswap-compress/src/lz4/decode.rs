@@ -1,15 +1,14 @@
-//! What: the LZ4 decoder.
-//! Invariants: every read is inside the source, every write inside the destination, checked before
-//! each from what is left of both.
-//! Locking: none.
-//! Context: any.
+//! *What*: the LZ4 decoder.
+//! *Invariants*: every read is inside the source, every write inside the destination, checked
+//! before each against what is left of both.
+//! *Locking*: none. *Context*: any.
 //!
-//! Copies go in whole 16-byte words where there is room to overshoot, and exactly near the ends.
-//! Matches at small distances, which overlap themselves, are the common case in memory (runs of zeros,
-//! of equal words): copying those word by word from their own just-written output costs a stalled load
-//! each, so they are written from a register, or by copies that double.
+//! Copies are of whole 16-byte words where there is room to overshoot, and exact near the ends.
+//! Overlapping matches at small distances are the common case in memory (runs of zeros, of equal
+//! words). To copy those word by word from their own output costs a store-forwarding stall each, so
+//! they are written from a register, or by copies that double.
 
-use super::{LONG, MIN_MATCH};
+use super::{LONG, MIN_MATCH, copy8};
 use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_set1_epi64x, _mm_storeu_si128};
 
 /// # Safety
@@ -18,17 +17,6 @@ use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_set1_epi64x, _mm_storeu_s
 unsafe fn copy16(to: *mut u8, from: *const u8) {
     // SAFETY: the caller's promise; the load is complete before the store.
     unsafe { _mm_storeu_si128(to.cast::<__m128i>(), _mm_loadu_si128(from.cast())) };
-}
-
-/// # Safety
-/// As [`copy16`], for 8 bytes.
-#[inline(always)]
-unsafe fn copy8(to: *mut u8, from: *const u8) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        to.cast::<u64>()
-            .write_unaligned(from.cast::<u64>().read_unaligned())
-    };
 }
 
 /// Reads the bytes that continue a length of 15; `None` if they run out. Each adds at most 255, so
@@ -50,20 +38,10 @@ unsafe fn long_length(src: *const u8, len: usize, ip: &mut usize) -> Option<usiz
     }
 }
 
-/// Decodes `src` into the whole of `dst`; `false` if it is no block of exactly that length.
-pub(super) fn decode(src: &[u8], dst: &mut [u8]) -> bool {
-    decode_until::<false>(src, 0, dst)
-}
-
-/// Decodes the `first` bytes of `src`, and what comes with them, into `dst`, which has room for all; `false` if it is seen until then that
-/// it is no block of that length.
-pub(super) fn decode_first(src: &[u8], first: usize, dst: &mut [u8]) -> bool {
-    decode_until::<true>(src, first, dst)
-}
-
-/// Both; those who want all do not pay for the question whether it is enough.
-#[inline(always)]
-fn decode_until<const ENOUGH: bool>(src: &[u8], first: usize, dst: &mut [u8]) -> bool {
+/// Decodes `src` into the whole of `dst`, or, if `PARTLY`, no further than its `first` bytes need;
+/// `false` if what was decoded is no block of exactly that length.
+#[inline]
+pub(super) fn decode<const PARTLY: bool>(src: &[u8], first: usize, dst: &mut [u8]) -> bool {
     let (len, capacity) = (src.len(), dst.len());
     let (src, dst) = (src.as_ptr(), dst.as_mut_ptr());
     // How far we are in each; never beyond their lengths.
@@ -72,8 +50,7 @@ fn decode_until<const ENOUGH: bool>(src: &[u8], first: usize, dst: &mut [u8]) ->
     // `capacity - op`; the numbers beside them are derived there.
     unsafe {
         loop {
-            if ENOUGH && op >= first {
-                // What is decoded does not change any more.
+            if PARTLY && op >= first {
                 return true;
             }
             if ip >= len {

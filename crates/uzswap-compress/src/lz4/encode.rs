@@ -1,19 +1,18 @@
-//! What: the LZ4 encoder.
-//! Invariants: [`Table`] holds positions of earlier blocks below `base` and of this block from `base`
-//! on, so it need not be cleared for each block.
-//! Locking: none.
-//! Context: any.
+//! *What*: the LZ4 encoder.
+//! *Invariants*: [`Table`] holds positions of earlier blocks below `base` and of this block from
+//! `base` on, so it need not be cleared for each block.
+//! *Locking*: none. *Context*: any.
 //!
-//! A match candidate is believed only if it lies in this block and before the current position, and
+//! A match candidate is used only if it lies in this block and before the current position, and
 //! every copy and comparison is bounded by positions, never by contents. So even a source that
-//! changed during the call could not lead outside, though none is ever given one.
+//! changed during the call could not lead outside.
 
-use super::{LAST_LITERALS, LONG, MATCH_START_LIMIT, MIN_MATCH};
+use super::{LAST_LITERALS, LONG, MATCH_START_LIMIT, MIN_MATCH, copy8};
 
 const HASH_BITS: u32 = 13;
-/// Failed attempts, as a power of two, after which the search takes longer steps.
+/// log2 of the failed attempts after which the search takes longer steps.
 const SKIP: u32 = 6;
-/// Room for a token, an offset and copies in whole words, beyond what lengths account for.
+/// Bytes for a token, an offset and copies in whole words, beyond the lengths themselves.
 const SLACK: usize = 16;
 /// Positions are 16 bits.
 const MAX_POSITION: usize = 1 << 16;
@@ -23,7 +22,7 @@ const MAX_POSITION: usize = 1 << 16;
 pub(crate) struct Table {
     /// Position of the first byte of the next block.
     base: usize,
-    /// The last block was one that leftovers slow down: see [`Table::take`].
+    /// The last block compressed badly: see [`Table::take`].
     irregular: bool,
     positions: [u16; 1 << HASH_BITS],
 }
@@ -40,10 +39,9 @@ impl Table {
 
     /// Takes positions for a block of `len` bytes; returns the first.
     ///
-    /// Clearing the table costs 200 ns. Not clearing it costs a branch that is mispredicted where
-    /// leftovers and fresh entries come in turns: little in pages of records, 2 µs in a page of
-    /// floating-point numbers. Large blocks, and those that follow one that compressed badly, get a
-    /// clear table.
+    /// Clearing the table costs 200 ns. Not clearing it costs branch misses where old and new
+    /// entries alternate: few in pages of records, 2 µs in a page of floating-point numbers. Large
+    /// blocks, and those after a block that compressed badly, get a clear table.
     fn take(&mut self, len: usize) -> usize {
         if self.base + len > MAX_POSITION || self.irregular || len > crate::MIN_BLOCK {
             self.positions.fill(0);
@@ -69,16 +67,6 @@ unsafe fn read32(at: *const u8) -> u32 {
 unsafe fn read64(at: *const u8) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { at.cast::<u64>().read_unaligned() }
-}
-
-/// Copies 8 bytes.
-///
-/// # Safety
-/// 8 bytes are readable and writable.
-#[inline(always)]
-unsafe fn copy8(to: *mut u8, from: *const u8) {
-    // SAFETY: the caller's promise.
-    unsafe { to.cast::<u64>().write_unaligned(read64(from)) };
 }
 
 /// # Safety
@@ -137,8 +125,8 @@ unsafe fn put_length(mut op: *mut u8, mut rest: usize) -> *mut u8 {
     }
 }
 
-/// Encodes `src` into `dst`; returns the bytes written, `None` if it does not fit (or is longer than
-/// 64 KiB).
+/// Encodes `src` into `dst`; returns the bytes written, `None` if it does not fit (or is longer
+/// than 64 KiB).
 pub(super) fn encode(table: &mut Table, src: &[u8], dst: &mut [u8]) -> Option<usize> {
     if src.len() > MAX_POSITION {
         return None;
@@ -177,10 +165,10 @@ unsafe fn encode_block(
     let (end, out_end) = unsafe { (start.add(src.len()), out.add(dst.len())) };
     let room = |op: *mut u8| out_end.addr() - op.addr();
 
-    // SAFETY: for all that follows: `ip` is at most `last_start`, 12 bytes before the end, wherever 8
-    // bytes are read from it; `candidate` is in `start..ip` (checked when found, kept by going back in
-    // step); hashes are below the table's length; before each group of writes `room` is compared with
-    // their sum, which SLACK covers up to one 8-byte copy past the literals.
+    // SAFETY: for all that follows: `ip` is at most `last_start`, 12 bytes before the end, wherever
+    // 8 bytes are read from it; `candidate` is in `start..ip` (checked when found, kept by going
+    // back in step); hashes are below the table's length; before each group of writes `room` is
+    // compared with their sum, which SLACK covers up to one 8-byte copy past the literals.
     unsafe {
         if src.len() > MATCH_START_LIMIT {
             let last_start = end.sub(MATCH_START_LIMIT);
