@@ -19,14 +19,17 @@ pub fn workspace() -> &'static Path {
 }
 
 /// The `uzswap` binary: `UZSWAP_BIN`, or a debug build of this workspace. The preload library in it
-/// is the one of a release: it is always built optimised.
+/// is optimised as in a release, and checks its equations (`uzswap_sync::strict`).
 ///
 /// # Panics
 /// If the build fails.
 pub fn uzswap() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
-        std::env::var_os("UZSWAP_BIN").map_or_else(|| build("plain", &[]), PathBuf::from)
+        std::env::var_os("UZSWAP_BIN").map_or_else(
+            || build("plain", &["--features", "uzswap-cli/strict"]),
+            PathBuf::from,
+        )
     })
 }
 

@@ -1,7 +1,6 @@
-//! What uzswap counts, by the kernel's names where the kernel has one.
-//!
-//! *What*: one list of counters and gauges, from which the shared layout, the JSON names, the
-//! Prometheus metrics and the sums over processes are made, so that a new counter is one entry here.
+//! *What*: what uzswap counts, by the kernel's names where the kernel has one. The shared layout,
+//! the JSON names, the Prometheus metrics and the sums over processes are made from this list, so a
+//! new counter is one entry here.
 //! *Invariants*: counters only rise; a gauge is what holds now; a peak is the highest a gauge was.
 //! *Locking*: none; every cell is a relaxed atomic, read by other processes at any time.
 //! *Context*: written on the fault path, read by `uzswap stat` and the summary at exit.
@@ -26,7 +25,7 @@ pub enum Unit {
     Count,
     /// Bytes.
     Bytes,
-    /// Ticks of the time stamp counter; told in seconds.
+    /// Ticks of the time stamp counter; reported in seconds.
     Ticks,
 }
 
@@ -71,39 +70,39 @@ macro_rules! counters {
 counters! {
     /// One process's counters, in shared memory.
     Counters:
-    /// Reservations that found the limit reached, so that memory had to be reclaimed first.
+    /// Reservations that found the limit reached, so that memory was reclaimed first.
     pool_limit_hit: Counter in Count,
-    /// Entries written back from the pool to a swap device, in pages.
+    /// Pages written back from the pool to a swap device.
     written_back_pages: Counter in Count,
     /// Reclaim attempts that freed nothing.
     reject_reclaim_fail: Counter in Count,
     /// Pages that the compressor failed on.
     reject_compress_fail: Counter in Count,
-    /// Pages and blocks that did not decode to what they were made of, found before they were kept.
+    /// Pages and blocks rejected because they did not decode to the original.
     verify_compress_fail: Counter in Count,
-    /// Pages that did not compress below a page and are kept raw.
+    /// Pages kept raw because they did not compress below a page.
     reject_compress_poor: Counter in Count,
-    /// Stores that found no room in the pool and stayed resident.
+    /// Stores that found no room in the pool, so that the page stayed resident.
     reject_alloc_fail: Counter in Count,
     /// First touches that found no room for their page table.
     reject_kmemcache_fail: Counter in Count,
     /// Loads whose compressed data could not be decoded.
     decompress_fail: Counter in Count,
-    /// Pages that devices compressed.
+    /// Pages compressed by accelerators.
     accel_compressed: Counter in Count,
-    /// Pages that devices decompressed.
+    /// Pages decompressed by accelerators.
     accel_decompressed: Counter in Count,
-    /// Times that a device had no descriptor for what it was to take, and was asked again or another was.
+    /// Submissions retried because the accelerator had no free descriptor.
     accel_retries: Counter in Count,
-    /// Pages of batches that were done in software, because no device took them or one gave them back.
+    /// Pages processed in software because no accelerator took or finished them.
     accel_fallback: Counter in Count,
     /// Pages loaded from the pool.
     zswpin: Counter in Count,
     /// Pages stored into the pool.
     zswpout: Counter in Count,
-    /// Of them, those that `--compressor auto` had stored with its denser codec.
+    /// Pages stored into the pool with the denser codec of `--compressor auto`.
     zswpout_denser: Counter in Count,
-    /// Pages of the pool that its fast codec had stored, and its denser one made smaller before any were written back.
+    /// Pool pages recompressed with the denser codec of `--compressor auto` to avoid writeback.
     recompressed_pages: Counter in Count,
     /// Pages written back from the pool to a swap device.
     zswpwb: Counter in Count,
@@ -111,87 +110,87 @@ counters! {
     pswpin: Counter in Count,
     /// Pages written to a swap device.
     pswpout: Counter in Count,
-    /// Reads from a swap device; those made at once count one by one.
+    /// Reads from a swap device; reads submitted together count one by one.
     swap_reads: Counter in Count,
-    /// Of these, reads of what a fault asked for that went on while memory was made for it.
+    /// Reads from a swap device that a fault overlapped with reclaiming memory for the page.
     swap_reads_early: Counter in Count,
-    /// Pages brought into the pool along with others that were read from a swap device.
+    /// Pages read ahead from a swap device into the pool.
     swap_ra: Counter in Count,
-    /// Of these, pages that were asked for then.
+    /// Pages read ahead from a swap device that were faulted on later.
     swap_ra_hit: Counter in Count,
     /// Bytes read from a swap device.
     swap_bytes_in: Counter in Bytes,
     /// Bytes written to a swap device.
     swap_bytes_out: Counter in Bytes,
-    /// Pages written back without a write: the copy on the swap device was still right.
+    /// Pages written back without a write because the copy on the swap device was still valid.
     swap_writes_saved: Counter in Count,
-    /// Pages that could not be read back from a swap device, or not as they were written.
+    /// Pages that could not be read back from a swap device, or came back damaged.
     swap_read_fail: Counter in Count,
-    /// Runs of slots that a swap device failed to write: they are not used again.
+    /// Runs of slots that a swap device failed to write; they are not used again.
     swap_write_fail: Counter in Count,
-    /// Swap devices that failed so often that nothing is written to them any more.
+    /// Swap devices that failed too often and are only read since.
     swap_device_fail: Counter in Count,
     /// Writebacks that found no room on the swap devices.
     swap_full: Counter in Count,
-    /// Writebacks that were due and found writing back switched off.
+    /// Writebacks that were due while writeback was switched off.
     reject_writeback_off: Counter in Count,
-    /// Of `written_back_pages`, those that the proactive shrinker wrote.
+    /// Pages written back by the proactive shrinker.
     shrinker_written_back: Counter in Count,
-    /// Cold pages that it left in the pool because as many had just come back from the device.
+    /// Cold pages that the shrinker kept in the pool because as many had just been swapped in.
     shrinker_protected: Counter in Count,
     /// Page faults served.
     faults: Counter in Count,
-    /// Faults on pages that had been evicted.
+    /// Faults on evicted pages.
     refaults: Counter in Count,
     /// Refaults so soon after eviction that the folio joined the active list.
     activations: Counter in Count,
     /// Pages installed at first touch.
     first_touch_pages: Counter in Count,
-    /// Pages brought in beside the faulting one because access looked sequential, or they are in its block.
+    /// Pages brought in with the faulting page: sequential access, or the same block.
     readahead_pages: Counter in Count,
-    /// Reclaims given up because the program wrote to the folio meanwhile.
+    /// Folios whose reclaim was cancelled because the program wrote to them meanwhile.
     reclaim_cancelled: Counter in Count,
     /// Reclaim batches run.
     reclaim_batches: Counter in Count,
     /// Reclaim batches run by the background thread.
     reclaim_background: Counter in Count,
-    /// Pool pages given back by compaction.
+    /// Pool pages freed by compaction.
     compacted_pages: Counter in Count,
-    /// Cold pages of the pool that were compressed once more, denser.
+    /// Cold pool pages recompressed denser in the background.
     densified_pages: Counter in Count,
-    /// Bytes of the pool that this saved.
+    /// Pool bytes saved by recompressing cold pages.
     densified_bytes: Counter in Bytes,
-    /// Cold pages that were no smaller that way, and stayed as they were.
+    /// Cold pool pages kept as they were because recompression saved too little.
     reject_densify_poor: Counter in Count,
-    /// Times that this stopped because the program was under pressure.
+    /// Times that background recompression paused because the program was under memory pressure.
     densify_paused: Counter in Count,
-    /// System calls that the guard prepared memory for.
+    /// System calls for which the guard prepared memory.
     guarded_syscalls: Counter in Count,
     /// Pages that the guard brought in for a system call.
     guarded_pages: Counter in Count,
     /// Time spent in faults.
     fault_ticks: Counter in Ticks,
-    /// Time spent reclaiming, inside and outside faults.
+    /// Time spent in reclaim, inside and outside faults.
     reclaim_ticks: Counter in Ticks,
-    /// Time spent making cold pages denser.
+    /// Time spent recompressing cold pages in the background.
     densify_ticks: Counter in Ticks,
-    /// Time spent reading from swap devices and writing to them.
+    /// Time spent reading from and writing to swap devices.
     swap_ticks: Counter in Ticks,
     /// Managed pages resident in RAM.
     resident: Gauge in Bytes,
-    /// Page table, folio table, slots and pool descriptors.
+    /// Page table, folio table, operation buffers and pool descriptors.
     metadata: Gauge in Bytes,
     /// RAM held by the compressed pool.
     pool_total_size: Gauge in Bytes,
     /// Pages stored in the pool, same-filled ones included.
     stored_pages: Gauge in Count,
-    /// Stored pages that are kept raw.
+    /// Pages stored raw in the pool.
     stored_incompressible_pages: Gauge in Count,
     /// Stored pages that hold one repeated word and take no pool memory.
     same_filled_pages: Gauge in Count,
     /// Pages on a swap device.
     swapped_pages: Gauge in Count,
-    /// Of both, pages that are compressed together with others, in blocks.
+    /// Stored and swapped pages that are compressed together with others, in blocks.
     block_pages: Gauge in Count,
     /// Pages in RAM whose copies on a swap device are kept.
     swap_cached_pages: Gauge in Count,
@@ -201,13 +200,13 @@ counters! {
     unmanaged_stack: Gauge in Bytes,
     /// Executable, shared or huge-page anonymous mappings left to the kernel.
     unmanaged_special: Gauge in Bytes,
-    /// Highest of resident + pool + metadata.
+    /// Highest resident + pool + metadata.
     ram_peak: Peak in Bytes,
-    /// Highest of resident + stored + swapped pages: what the process would have needed without uzswap.
+    /// Highest resident + stored + swapped pages: the need without uzswap.
     need_peak: Peak in Bytes,
-    /// Highest `pool_total_size`.
+    /// Highest pool_total_size.
     pool_peak: Peak in Bytes,
-    /// Highest `stored_pages`.
+    /// Highest stored_pages.
     zswapped_peak: Peak in Bytes,
 }
 
@@ -233,7 +232,7 @@ counters! {
     zswpout: Counter in Count,
     /// Runs of slots of this order written to a swap device.
     swpout: Counter in Count,
-    /// Runs of this order that the swap device had no room for in one piece.
+    /// Runs of this order that found no contiguous slots on the swap device.
     swpout_fallback: Counter in Count,
     /// Folios of which only part could be stored.
     zswpout_fallback: Counter in Count,

@@ -1,11 +1,10 @@
-//! Live knobs: what `uzswap set` changes while the processes of a group go on.
-//!
-//! *What*: one list, from which the shared cells, the options of `uzswap run`, what `uzswap set`
-//! takes and shows, and its JSON are made, so that a new knob is one entry here.
+//! *What*: the knobs that `uzswap set` changes while processes run. The shared cells, the options
+//! of `uzswap run`, and what `uzswap set` takes and shows are made from this list, so a new knob is
+//! one entry here.
 //! *Invariants*: a cell holds a value within the bounds of its knob from before the group is
-//! published. Who decides something reads it there and then; nothing is kept of it.
-//! *Locking*: none; every cell is a relaxed atomic. *Context*: read by the engine anywhere, written by
-//! `uzswap run` and `uzswap set`.
+//! published. Each decision reads the cell anew; no copy is kept.
+//! *Locking*: none; every cell is a relaxed atomic. *Context*: read by the engine anywhere, written
+//! by `uzswap run` and `uzswap set`.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use uzswap_compress::Codec;
@@ -25,20 +24,20 @@ pub enum Values {
     Block,
     /// Bytes; 0 only as a default: decided when the group is made.
     Size,
-    /// How many workers, up to [`MAX_WORKERS`]; with [`MAPPED`] each processor has one of them.
+    /// How many workers, up to [`MAX_WORKERS`]; with [`MAPPED`] each CPU submits to one of them.
     Accel,
 }
 
-/// Of a knob that has no default: what it is at the beginning is decided then.
+/// The default of a knob that is decided when the group is made.
 pub const UNDECIDED: u64 = u64::MAX;
 /// [`Values::Accel`]: most workers of a process.
 pub const MAX_WORKERS: u64 = 8;
-/// [`Values::Accel`]: a bit.
+/// [`Values::Accel`]: a flag beside the number.
 pub const MAPPED: u64 = 1 << 8;
 
-/// [`Values::Codec`]: lz4, and a denser one while that saves more time than it takes.
+/// [`Values::Codec`]: lz4, or a denser codec while that saves time on the swap device.
 pub const CODEC_AUTO: u64 = 0;
-/// [`Values::Block`]: decided by how pages come back.
+/// [`Values::Block`]: decided by how pages are faulted back in.
 pub const BLOCK_AUTO: u64 = 15;
 
 /// [`Values::Switch`]: off.
@@ -53,7 +52,7 @@ pub struct Knob {
     pub name: &'static str,
     /// What it takes.
     pub values: Values,
-    /// What it is unless somebody says otherwise.
+    /// What it is unless an option says otherwise.
     pub default: u64,
     /// What it is for, in one line.
     pub meaning: &'static str,
@@ -115,13 +114,15 @@ impl Knobs {
         }
     }
 
-    /// The compressor of new pages, of [`CODEC_AUTO`] the one that it begins with, if the cell holds one.
+    /// The compressor of new pages; for [`CODEC_AUTO`] the one that it begins with. `None`: the cell
+    /// holds no codec.
     #[must_use]
     pub fn codec(&self) -> Option<Codec> {
         codec_of(self.compressor.load(Relaxed))
     }
 
-    /// What [`CODEC_AUTO`] goes over to: for single pages pz, which is denser than zstd, and faster; for blocks zstd, which adapts its codes to them.
+    /// The denser codec of [`CODEC_AUTO`]: for single pages pz, which is denser and faster than zstd;
+    /// for blocks zstd, which adapts its codes to them.
     #[must_use]
     pub fn denser_codec(&self) -> Codec {
         match self.block.load(Relaxed) {
@@ -131,7 +132,8 @@ impl Knobs {
     }
 }
 
-/// The codec that a value of [`Values::Codec`] names; of [`CODEC_AUTO`] the one that it begins with.
+/// The codec that a value of [`Values::Codec`] names; for [`CODEC_AUTO`] the one that it begins
+/// with.
 #[must_use]
 pub fn codec_of(value: u64) -> Option<Codec> {
     if value == CODEC_AUTO {
@@ -146,7 +148,7 @@ pub fn is_on(cell: &AtomicU64) -> bool {
     cell.load(Relaxed) != OFF
 }
 
-/// The part of `of` that a percentage says.
+/// So many percent of `of`.
 #[inline]
 pub fn percent(of: u64, cell: &AtomicU64) -> u64 {
     of.saturating_mul(cell.load(Relaxed)) / 100
