@@ -7,8 +7,10 @@
 
 use std::hint::black_box;
 use std::time::Instant;
-use uzswap_compress::{Codec, Workspace, same_filled};
+use uzswap_compress::{Codec, same_filled};
 
+#[path = "../tests/owned/mod.rs"]
+mod owned;
 #[path = "../tests/pages/mod.rs"]
 mod pages;
 
@@ -34,17 +36,14 @@ fn best_of<T, R>(items: &[T], per_round: usize, mut call: impl FnMut(&T) -> R) -
 }
 
 fn measure(codec: Codec, block: usize, kind: &str, sources: &[pages::Block]) {
-    let mut memory = pages::Memory::new(Workspace::required_size(codec, block));
-    // SAFETY: the memory is that long, outlives the workspace and is left alone while it lives.
-    let mut w = unsafe { Workspace::init(memory.as_mut_ptr(), memory.len(), codec, block) }
-        .expect("workspace");
+    let mut w = owned::Owned::new(codec, block);
     // As zswap does: what does not fit four fifths is kept as it is.
     let mut out = vec![0u8; block * 3264 / 4096];
     let mut back = vec![0u8; block];
     let mut objects = Vec::new();
     let mut bytes = 0;
     for src in sources {
-        match w.compress_stable(src, &mut out) {
+        match w.compressor.compress_stable(src, &mut out) {
             Ok(n) => {
                 objects.push(out[..n].to_vec());
                 bytes += n.next_multiple_of(16);
@@ -55,14 +54,17 @@ fn measure(codec: Codec, block: usize, kind: &str, sources: &[pages::Block]) {
     let per_round = ROUND / block;
     let copying = best_of(sources, per_round, |src| {
         // SAFETY: every source is a block of that length, aligned to 64.
-        unsafe { w.compress(src.as_ptr(), block, &mut out) }
+        unsafe { w.compressor.compress(src.as_ptr(), block, &mut out) }
     });
-    let direct = best_of(sources, per_round, |src| w.compress_stable(src, &mut out));
+    let direct = best_of(sources, per_round, |src| {
+        w.compressor.compress_stable(src, &mut out)
+    });
     let decompress = best_of(&objects, per_round, |object| {
-        w.decompress(codec.id(), object, &mut back)
+        w.decompressor.decompress(codec.id(), object, &mut back)
     });
     let half = best_of(&objects, per_round, |object| {
-        w.decompress_first(codec.id(), object, block / 2, &mut back)
+        w.decompressor
+            .decompress_first(codec.id(), object, block / 2, &mut back)
     });
     println!(
         "{:<10} {:>4} {:<8} {:>6.2} {:>10.0} {:>10.0} {:>10.0} {:>10.0}",

@@ -1,16 +1,15 @@
 //! *What*: a [`Compressor`] and a [`Decompressor`] in one piece of memory.
 //! *Invariants*, *Locking*, *Context*: those of its two halves.
 
-use crate::{
-    Codec, CodecId, CompressError, Compressor, DecompressError, Decompressor, InitError, align_up,
-    check_block,
-};
+use crate::{Codec, Compressor, Decompressor, InitError, align_up, check_block};
 
 /// A compressor, and a decompressor of every codec.
 #[derive(Debug)]
 pub struct Workspace {
-    compressor: Compressor,
-    decompressor: Decompressor,
+    /// The compressor.
+    pub compressor: Compressor,
+    /// The decompressor.
+    pub decompressor: Decompressor,
 }
 
 impl Workspace {
@@ -46,67 +45,5 @@ impl Workspace {
                 decompressor: Decompressor::init(memory.add(first), needed - first)?,
             })
         }
-    }
-
-    /// The codec it compresses with.
-    #[must_use]
-    pub const fn codec(&self) -> Codec {
-        self.compressor.codec()
-    }
-
-    /// See [`Compressor::compress`].
-    ///
-    /// # Errors
-    /// As there.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline]
-    pub unsafe fn compress(
-        &mut self,
-        src: *const u8,
-        len: usize,
-        dst: &mut [u8],
-    ) -> Result<usize, CompressError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.compressor.compress(src, len, dst) }
-    }
-
-    /// See [`Compressor::compress_stable`].
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    pub fn compress_stable(&mut self, src: &[u8], dst: &mut [u8]) -> Result<usize, CompressError> {
-        self.compressor.compress_stable(src, dst)
-    }
-
-    /// See [`Decompressor::decompress`].
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    pub fn decompress(
-        &mut self,
-        id: CodecId,
-        src: &[u8],
-        dst: &mut [u8],
-    ) -> Result<(), DecompressError> {
-        self.decompressor.decompress(id, src, dst)
-    }
-
-    /// See [`Decompressor::decompress_first`].
-    ///
-    /// # Errors
-    /// As there.
-    #[inline]
-    pub fn decompress_first(
-        &mut self,
-        id: CodecId,
-        src: &[u8],
-        first: usize,
-        dst: &mut [u8],
-    ) -> Result<(), DecompressError> {
-        self.decompressor.decompress_first(id, src, first, dst)
     }
 }

@@ -6,11 +6,13 @@
 #![allow(clippy::cast_sign_loss, reason = "lengths of at most 64 KiB")]
 
 use proptest::prelude::*;
-use uzswap_compress::{Codec, CodecId, CompressError, DecompressError, MAX_BLOCK, Workspace};
+use uzswap_compress::{Codec, CodecId, CompressError, DecompressError, MAX_BLOCK};
 use uzswap_sys::mem;
 
+mod owned;
 mod pages;
-use pages::{KINDS, Memory, Rng, block};
+use owned::Owned;
+use pages::{KINDS, Rng, block};
 
 fn c_compress(src: &[u8]) -> Vec<u8> {
     let mut out = vec![0u8; src.len() + src.len() / 255 + 16];
@@ -42,34 +44,22 @@ fn c_decompress(object: &[u8], len: usize) -> Option<Vec<u8>> {
     (n == len as i32).then_some(out)
 }
 
-struct Ours {
-    workspace: Workspace,
-    _memory: Memory,
-}
+struct Ours(Owned);
 
 impl Ours {
     fn new() -> Ours {
-        let mut memory = Memory::new(Workspace::required_size(Codec::Lz4, MAX_BLOCK));
-        let workspace =
-            // SAFETY: the memory moves into the same struct, keeps its place on the heap, and is
-            // left alone.
-            unsafe { Workspace::init(memory.as_mut_ptr(), memory.len(), Codec::Lz4, MAX_BLOCK) }
-                .expect("workspace");
-        Ours {
-            workspace,
-            _memory: memory,
-        }
+        Ours(Owned::new(Codec::Lz4, MAX_BLOCK))
     }
 
     fn compress(&mut self, src: &[u8], capacity: usize) -> Result<Vec<u8>, CompressError> {
         let mut out = vec![0u8; capacity];
-        let n = self.workspace.compress_stable(src, &mut out)?;
+        let n = self.0.compressor.compress_stable(src, &mut out)?;
         out.truncate(n);
         Ok(out)
     }
 
     fn decompress(&mut self, object: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
-        self.workspace.decompress(CodecId::Lz4, object, dst)
+        self.0.decompressor.decompress(CodecId::Lz4, object, dst)
     }
 }
 
@@ -219,7 +209,7 @@ fn nothing_is_touched_beyond_the_buffers() {
                 for _ in 0..20 {
                     let capacity = rng.below(full.len() as u64 + 40) as usize;
                     let out = to.buffer(capacity, at_end);
-                    if let Ok(n) = ours.workspace.compress_stable(source, out) {
+                    if let Ok(n) = ours.0.compressor.compress_stable(source, out) {
                         assert!(c_decompress(&out[..n], len).expect("ours is LZ4") == src[..]);
                     }
                 }

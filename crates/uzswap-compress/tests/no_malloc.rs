@@ -7,6 +7,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use uzswap_compress::{Codec, MAX_BLOCK, Workspace};
 
+mod owned;
 mod pages;
 
 thread_local! {
@@ -78,15 +79,21 @@ fn codecs() -> [Codec; 10] {
 fn exercise(w: &mut Workspace, sources: &[pages::Block], out: &mut [u8], back: &mut [u8]) {
     for src in sources {
         // SAFETY: the block is of that length, in ordinary memory, aligned to 64.
-        let compressed = unsafe { w.compress(src.as_ptr(), src.len(), out) };
+        let compressed = unsafe { w.compressor.compress(src.as_ptr(), src.len(), out) };
         if let Ok(n) = compressed {
             let back = &mut back[..src.len()];
-            w.decompress(w.codec().id(), &out[..n], back)
+            w.decompressor
+                .decompress(w.compressor.codec().id(), &out[..n], back)
                 .expect("its own object");
-            let _ = w.decompress(w.codec().id(), &out[..n / 2], back);
+            let _ = w
+                .decompressor
+                .decompress(w.compressor.codec().id(), &out[..n / 2], back);
         }
         // SAFETY: as above.
-        let _ = unsafe { w.compress(src.as_ptr(), src.len(), &mut out[..100]) };
+        let _ = unsafe {
+            w.compressor
+                .compress(src.as_ptr(), src.len(), &mut out[..100])
+        };
     }
 }
 
@@ -117,7 +124,7 @@ fn nothing_is_allocated_from_init_on() {
 }
 
 struct Job {
-    workspace: Workspace,
+    workspace: owned::Owned,
     sources: Vec<pages::Block>,
     out: Vec<u8>,
     back: Vec<u8>,
@@ -141,14 +148,9 @@ fn the_stack_use_of_every_codec_is_bounded() {
     static DEEPEST: AtomicUsize = AtomicUsize::new(0);
     const STACK: usize = 256 << 10;
     for codec in codecs() {
-        let len = Workspace::required_size(codec, MAX_BLOCK);
-        let mut memory = pages::Memory::new(len);
-        // SAFETY: the memory is that long, outlives the workspace and is left alone while it lives.
-        let workspace = unsafe { Workspace::init(memory.as_mut_ptr(), len, codec, MAX_BLOCK) }
-            .expect("workspace");
         let (out, back) = (vec![0; MAX_BLOCK], vec![0; MAX_BLOCK]);
         let mut job = Job {
-            workspace,
+            workspace: owned::Owned::new(codec, MAX_BLOCK),
             sources: sources(),
             out,
             back,

@@ -9,7 +9,9 @@ use uzswap_compress::{
     ParseCodecError, Workspace, same_filled,
 };
 
+mod owned;
 mod pages;
+use owned::Owned;
 use pages::{KINDS, Memory, Rng, block};
 
 fn all_codecs() -> Vec<Codec> {
@@ -34,62 +36,27 @@ fn some_codecs() -> [Codec; 6] {
     ]
 }
 
-/// A workspace and the memory it lives in, with a guard behind that must stay as it is.
-struct Bench {
-    workspace: Workspace,
-    memory: Memory,
-    required: usize,
-}
-
-impl Bench {
-    fn new(codec: Codec, max_block: usize) -> Bench {
-        let required = Workspace::required_size(codec, max_block);
-        let mut memory = Memory::new(required + 64);
-        // Dirty: nothing may depend on zeroed memory.
-        memory.fill(0xa5);
-        // SAFETY: the memory moves into the same struct, keeps its place on the heap, and is left
-        // alone.
-        let workspace = unsafe { Workspace::init(memory.as_mut_ptr(), required, codec, max_block) }
-            .expect("workspace");
-        Bench {
-            workspace,
-            memory,
-            required,
-        }
-    }
-
-    fn compress(&mut self, src: &Memory, dst: &mut [u8]) -> Result<usize, CompressError> {
-        // SAFETY: a block of that length, aligned to 64.
-        unsafe { self.workspace.compress(src.as_ptr(), src.len(), dst) }
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        assert!(
-            self.memory[self.required..].iter().all(|&b| b == 0xa5),
-            "wrote past its memory"
-        );
-    }
+fn compress(b: &mut Owned, src: &Memory, dst: &mut [u8]) -> Result<usize, CompressError> {
+    // SAFETY: a block of that length, aligned to 64.
+    unsafe { b.compressor.compress(src.as_ptr(), src.len(), dst) }
 }
 
 #[test]
 fn every_codec_and_level_gives_back_every_kind_of_block() {
     for codec in all_codecs() {
         // One workspace through all sizes and kinds, as a CPU slot uses it.
-        let mut b = Bench::new(codec, MAX_BLOCK);
+        let mut b = Owned::new(codec, MAX_BLOCK);
         let mut out = vec![0u8; MAX_BLOCK + 4096];
         for len in [4096, 65536, 8192, 16384, 4096, 32768, 12288] {
             for kind in KINDS {
                 let src = block(kind, len, 7);
-                let n = b
-                    .compress(&src, &mut out)
+                let n = compress(&mut b, &src, &mut out)
                     .unwrap_or_else(|e| panic!("{codec} {kind}: {e}"));
                 let hard = kind == "random" || codec.id() == CodecId::Pz;
                 assert!(n < len || hard, "{codec} {kind} {len}: {n}");
                 let mut back = vec![0x5a; len];
                 assert_eq!(
-                    b.workspace.decompress(codec.id(), &out[..n], &mut back),
+                    b.decompressor.decompress(codec.id(), &out[..n], &mut back),
                     Ok(())
                 );
                 assert!(back == src[..], "{codec} {kind} {len}");
@@ -101,17 +68,17 @@ fn every_codec_and_level_gives_back_every_kind_of_block() {
 #[test]
 fn the_first_pages_of_a_block_are_as_if_all_were_decoded() {
     for codec in all_codecs() {
-        let mut b = Bench::new(codec, MAX_BLOCK);
+        let mut b = Owned::new(codec, MAX_BLOCK);
         let mut object = vec![0u8; MAX_BLOCK + 4096];
         for len in [8192, 16384, 65536] {
             for kind in KINDS {
                 let src = block(kind, len, 5);
-                let n = b.compress(&src, &mut object).expect("room for all");
+                let n = compress(&mut b, &src, &mut object).expect("room for all");
                 for first in (0..=len).step_by(4096).chain([1, 4095, len - 1]) {
                     let mut back = vec![0x5a; len + 64];
                     let (out, guard) = back.split_at_mut(len);
                     let decoded =
-                        b.workspace
+                        b.decompressor
                             .decompress_first(codec.id(), &object[..n], first, out);
                     assert_eq!(decoded, Ok(()), "{codec} {kind} {len} {first}");
                     assert!(out[..first] == src[..first], "{codec} {kind} {len} {first}");
@@ -141,16 +108,16 @@ fn words_that_are_numbers_are_filtered_and_come_back() {
     let zstd = [1, 3, 6].map(|level| Codec::Zstd { level });
     let pz = [2, 3].map(|level| Codec::Pz { level });
     for codec in zstd.into_iter().chain(pz) {
-        let mut b = Bench::new(codec, MAX_BLOCK);
+        let mut b = Owned::new(codec, MAX_BLOCK);
         let mut out = vec![0; MAX_BLOCK];
         for (filter, src) in &blocks {
-            let n = b.compress(src, &mut out).expect("they compress");
+            let n = compress(&mut b, src, &mut out).expect("they compress");
             assert_eq!(out[0], *filter, "{codec}");
             let mut back = vec![0; MAX_BLOCK];
             for first in [4096, 5000, MAX_BLOCK] {
                 back.fill(0x5a);
                 let done = b
-                    .workspace
+                    .decompressor
                     .decompress_first(codec.id(), &out[..n], first, &mut back);
                 assert_eq!(done, Ok(()));
                 assert!(back[..first] == src[..first], "{codec} {filter} {first}");
@@ -158,7 +125,7 @@ fn words_that_are_numbers_are_filtered_and_come_back() {
             // Any other number is no object's.
             out[0] = 3;
             assert_eq!(
-                b.workspace.decompress(codec.id(), &out[..n], &mut back),
+                b.decompressor.decompress(codec.id(), &out[..n], &mut back),
                 Err(DecompressError::Corrupt)
             );
         }
@@ -168,14 +135,14 @@ fn words_that_are_numbers_are_filtered_and_come_back() {
 #[test]
 fn what_does_not_fit_is_poor_and_leaves_no_trace() {
     for codec in some_codecs() {
-        let mut b = Bench::new(codec, MAX_BLOCK);
+        let mut b = Owned::new(codec, MAX_BLOCK);
         let mut out = vec![0xee; 65536];
         for len in [4096, 16384, 65536] {
             let random = block("random", len, 3);
             let good = block("records", len, 3);
             for capacity in [0, 1, 7, 64, 1000, 3264, len - 64] {
                 out.fill(0xee);
-                let poor = b.compress(&random, &mut out[..capacity]);
+                let poor = compress(&mut b, &random, &mut out[..capacity]);
                 assert_eq!(poor, Err(CompressError::Poor), "{codec} {len} {capacity}");
                 assert!(
                     out[capacity..capacity + 64].iter().all(|&b| b == 0xee),
@@ -183,16 +150,16 @@ fn what_does_not_fit_is_poor_and_leaves_no_trace() {
                 );
             }
             // The next block is not spoilt by the failures before it.
-            let n = b.compress(&good, &mut out).expect("records compress");
+            let n = compress(&mut b, &good, &mut out).expect("records compress");
             let mut back = vec![0; len];
             assert_eq!(
-                b.workspace.decompress(codec.id(), &out[..n], &mut back),
+                b.decompressor.decompress(codec.id(), &out[..n], &mut back),
                 Ok(())
             );
             assert!(back == good[..]);
             out.fill(0xee);
             // Exactly the size needed is enough, or refused; never overrun.
-            match b.compress(&good, &mut out[..n]) {
+            match compress(&mut b, &good, &mut out[..n]) {
                 Ok(m) => assert!(m <= n),
                 Err(error) => assert_eq!(error, CompressError::Poor),
             }
@@ -207,18 +174,20 @@ fn a_damaged_object_fails_or_decodes_but_never_strays() {
     println!("seed {seed:#x}");
     let mut rng = Rng(seed);
     for codec in some_codecs() {
-        let mut b = Bench::new(codec, MAX_BLOCK);
+        let mut b = Owned::new(codec, MAX_BLOCK);
         for len in [4096usize, 65536] {
             let src = block("records", len, 11);
             let mut object = vec![0; len];
-            let n = b.compress(&src, &mut object).expect("records compress");
+            let n = compress(&mut b, &src, &mut object).expect("records compress");
             object.truncate(n);
             let mut dst = vec![0xee; len + 128];
-            let mut decode = |b: &mut Bench, bytes: &[u8], want: usize| {
+            let mut decode = |b: &mut Owned, bytes: &[u8], want: usize| {
                 dst.fill(0xee);
                 // A copy of its own: an over-read shows under a sanitizer.
                 let bytes = bytes.to_vec();
-                let result = b.workspace.decompress(codec.id(), &bytes, &mut dst[..want]);
+                let result = b
+                    .decompressor
+                    .decompress(codec.id(), &bytes, &mut dst[..want]);
                 assert!(
                     dst[want..].iter().all(|&b| b == 0xee),
                     "{codec}: wrote past the end"
@@ -251,7 +220,9 @@ fn a_damaged_object_fails_or_decodes_but_never_strays() {
                 let nr = rng.below(len as u64) as usize;
                 first.fill(0xee);
                 let (out, guard) = first.split_at_mut(len);
-                let some = b.workspace.decompress_first(codec.id(), &damaged, nr, out);
+                let some = b
+                    .decompressor
+                    .decompress_first(codec.id(), &damaged, nr, out);
                 assert!(guard.iter().all(|&b| b == 0xee), "{codec}: past the end");
                 assert!(all.is_err() || some.is_ok(), "{codec}: {nr} of it fail");
             }
@@ -276,15 +247,15 @@ fn a_workspace_decodes_what_every_codec_has_made() {
     let mut objects = Vec::new();
     for codec in some_codecs() {
         let mut out = [0u8; 4096];
-        let n = Bench::new(codec, MIN_BLOCK).compress(&src, &mut out);
+        let n = compress(&mut Owned::new(codec, MIN_BLOCK), &src, &mut out);
         objects.push((codec.id(), out[..n.expect("text compresses")].to_vec()));
     }
     for codec in some_codecs() {
-        let mut b = Bench::new(codec, MIN_BLOCK);
+        let mut b = Owned::new(codec, MIN_BLOCK);
         // Twice: the second time each context is there.
         for (id, object) in objects.iter().chain(&objects) {
             let mut back = [0u8; 4096];
-            assert_eq!(b.workspace.decompress(*id, object, &mut back), Ok(()));
+            assert_eq!(b.decompressor.decompress(*id, object, &mut back), Ok(()));
             assert!(back == src[..], "{id:?} in a workspace of {codec}");
         }
     }
@@ -312,12 +283,12 @@ fn a_workspace_is_refused_where_it_cannot_be() {
     for bad in [0, 2048, 5000, 131_072] {
         assert_eq!(init(ptr, needed, bad), Err(InitError::BadBlock));
     }
-    let mut b = Bench::new(codec, 4096);
+    let mut b = Owned::new(codec, 4096);
     let src = Memory::new(8192);
     let mut out = [0; 8192];
-    assert_eq!(b.compress(&src, &mut out), Err(CompressError::Failed));
+    assert_eq!(compress(&mut b, &src, &mut out), Err(CompressError::Failed));
     // SAFETY: shorter than the block that is there.
-    let odd = unsafe { b.workspace.compress(src.as_ptr(), 100, &mut out) };
+    let odd = unsafe { b.compressor.compress(src.as_ptr(), 100, &mut out) };
     assert_eq!(odd, Err(CompressError::Failed));
     for codec in all_codecs() {
         for block in [4096, 65536] {
@@ -398,12 +369,12 @@ proptest! {
             }
         }
         for codec in some_codecs() {
-            let mut b = Bench::new(codec, 16384);
+            let mut b = Owned::new(codec, 16384);
             let mut out = vec![0; capacity];
-            match b.compress(&src, &mut out) {
+            match compress(&mut b, &src, &mut out) {
                 Ok(n) => {
                     let mut back = vec![0; src.len()];
-                    prop_assert_eq!(b.workspace.decompress(codec.id(), &out[..n], &mut back), Ok(()));
+                    prop_assert_eq!(b.decompressor.decompress(codec.id(), &out[..n], &mut back), Ok(()));
                     prop_assert!(back == src[..]);
                 }
                 Err(error) => prop_assert_eq!(error, CompressError::Poor),

@@ -4,9 +4,10 @@
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use uzswap_compress::{Codec, Workspace, same_filled};
+use uzswap_compress::{Codec, same_filled};
 use uzswap_sys::mem;
 
+mod owned;
 mod pages;
 
 /// Tells the writer to stop, also when an assertion has failed: the scope waits for it.
@@ -64,13 +65,7 @@ fn nothing_strays_while_the_source_changes() {
             Codec::Pz { level: 1 },
             Codec::Pz { level: 3 },
         ] {
-            let len = Workspace::required_size(codec, LEN);
-            let mut memory = pages::Memory::new(len + 64);
-            memory[len..].fill(0xa5);
-            // SAFETY: the memory is that long, outlives the workspace and is left alone while it
-            // lives.
-            let mut w = unsafe { Workspace::init(memory.as_mut_ptr(), len, codec, LEN) }
-                .expect("workspace");
+            let mut w = owned::Owned::new(codec, LEN);
             let good = pages::block("records", LEN, 9);
             let (mut out, mut back) = (vec![0xeeu8; LEN + 128], vec![0u8; LEN]);
             let src = std::ptr::with_exposed_provenance::<u8>(addr);
@@ -78,10 +73,10 @@ fn nothing_strays_while_the_source_changes() {
                 let capacity = if round % 2 == 0 { LEN } else { LEN / 4 };
                 out[capacity..].fill(0xee);
                 // SAFETY: the source is mapped, aligned to a page, and may change.
-                if let Ok(n) = unsafe { w.compress(src, LEN, &mut out[..capacity]) } {
+                if let Ok(n) = unsafe { w.compressor.compress(src, LEN, &mut out[..capacity]) } {
                     // It is an object, of contents that may never have been.
                     assert_eq!(
-                        w.decompress(codec.id(), &out[..n], &mut back),
+                        w.decompressor.decompress(codec.id(), &out[..n], &mut back),
                         Ok(()),
                         "{codec}"
                     );
@@ -94,9 +89,13 @@ fn nothing_strays_while_the_source_changes() {
                 let _ = unsafe { same_filled(src, LEN) };
             }
             // SAFETY: a block of that length, aligned to 64.
-            let n = unsafe { w.compress(good.as_ptr(), LEN, &mut out[..LEN]) }.expect("compresses");
-            assert_eq!(w.decompress(codec.id(), &out[..n], &mut back), Ok(()));
-            assert!(back == good[..] && memory[len..].iter().all(|&b| b == 0xa5));
+            let n = unsafe { w.compressor.compress(good.as_ptr(), LEN, &mut out[..LEN]) }
+                .expect("compresses");
+            assert_eq!(
+                w.decompressor.decompress(codec.id(), &out[..n], &mut back),
+                Ok(())
+            );
+            assert!(back == good[..]);
         }
     });
     // SAFETY: nobody uses it any more.

@@ -10,7 +10,10 @@ use uzswap_io::{
     Device, DeviceError, HEADER_SLOTS, Key, Label, Place, Run, SLOT, Seal, Sequence, Window,
 };
 use uzswap_sys::signal::{self, SigSet};
-use uzswap_sys::{file, mem, nr, syscall, thread};
+use uzswap_sys::{mem, nr, syscall};
+
+mod support;
+use support::in_child;
 
 const LABEL: Label = Label {
     page: 3,
@@ -29,22 +32,6 @@ fn shared(len: usize) -> *mut u8 {
     // SAFETY: new memory, in nobody's place.
     let addr = unsafe { mem::mmap(0, len, rw, flags, -1, 0) }.expect("mmap");
     std::ptr::with_exposed_provenance_mut(addr)
-}
-
-/// Runs `child` in a fork child; its exit status.
-fn in_child(child: impl FnOnce() -> i32, meanwhile: impl FnOnce()) -> i32 {
-    // SAFETY: the child makes system calls and exits; it takes no lock that another thread may
-    // hold.
-    let pid = unsafe { syscall::call0(nr::FORK) }.expect("fork");
-    if pid == 0 {
-        thread::exit_group(child());
-    }
-    meanwhile();
-    let mut status = 0_i32;
-    let out = std::ptr::from_mut(&mut status) as usize;
-    // SAFETY: the status is an `int` of ours.
-    unsafe { syscall::call4(nr::WAIT4, pid, out, 0, 0) }.expect("wait");
-    status
 }
 
 fn fill(run: &mut Run<'_>, byte: u8) -> bool {
@@ -104,9 +91,7 @@ fn parent_and_child_never_use_a_nonce_twice_and_read_each_other() {
 
 #[test]
 fn a_limit_on_file_sizes_fills_the_device_and_does_not_signal_the_program() {
-    let file = unnamed();
-    file.set_len((HEADER_SLOTS + 8) * SLOT as u64)
-        .expect("sized");
+    let file = support::file(8);
     let device = Device::<Fd>::new(file.as_raw_fd(), 8).expect("a device");
     let data = Box::new([7; SLOT]);
     let status = in_child(
@@ -126,16 +111,4 @@ fn a_limit_on_file_sizes_fills_the_device_and_does_not_signal_the_program() {
         || {},
     );
     assert_eq!(status, 0, "wait status; 25 is SIGXFSZ");
-}
-
-fn unnamed() -> std::fs::File {
-    use std::os::unix::fs::OpenOptionsExt;
-    const O_TMPFILE: i32 = 0o20_000_000 | file::O_DIRECTORY;
-    std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(O_TMPFILE)
-        .mode(0o600)
-        .open("/var/tmp")
-        .expect("a file in /var/tmp")
 }

@@ -158,7 +158,10 @@ impl Contestant {
         match &mut self.state {
             // SAFETY: blocks are readable and aligned to a page.
             State::Ours(workspace) => unsafe {
-                workspace.compress(src.as_ptr(), src.len(), dst).ok()
+                workspace
+                    .compressor
+                    .compress(src.as_ptr(), src.len(), dst)
+                    .ok()
             },
             State::Lz4 => {
                 // SAFETY: the lengths are those of the slices.
@@ -199,8 +202,8 @@ impl Contestant {
     fn decompress(&mut self, src: &[u8], dst: &mut [u8]) -> bool {
         match &mut self.state {
             State::Ours(workspace) => {
-                let id = workspace.codec().id();
-                workspace.decompress(id, src, dst).is_ok()
+                let id = workspace.compressor.codec().id();
+                workspace.decompressor.decompress(id, src, dst).is_ok()
             }
             State::Lz4 => {
                 let (Ok(from), Ok(to)) = (i32::try_from(src.len()), i32::try_from(dst.len()))

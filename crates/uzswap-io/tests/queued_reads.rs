@@ -7,13 +7,14 @@ use std::os::unix::fs::FileExt;
 
 use uzswap_io::device::Fd;
 use uzswap_io::{Device, DeviceError, Extent, HEADER_SLOTS, MAX_READS, Queue, SLOT};
-use uzswap_sys::{nr, syscall, thread};
+
+mod support;
 
 const NR_SLOTS: u64 = 256;
 
 /// A file in which every slot is full of its number.
 fn device() -> (File, Device<Fd>) {
-    let file = tempfile();
+    let file = support::file(NR_SLOTS);
     for slot in 0..NR_SLOTS {
         let byte = u8::try_from(slot).expect("256 slots");
         file.write_all_at(&[byte; SLOT], (HEADER_SLOTS + slot) * SLOT as u64)
@@ -21,20 +22,6 @@ fn device() -> (File, Device<Fd>) {
     }
     let device = Device::new(file.as_raw_fd(), NR_SLOTS).expect("a file");
     (file, device)
-}
-
-fn tempfile() -> File {
-    let path =
-        std::env::temp_dir().join(format!("uzswap-at-once-{:?}", std::thread::current().id()));
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&path)
-        .expect("a file");
-    std::fs::remove_file(path).expect("its name goes");
-    file
 }
 
 fn extents(seed: u64, nr: usize) -> Vec<Extent> {
@@ -136,18 +123,14 @@ fn a_fork_child_reads_on() {
         done.is_ok() && is_right(&extents, &buffer)
     };
     assert!(read());
-    // SAFETY: the child reads into its own memory and exits; it takes no lock that another thread
-    // may hold.
-    let pid = unsafe { syscall::call0(nr::FORK) }.expect("fork");
-    if pid == 0 {
-        thread::exit_group(i32::from(!(read() && read() && read())));
-    }
-    assert!(read(), "the parent, beside its child");
-    let mut status = 0_i32;
-    let out = std::ptr::from_mut(&mut status) as usize;
-    // SAFETY: the status is an `int` of ours.
-    unsafe { syscall::call4(nr::WAIT4, pid, out, 0, 0) }.expect("wait");
+    // The child has its own copy of `read`, and of what that borrows.
+    let read = std::cell::RefCell::new(read);
+    let status = support::in_child(
+        || i32::from(!(0..3).all(|_| read.borrow_mut()())),
+        || assert!(read.borrow_mut()(), "the parent, beside its child"),
+    );
     assert_eq!(status, 0, "the child");
+    let mut read = read.into_inner();
     assert!(read(), "the parent, after its child");
 }
 

@@ -4,17 +4,17 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
 use uzswap_io::device::{Fd, Kind};
 use uzswap_io::inject::{Failing, Plan};
 use uzswap_io::{Device, DeviceError, Extent, HEADER_SLOTS, MAX_DEVICE_SLOTS, SLOT};
 use uzswap_sys::Errno;
-use uzswap_sys::file::O_DIRECT;
+
+mod support;
 
 const NR_SLOTS: u64 = 64;
-const O_TMPFILE: i32 = 0o20_200_000;
 
 #[repr(align(4096))]
 #[derive(Clone, PartialEq, Debug)]
@@ -34,23 +34,8 @@ impl<const N: usize> Slots<N> {
     }
 }
 
-/// An unnamed file of `NR_SLOTS` slots, with `O_DIRECT` where there is such a thing.
 fn file() -> File {
-    let open = |flags| {
-        let dir = std::env::var_os("UZSWAP_SWAP_DIR").unwrap_or_else(|| "/var/tmp".into());
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(O_TMPFILE | flags)
-            .mode(0o600)
-            .open(dir)
-    };
-    let file = open(O_DIRECT)
-        .or_else(|_| open(0))
-        .expect("a file in /var/tmp");
-    let len = (HEADER_SLOTS + NR_SLOTS) * SLOT as u64;
-    file.set_len(len).expect("sized");
-    file
+    support::direct_file(NR_SLOTS)
 }
 
 fn device(file: &File) -> Device<Fd> {
@@ -206,7 +191,7 @@ fn interruptions_and_short_transfers_are_gone_through() {
 fn what_does_not_pass_ends_as_what_it_is() {
     let file = file();
     let mut slots = Slots::<4>::of(1);
-    for (fault, error) in [
+    for (failure, error) in [
         ("enospc", DeviceError::Full),
         ("edquot", DeviceError::Full),
         ("eio", DeviceError::Io(Errno::EIO)),
@@ -215,12 +200,12 @@ fn what_does_not_pass_ends_as_what_it_is() {
     ] {
         let device = failing(
             &file,
-            &format!("write={fault}@2+,read={fault}@2+,discard={fault}@2+"),
+            &format!("write={failure}@2+,read={failure}@2+,discard={failure}@2+"),
         );
         for expected in [Ok(()), Err(error), Err(error)] {
-            assert_eq!(device.write_at(0, slots.bytes()), expected, "{fault}");
-            assert_eq!(device.read_at(0, slots.bytes()), expected, "{fault}");
-            assert_eq!(device.discard(0, 4), expected, "{fault}");
+            assert_eq!(device.write_at(0, slots.bytes()), expected, "{failure}");
+            assert_eq!(device.read_at(0, slots.bytes()), expected, "{failure}");
+            assert_eq!(device.discard(0, 4), expected, "{failure}");
         }
     }
     // One slot at a time comes through as less than a slot, for ever.

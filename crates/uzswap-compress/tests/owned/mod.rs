@@ -1,0 +1,51 @@
+//! A workspace that owns its memory, with a guard behind it that must stay as it is.
+
+use crate::pages::Memory;
+use std::ops::{Deref, DerefMut};
+use uzswap_compress::{Codec, Workspace};
+
+pub struct Owned {
+    workspace: Workspace,
+    memory: Memory,
+    required: usize,
+}
+
+impl Owned {
+    pub fn new(codec: Codec, max_block: usize) -> Owned {
+        let required = Workspace::required_size(codec, max_block);
+        let mut memory = Memory::new(required + 64);
+        // Dirty: nothing may depend on zeroed memory.
+        memory.fill(0xa5);
+        // SAFETY: the memory moves into the same struct, keeps its place on the heap, and is left
+        // alone.
+        let workspace = unsafe { Workspace::init(memory.as_mut_ptr(), required, codec, max_block) }
+            .expect("workspace");
+        Owned {
+            workspace,
+            memory,
+            required,
+        }
+    }
+}
+
+impl Deref for Owned {
+    type Target = Workspace;
+    fn deref(&self) -> &Workspace {
+        &self.workspace
+    }
+}
+
+impl DerefMut for Owned {
+    fn deref_mut(&mut self) -> &mut Workspace {
+        &mut self.workspace
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        assert!(
+            self.memory[self.required..].iter().all(|&b| b == 0xa5),
+            "wrote past its memory"
+        );
+    }
+}
