@@ -1,4 +1,5 @@
-//! Prints what a command touches over time, as `analyze` sees it, and what the model makes of it: for work on the model.
+//! Prints what a command touches over time, as `analyze` sees it, and what the model makes of it:
+//! for work on the model.
 //!
 //!     cargo run --release -p uzswap-analyze --example curve -- RATIO IN_US OUT_US COMMAND [ARG]...
 
@@ -6,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use uzswap_analyze::contents::Sample;
 use uzswap_analyze::cost::Cost;
-use uzswap_analyze::model::{Setting, Work};
+use uzswap_analyze::model::{Setting, Workload};
 use uzswap_analyze::observe;
 
 fn main() -> anyhow::Result<()> {
@@ -21,7 +22,7 @@ fn main() -> anyhow::Result<()> {
         .stdout(Stdio::null())
         .spawn()?;
     let (seen, _) = observe::command(&mut child)?;
-    for life in &seen.lives {
+    for life in &seen.histories {
         println!(
             "{} {}: peak {} MiB, cpu {:.2} s",
             life.pid,
@@ -45,15 +46,15 @@ fn main() -> anyhow::Result<()> {
             println!();
         }
     }
-    let work = Work {
-        cpu_s: seen.lives.iter().map(|life| life.cpu_s).sum(),
-        lives: seen.lives.iter().collect(),
+    let work = Workload {
+        cpu_s: seen.histories.iter().map(|history| history.cpu_s).sum(),
+        histories: seen.histories.iter().collect(),
     };
     let setting = Setting {
         stored: 1.0 / ratio,
         need: seen.sample.as_ref().map_or(1.0, Sample::need),
         cost: Cost { in_us, out_us },
-        least: 8 << 20,
+        min_ram: 8 << 20,
     };
     for percent in (20..=105).rev().step_by(5) {
         let ram = work.peak() / 100 * percent;

@@ -1,9 +1,10 @@
-//! What is in the memory of a process, and how well it compresses.
+//! The contents of a process's memory, and how well they compress.
 //!
-//! *What*: an even choice of its extents, read while it runs; shares of pages that are zero, repeat a word or do not compress; every
-//! codec at every block size on the rest.
-//! *Invariants*: it holds at most [`SAMPLE`] bytes of anybody's memory, and writes none of it to a file.
-//! *Locking*: none: a page that is written while it is read comes half old, half new, which compresses like either.
+//! *What*: an even choice of extents, read while the process runs; the shares of zero, same-filled
+//! and incompressible pages; every codec at every block size on the rest.
+//! *Invariants*: a sample is at most [`SAMPLE_BYTES`] and never written to a file.
+//! *Locking*: none. A page written while it is read comes half old and half new, and compresses
+//! like either.
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
@@ -13,12 +14,12 @@ use uzswap_corpus::{Dump, sample};
 
 use crate::heap;
 
-/// Bytes to look at.
-pub const SAMPLE: usize = 8 << 20;
+/// Maximum size of a sample.
+pub const SAMPLE_BYTES: usize = 8 << 20;
 const PAGE: usize = 4096;
-/// A page that takes more than this is better kept as it is: four fifths.
-const POOR: usize = PAGE / 5 * 4;
-/// What is tried: what `--compressor` takes, at the levels that are worth their time.
+/// Compressed size above which a page counts as incompressible: four fifths.
+const MAX_COMPRESSED: usize = PAGE / 5 * 4;
+/// The codecs to choose from, at the levels that are worth their time.
 pub const CODECS: [Codec; 6] = [
     Codec::Lz4,
     Codec::Pz { level: 1 },
@@ -31,9 +32,10 @@ pub const CODECS: [Codec; 6] = [
 /// Pages of a process at one moment.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Anonymous pages that it had then.
+    /// Anonymous pages of the process then.
     pub anon: u64,
-    /// How many times its memory it would have if every folio of which it touched a page came whole, as they do under uzswap.
+    /// Factor by which memory grows if every folio with a touched page comes in whole, as under
+    /// uzswap.
     folios: f64,
     bytes: Vec<u8>,
 }
@@ -45,7 +47,7 @@ impl Sample {
     /// If it is gone or may not be read.
     pub fn take(pid: u32, anon: u64) -> Result<Self> {
         let mut bytes = Vec::new();
-        let taken = sample(pid, SAMPLE, &mut bytes)?;
+        let taken = sample(pid, SAMPLE_BYTES, &mut bytes)?;
         Ok(Self {
             anon,
             folios: taken.spanned as f64 / taken.present.max(1) as f64,
@@ -53,25 +55,25 @@ impl Sample {
         })
     }
 
-    /// What was read.
+    /// Its bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Bytes that were read.
+    /// Number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Bytes that are needed under uzswap, whose malloc is another one and whose folios come whole, for each byte that is there.
+    /// Bytes needed under uzswap, with its malloc and whole folios, per byte now.
     #[must_use]
     pub fn need(&self) -> f64 {
         heap::need(&self.bytes) * self.folios
     }
 
-    /// Whether nothing was read.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -81,33 +83,33 @@ impl Sample {
 /// What a sample holds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Contents {
-    /// Pages that were looked at.
+    /// Pages in the sample.
     pub pages: usize,
-    /// Anonymous pages that the process had when they were read.
+    /// Anonymous pages of the process when it was sampled.
     pub anon: u64,
-    /// Part of them that is zero.
+    /// Share of zero pages.
     pub zero: f64,
-    /// Part of them that repeats one word, the zero ones among them: they take no room.
+    /// Share of same-filled pages, zero ones included: they take no room.
     pub same_filled: f64,
-    /// Part of them that lz4 does not bring below four fifths.
+    /// Share of pages that lz4 leaves larger than four fifths.
     pub incompressible: f64,
-    /// Bytes that are needed under uzswap for each byte that is there.
+    /// Bytes needed under uzswap per byte now.
     pub need: f64,
-    /// Every codec at every block size on the pages that are not same-filled; the kernel's beside them.
+    /// Every codec at every block size on the other pages, with the kernel's codecs.
     pub codecs: Vec<Cell>,
-    /// Whether other work took the processors away while that was measured.
+    /// Whether other work took the processors away during the measurement.
     pub disturbed: bool,
 }
 
 impl Contents {
-    /// Looks at a sample.
+    /// Analyzes a sample.
     ///
     /// # Errors
     /// If it is empty, or a codec fails.
     pub fn of(sample: &Sample) -> Result<Self> {
         ensure!(!sample.is_empty(), "an empty sample");
         let pages = sample.len() / PAGE;
-        let part = |n: usize| n as f64 / pages as f64;
+        let share = |n: usize| n as f64 / pages as f64;
         let zero = sample
             .bytes
             .chunks_exact(PAGE)
@@ -117,22 +119,22 @@ impl Contents {
             name: String::new(),
             bytes: sample.bytes.clone(),
         };
-        let poor = codecs::nr_poor_pages(dump(), Codec::Lz4, POOR)?;
+        let incompressible = codecs::nr_poor_pages(dump(), Codec::Lz4, MAX_COMPRESSED)?;
         let measured = codecs::measure(&CODECS, vec![dump()], 1)?;
         let same_filled = measured.programs.iter().map(|p| p.same_filled).sum();
         Ok(Self {
             pages,
             anon: sample.anon,
-            zero: part(zero),
-            same_filled: part(same_filled),
-            incompressible: part(poor),
+            zero: share(zero),
+            same_filled: share(same_filled),
+            incompressible: share(incompressible),
             need: sample.need(),
             disturbed: measured.rounds.iter().any(|round| round.disturbed),
             codecs: measured.cells,
         })
     }
 
-    /// `codec` on single pages, as the engine stores them.
+    /// The measurement of `codec` on single pages, as the engine stores them.
     #[must_use]
     pub fn by_page(&self, codec: Codec) -> Option<&Cell> {
         let name = codec.to_string();
@@ -141,14 +143,27 @@ impl Contents {
             .find(|cell| cell.codec == name && cell.block == PAGE)
     }
 
-    /// Bytes that a byte of memory takes in the pool.
+    /// µs to compress and to decompress a page by `codec`, same-filled pages averaged in.
+    #[must_use]
+    pub fn codec_us(&self, codec: Codec) -> Option<[f64; 2]> {
+        let cell = self.by_page(codec)?;
+        let [compress, decompress] = [&cell.compress_us, &cell.decompress_us].map(|us| first(us));
+        Some([compress, decompress].map(|us| us * (1.0 - self.same_filled)))
+    }
+
+    /// Bytes in the pool per byte of memory.
     #[must_use]
     pub fn stored(&self, codec: Codec) -> Option<f64> {
         let cell = self.by_page(codec)?;
-        // Nothing but same-filled pages is no block at all.
+        // A sample of same-filled pages has no block.
         let packed = cell.packed as f64 / cell.bytes.max(1) as f64;
         Some(packed.min(1.0) * (1.0 - self.same_filled))
     }
+}
+
+/// The figure of the only round.
+pub(crate) fn first(rounds: &[f64]) -> f64 {
+    rounds.first().copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -185,7 +200,7 @@ mod tests {
             contents.incompressible
         );
         for codec in CODECS {
-            // A quarter of what is not same-filled is noise, the rest next to nothing.
+            // A quarter of the other pages is noise, the rest takes next to nothing.
             let stored = contents.stored(codec).unwrap();
             assert!((0.2..0.23).contains(&stored), "{codec}: {stored}");
         }

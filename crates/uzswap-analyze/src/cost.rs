@@ -1,8 +1,9 @@
-//! What bringing a page in and putting one out costs on this machine.
+//! What a page in and a page out cost on this machine.
 //!
-//! *What*: the codec's own part is measured on the program's pages; the rest (signal, copy, protection, dropping) comes from a short run under
-//! uzswap ([`probe`]), or, where that cannot be had, from a table.
-//! *Invariants*: times are processor time in microseconds a page.
+//! *What*: the codec's part is measured on the program's pages; the rest (signal, copy, protection,
+//! dropping) by a short run under uzswap ([`probe`]), or, where that is impossible, taken from a
+//! table.
+//! *Invariants*: times are processor time per page, in µs.
 //! *Locking*: none.
 
 pub mod probe;
@@ -12,25 +13,25 @@ use uzswap_compress::Codec;
 
 use crate::contents::Contents;
 
-/// The parts that do not depend on the codec, µs: measured on two virtual processors of a server, Linux 6.18.
+/// The table: costs without the codec, µs, measured on two vCPUs of a server, Linux 6.18.
 const IN_US: f64 = 3.7;
 const OUT_US: f64 = 0.8;
 
-/// What a page costs.
+/// The cost of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
-    /// To bring one in that is touched.
+    /// To bring a page in, µs.
     pub in_us: f64,
-    /// To put one out.
+    /// To evict a page, µs.
     pub out_us: f64,
 }
 
-/// What the fixed parts cost here.
+/// The costs of this machine without the codec.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Machine {
-    /// Of a page in and one out together, µs, without the codec.
+    /// A page in and a page out together, µs.
     pub round_us: f64,
-    /// Whether that was measured.
+    /// Whether it was measured.
     pub measured: bool,
 }
 
@@ -41,26 +42,24 @@ impl Machine {
         measured: false,
     };
 
-    /// From a run in which a page in and one out took `round_us` with lz4, on data on which its own part is `codec_us`.
+    /// From a run in which a page in and a page out took `round_us`, `codec_us` of it in the codec.
     #[must_use]
     pub fn of_run(round_us: f64, codec_us: f64) -> Self {
         Self {
-            // A machine that takes less than a third of it is none: something else went wrong.
+            // No machine takes less than a third of the table: then the measurement failed.
             round_us: (round_us - codec_us).clamp((IN_US + OUT_US) / 3.0, (IN_US + OUT_US) * 10.0),
             measured: true,
         }
     }
 
-    /// With `codec` on these contents; `None` if it was not measured.
+    /// The cost with `codec` on these contents; `None` if it was not measured.
     #[must_use]
     pub fn cost(&self, contents: &Contents, codec: Codec) -> Option<Cost> {
-        let cell = contents.by_page(codec)?;
-        let us =
-            |rounds: &[f64]| rounds.first().copied().unwrap_or(0.0) * (1.0 - contents.same_filled);
+        let [compress_us, decompress_us] = contents.codec_us(codec)?;
         let fixed_in = IN_US / (IN_US + OUT_US);
         Some(Cost {
-            in_us: self.round_us * fixed_in + us(&cell.decompress_us),
-            out_us: self.round_us * (1.0 - fixed_in) + us(&cell.compress_us),
+            in_us: self.round_us * fixed_in + decompress_us,
+            out_us: self.round_us * (1.0 - fixed_in) + compress_us,
         })
     }
 }

@@ -1,24 +1,26 @@
-//! How much more a program's small allocations take from uzswap's malloc than from the C library's.
+//! How much more a program's small allocations take from uzswap's malloc than from glibc's.
 //!
-//! *What*: the C library writes the size of each allocation before it. In an extent of its heap these sizes lead from one to the next up to the
-//! end; other memory has no such chain. The sizes tell what mimalloc, which has one of four sizes from each power of two to the next, would
-//! take for the same.
-//! *Invariants*: the result is at least 1: less is not promised.
+//! *What*: glibc stores the size of each allocation before it. In an extent of its heap the sizes
+//! form a chain up to the end; other memory has none. The sizes show what mimalloc, which has four
+//! size classes per power of two, would take for the same.
+//! *Invariants*: the result is at least 1: savings are not promised.
 //! *Locking*: none.
 
 use uzswap_corpus::EXTENT;
 
-/// The chain must begin this early in an extent, and have so many allocations: chance makes no such one.
-const BEGINS: usize = 16 << 10;
-const LEAST: usize = 6;
-/// Flags in the low bits of a size: the allocation before is in use; it is a mapping of its own, which none in a heap is.
+/// A chain must start this early in an extent and have this many allocations, which chance does not
+/// produce.
+const MAX_START: usize = 16 << 10;
+const MIN_LINKS: usize = 6;
+/// Flags in the low bits of a size: the previous allocation is in use; the allocation is a mapping
+/// of its own, which is never in a heap.
 const PREV_INUSE: u64 = 1;
 const MMAPPED: u64 = 2;
 const FLAGS: u64 = 7;
-/// What the C library takes for itself of each allocation.
+/// glibc's overhead per allocation, bytes.
 const HEADER: usize = 8;
 
-/// Bytes that are needed under uzswap for each byte of `sample`, whole extents of a process's memory.
+/// Bytes needed under uzswap per byte of `sample`, which is whole extents of a process's memory.
 #[must_use]
 pub fn need(sample: &[u8]) -> f64 {
     let (mut theirs, mut ours) = (0.0, 0.0);
@@ -33,9 +35,9 @@ pub fn need(sample: &[u8]) -> f64 {
     }
 }
 
-/// Of one extent, if it belongs to the C library's heap.
+/// The same for one extent, if it belongs to glibc's heap.
 fn of_extent(extent: &[u8]) -> Option<f64> {
-    let chain = (HEADER..BEGINS)
+    let chain = (HEADER..MAX_START)
         .step_by(16)
         .find_map(|begin| chain(extent, begin))?;
     let (theirs, ours) = chain
@@ -45,7 +47,8 @@ fn of_extent(extent: &[u8]) -> Option<f64> {
     (theirs > 0.0).then_some(ours / theirs)
 }
 
-/// The sizes of the allocations in use from the size field at `at` to the end of the extent; `None` if it is none.
+/// Sizes of the allocations in use, from the size field at `at` to the end of the extent; `None` if
+/// that is no chain.
 fn chain(extent: &[u8], mut at: usize) -> Option<Vec<usize>> {
     let (mut links, mut sizes, mut before) = (0, Vec::new(), None);
     while let Some(field) = extent.get(at..at + HEADER) {
@@ -61,10 +64,11 @@ fn chain(extent: &[u8], mut at: usize) -> Option<Vec<usize>> {
         links += 1;
         at += size;
     }
-    (links >= LEAST).then_some(sizes)
+    (links >= MIN_LINKS).then_some(sizes)
 }
 
-/// What mimalloc takes for an allocation of `size` bytes: the next larger size that it has, and a share of what a page of such leaves over.
+/// Bytes that mimalloc takes for an allocation of `size` bytes: its size class, and a share of what
+/// its page leaves over.
 fn taken(size: usize) -> f64 {
     const WORD: usize = 8;
     let words = size.div_ceil(WORD);
@@ -87,7 +91,8 @@ fn taken(size: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// An extent as the C library fills it with allocations of `sizes`, in turn, after the end of one that began before.
+    /// An extent as glibc fills it with allocations of `sizes` in turn, after one that started
+    /// before it.
     fn heap(sizes: &[usize]) -> Vec<u8> {
         let mut extent: Vec<u8> = b"what is in them"
             .iter()
@@ -117,23 +122,23 @@ mod tests {
     }
 
     #[test]
-    fn what_a_heap_needs_is_read_from_its_sizes() {
+    fn the_sizes_show_what_a_heap_needs() {
         let odd = heap(&[4360]);
         assert!((need(&odd) - 1.25).abs() < 0.01, "{}", need(&odd));
-        // Half of the memory is something else.
+        // Half of the memory is no heap.
         let half = [odd, vec![7; EXTENT]].concat();
         assert!((need(&half) - 1.125).abs() < 0.01, "{}", need(&half));
-        // Small ones take no more than before: their header goes.
+        // Small allocations take no more than before, because they lose their header.
         let small = heap(&[24, 40, 72, 100, 24]);
         assert!(need(&small) < 1.1, "{}", need(&small));
         assert!((need(&[]) - 1.0).abs() < 1e-9);
     }
 
     #[test]
-    fn what_is_free_does_not_count() {
+    fn free_allocations_do_not_count() {
         let mut extent = heap(&[4360, 1000]);
         let all = need(&extent);
-        // Every small one is free: the one after it says so.
+        // Every small one is free, as the flag in the next one says.
         for at in (408..EXTENT - HEADER).step_by(4368 + 1008) {
             extent[at] &= !1;
         }

@@ -1,112 +1,118 @@
 //! How much slower a program would be under a limit.
 //!
-//! *What*: what can be resident of a limit, moment by moment, and how many pages come back then ([`rate`]), times what that costs.
-//! *Invariants*: of limits that are looked at together, a smaller one is never told to be faster.
+//! *What*: what fits the limit, moment by moment, and how many pages are refaulted then ([`rate`]),
+//! times their cost.
+//! *Invariants*: of limits that are compared, a smaller one is never predicted to be faster.
 //! *Locking*: none.
 
 mod rate;
 
 use serde::Serialize;
 
-use crate::PAGE;
 use crate::cost::Cost;
-use crate::watch::Life;
-use rate::{Back, Rate, rate};
+use crate::watch::History;
+use crate::{PAGE, whole_mib};
+use rate::{Rate, Refaults, rate};
 
-/// What uzswap itself takes of a limit: tables, buffers, the reserve.
-const OWN: f64 = 3.0 * 1_048_576.0;
-/// The part of the limit that the pool may take before the swap device would be used, which is not reckoned with.
-const POOL: f64 = 0.75;
-/// Resident pages without which nothing goes on, bytes.
-const LEAST: f64 = 2.0 * 1_048_576.0;
-/// What a program loses by running under uzswap at all: between nothing and twice this.
+/// uzswap's own part of a limit, bytes: tables, buffers, the reserve.
+const OWN_BYTES: f64 = 3.0 * 1_048_576.0;
+/// Share of the limit that the pool may take; the model has no swap device.
+const MAX_POOL_SHARE: f64 = 0.75;
+/// Resident memory that a program needs at least, bytes.
+const MIN_RESIDENT_BYTES: f64 = 2.0 * 1_048_576.0;
+/// Slowdown by running under uzswap at all: between nothing and twice this.
 const BASE: f64 = 0.02;
-/// Sequential pages come back cheaper than one by one; others wait for the engine's locks, and what they had in the processor's caches is gone. Both
-/// are experience: see docs/analyze.md.
+/// Cost of refaults at best, where sequential pages come in together, and at worst, with lock waits
+/// and cold caches; from experience, see docs/analyze.md.
 const LOW: f64 = 0.6;
 const HIGH: f64 = 1.6;
-/// A rate of pages coming back that takes less than this part of the time does not matter.
-const MATTERS: f64 = 0.02;
-/// Limits are tried in steps of this.
+/// Share of the time below which refaults do not matter.
+const MIN_SHARE: f64 = 0.02;
+/// Factor from one tried limit to the next.
 const STEP: f64 = 0.97;
 
-/// A program as it was watched: the processes that have memory, and its processor time.
+/// A program as it was observed.
 #[derive(Clone, Debug)]
-pub struct Work<'a> {
+pub struct Workload<'a> {
     /// Its processes.
-    pub lives: Vec<&'a Life>,
+    pub histories: Vec<&'a History>,
     /// Processor time of all of them, seconds.
     pub cpu_s: f64,
 }
 
-/// With which codec, and what that means here.
+/// A codec and its consequences here.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// Bytes that a byte of memory takes in the pool.
     pub stored: f64,
-    /// What the program needs under uzswap for each byte that it needs without, see [`crate::heap`].
+    /// Bytes needed under uzswap per byte natively, see [`crate::heap`].
     pub need: f64,
-    /// What a page costs.
+    /// Cost of a page.
     pub cost: Cost,
-    /// The least limit that uzswap runs with, bytes.
-    pub least: u64,
+    /// The smallest limit that uzswap accepts, bytes.
+    pub min_ram: u64,
 }
 
-/// What is expected under a limit.
+/// The prediction for a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Expected {
     /// The limit, bytes.
     pub ram: u64,
-    /// Pages that come back after they were put out.
+    /// Refaults.
     pub refaults: f64,
-    /// Pages that are put out because there are more than fit, after the watch began.
+    /// Pages evicted because memory grew beyond what fits, during the watch.
     pub overflow: f64,
-    /// Additional processor time, as a part of the time without uzswap.
+    /// Additional processor time, as a share of the native time.
     pub slower: f64,
-    /// At best.
+    /// The same at best.
     pub low: f64,
-    /// At worst.
+    /// The same at worst.
     pub high: f64,
-    /// Part of the time for which curves that still rose had to be continued beyond what was seen.
+    /// Share of the time for which curves had to be extrapolated.
     pub guessed: f64,
 }
 
-impl Work<'_> {
-    /// Most memory of one process, bytes.
+impl Workload<'_> {
+    /// Peak memory of a process, bytes.
     #[must_use]
     pub fn peak(&self) -> u64 {
-        self.lives.iter().map(|life| life.peak).max().unwrap_or(0) * PAGE
+        self.histories
+            .iter()
+            .map(|history| history.peak)
+            .max()
+            .unwrap_or(0)
+            * PAGE
     }
 
-    /// What `ram` bytes for each process mean; `None` if the data does not fit even compressed.
+    /// The prediction for `ram` bytes per process; `None` if the data does not fit even compressed.
     #[must_use]
     pub fn under(&self, ram: u64, setting: &Setting) -> Option<Expected> {
-        if ram < setting.least {
+        if ram < setting.min_ram {
             return None;
         }
         let Cost { in_us, out_us } = setting.cost;
-        let (mut all, mut seconds) = (Over::default(), 0.0);
-        for life in &self.lives {
+        let (mut all, mut seconds) = (Totals::default(), 0.0);
+        for history in &self.histories {
             let limit = Limit {
                 ram: ram as f64,
                 stored: setting.stored,
                 need: setting.need,
-                matters: MATTERS * 1e6 / (in_us + out_us),
+                matters: MIN_SHARE * 1e6 / (in_us + out_us),
             };
-            limit.resident(life.peak)?;
-            let one = limit.over(life);
-            all.back.add(one.back, 1.0);
-            all.overflow += one.overflow;
-            all.guessed_s += one.guessed_s;
-            seconds += life.seconds();
+            limit.resident(history.peak)?;
+            let totals = limit.totals(history);
+            all.refaults.add(totals.refaults, 1.0);
+            all.overflow += totals.overflow;
+            all.guessed_s += totals.guessed_s;
+            seconds += history.seconds();
         }
         let once = all.overflow * out_us / 1e6 / self.cpu_s;
         let part = |pages: f64| pages * (in_us + out_us) / 1e6 / self.cpu_s;
-        let Back {
+        let Refaults {
             best,
             expected,
             worst,
-        } = all.back;
+        } = all.refaults;
         Some(Expected {
             ram,
             refaults: expected,
@@ -118,7 +124,7 @@ impl Work<'_> {
         })
     }
 
-    /// The smallest limit under which it is at most `slower` slower by what `of` says: expected, at best or at worst.
+    /// The smallest limit whose slowdown, selected by `of`, is at most `slower`.
     #[must_use]
     pub fn smallest(
         &self,
@@ -126,14 +132,14 @@ impl Work<'_> {
         setting: &Setting,
         of: fn(&Expected) -> f64,
     ) -> Option<Expected> {
-        let most = self.peak() as f64 * setting.need + OWN;
+        let most = self.peak() as f64 * setting.need + OWN_BYTES;
         let down = (0..).map(|step| whole_mib(most * STEP.powi(step)));
         self.along(down, setting)
             .take_while(|expected| of(expected) <= slower)
             .last()
     }
 
-    /// What limits mean, from the largest one down to the smallest that the data fits.
+    /// The predictions for falling limits, down to the smallest that the data fits.
     pub fn along(
         &self,
         limits: impl Iterator<Item = u64>,
@@ -151,7 +157,7 @@ impl Work<'_> {
 }
 
 impl Expected {
-    /// Different windows tell about different limits: where they do not agree, the worse one counts.
+    /// Different windows describe different limits: where they disagree, the worse one counts.
     fn after(self, larger: &Expected) -> Self {
         Self {
             refaults: self.refaults.max(larger.refaults),
@@ -163,36 +169,26 @@ impl Expected {
     }
 }
 
-/// Rounded up to a MiB.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "positive, far below 2^64"
-)]
-fn whole_mib(bytes: f64) -> u64 {
-    (bytes as u64).next_multiple_of(1 << 20)
-}
-
-/// A limit in bytes, what a byte takes in the pool, and what a program needs.
+/// A limit and the setting's figures.
 struct Limit {
     ram: f64,
     stored: f64,
     need: f64,
-    /// Pages a second that are worth a doubt.
+    /// Refaults per second that matter.
     matters: f64,
 }
 
 #[derive(Default)]
-struct Over {
+struct Totals {
     /// Pages.
-    back: Back,
+    refaults: Refaults,
     overflow: f64,
     guessed_s: f64,
 }
 
-impl Back {
-    /// What comes back at this rate in so many seconds.
-    fn add(&mut self, rate: Back, seconds: f64) {
+impl Refaults {
+    /// Adds this rate over `seconds`.
+    fn add(&mut self, rate: Refaults, seconds: f64) {
         self.best += rate.best * seconds;
         self.expected += rate.expected * seconds;
         self.worst += rate.worst * seconds;
@@ -200,60 +196,59 @@ impl Back {
 }
 
 impl Limit {
-    /// Pages that can be resident when there are `anon` pages; `None` if they do not fit.
+    /// Pages of `anon` that can be resident; `None` if they do not fit even compressed.
     fn resident(&self, anon: u64) -> Option<f64> {
         let all = (anon * PAGE) as f64 * self.need;
-        if all + OWN <= self.ram {
+        if all + OWN_BYTES <= self.ram {
             return Some(anon as f64);
         }
-        // resident + pool + own = ram, and the pool holds what is not resident.
-        let resident = (self.ram - OWN - all * self.stored) / (1.0 - self.stored).max(1e-3);
-        let pool = self.ram - OWN - resident;
-        (resident >= LEAST && pool <= POOL * self.ram)
+        // resident + pool + own = ram, and the pool holds the rest.
+        let resident = (self.ram - OWN_BYTES - all * self.stored) / (1.0 - self.stored).max(1e-3);
+        let pool = self.ram - OWN_BYTES - resident;
+        (resident >= MIN_RESIDENT_BYTES && pool <= MAX_POOL_SHARE * self.ram)
             .then_some(resident.min(all) / self.need / PAGE as f64)
     }
 
-    /// What happens over a life.
-    fn over(&self, life: &Life) -> Over {
-        let mut over = Over::default();
-        // Of times whose window was ended before it could tell anything about this capacity, the next one tells.
-        let (mut untold_s, mut known) = (0.0, Back::default());
-        // What did not fit before it was watched was put out before.
-        let first = life.windows.first().and_then(|w| w.readings.first());
+    /// The totals over a history.
+    fn totals(&self, history: &History) -> Totals {
+        let mut totals = Totals::default();
+        // Time whose window says nothing about this capacity takes the rate of the next window.
+        let (mut pending_s, mut known) = (0.0, Refaults::default());
+        // What did not fit before the watch had been evicted before.
+        let first = history.windows.first().and_then(|w| w.readings.first());
         let before = first.map_or(0.0, |first| {
             let capacity = self.resident(first.anon);
             capacity.map_or(0.0, |capacity| first.anon as f64 - capacity)
         });
-        for (window, anon, seconds) in life.slices() {
+        for (window, anon, seconds) in history.slices() {
             let Some(capacity) = self.resident(anon) else {
                 continue;
             };
             let overflow = anon as f64 - capacity;
-            over.overflow = over.overflow.max(overflow - before);
+            totals.overflow = totals.overflow.max(overflow - before);
             if overflow <= 0.0 {
                 continue;
             }
-            untold_s += seconds;
-            let (back, guessed) = match rate(window, capacity) {
-                Rate::Seen(back) => (back, false),
-                Rate::Guessed(back) => (back, back.worst > self.matters),
-                Rate::Untold => continue,
+            pending_s += seconds;
+            let (rate, guessed) = match rate(window, capacity) {
+                Rate::Observed(rate) => (rate, false),
+                Rate::Extrapolated(rate) => (rate, rate.worst > self.matters),
+                Rate::Unknown => continue,
             };
-            over.back.add(back, untold_s);
+            totals.refaults.add(rate, pending_s);
             if guessed {
-                over.guessed_s += untold_s;
+                totals.guessed_s += pending_s;
             }
-            // What it does until the next window that tells is taken from this one as it is expected.
-            known = Back {
-                worst: back.expected,
-                ..back
+            // Time after the last window with a rate takes that rate as expected.
+            known = Refaults {
+                worst: rate.expected,
+                ..rate
             };
-            untold_s = 0.0;
+            pending_s = 0.0;
         }
-        // After the last window that tells: as it was in that.
-        over.back.add(known, untold_s);
-        over.guessed_s += untold_s;
-        over
+        totals.refaults.add(known, pending_s);
+        totals.guessed_s += pending_s;
+        totals
     }
 }
 

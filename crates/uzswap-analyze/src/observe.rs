@@ -1,7 +1,7 @@
-//! Watching until there is enough to tell.
+//! Watching processes until enough is known.
 //!
-//! *What*: one process for a time, or a command and all that comes from it until its end; samples of the memory of the largest
-//! process, taken as it grows, since at the end nothing is left to look at.
+//! *What*: one process for a time, or a command and its descendants until its end; with samples of
+//! the memory of the largest process, taken as it grows, because nothing is left at the end.
 //! *Invariants*: ^C ends the watch with what is known by then.
 //! *Locking*: none.
 
@@ -15,46 +15,47 @@ use uzswap_corpus::progress::Progress;
 
 use crate::contents::Sample;
 use crate::process;
-use crate::watch::{Life, Watch};
+use crate::watch::{History, Watch};
 use crate::{MIB, PAGE};
 
-/// Longest sleep: so much later at most a new child, or ^C, is noticed.
-const PAUSE: Duration = Duration::from_millis(30);
-/// Processes that never have more are left out, pages.
-const SMALL: u64 = 1024;
-/// A new sample is worth its time when there is so many times the memory; a window, when there is not yet so much more.
-const GROWTH: f64 = 1.2;
-const MUCH: f64 = 1.5;
+/// Longest sleep, and so the delay until a new child or ^C is noticed.
+const MAX_SLEEP: Duration = Duration::from_millis(30);
+/// Peak below which a process is left out, pages.
+const MIN_PEAK_PAGES: u64 = 1024;
+/// Growth since the last sample after which a new one is taken: between two windows, and within a
+/// window, which that ends.
+const GROWTH_BETWEEN_WINDOWS: f64 = 1.2;
+const GROWTH_WITHIN_WINDOW: f64 = 1.5;
 
-/// What was seen.
+/// What was observed.
 #[derive(Debug)]
-pub struct Seen {
-    /// The processes that had memory worth the name, or the largest one.
-    pub lives: Vec<Life>,
-    /// Of the largest one.
+pub struct Observed {
+    /// The processes with enough memory, or the largest one, by falling peak.
+    pub histories: Vec<History>,
+    /// A sample of the largest one.
     pub sample: Option<Sample>,
-    /// Seconds of watching.
+    /// Time of the watch, seconds.
     pub seconds: f64,
 }
 
-/// Watches process `pid` for a while, or until it ends.
+/// Watches process `pid` for `time`, or until it ends.
 #[must_use]
-pub fn one(pid: u32, time: Duration) -> Seen {
-    let mut eyes = Eyes::new(Some(time));
-    while eyes.begin.elapsed() < time && !interrupt::happened() {
-        if !eyes.look([pid]) {
+pub fn one(pid: u32, time: Duration) -> Observed {
+    let mut observer = Observer::new(Some(time));
+    while observer.begin.elapsed() < time && !interrupt::happened() {
+        if !observer.poll([pid]) {
             break;
         }
     }
-    eyes.close()
+    observer.finish()
 }
 
-/// Watches a command until it ends; ^C ends it, too.
+/// Watches a command until it ends; ^C ends the command.
 ///
 /// # Errors
 /// If it cannot be waited for.
-pub fn command(child: &mut Child) -> Result<(Seen, ExitStatus)> {
-    let mut eyes = Eyes::new(None);
+pub fn command(child: &mut Child) -> Result<(Observed, ExitStatus)> {
+    let mut observer = Observer::new(None);
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
@@ -63,12 +64,12 @@ pub fn command(child: &mut Child) -> Result<(Seen, ExitStatus)> {
             end(child);
             break child.wait()?;
         }
-        eyes.look(process::family(child.id()));
+        observer.poll(process::descendants(child.id()));
     };
-    Ok((eyes.close(), status))
+    Ok((observer.finish(), status))
 }
 
-/// Ends a command as ^C does, and if that does not help, surely.
+/// Ends a command by SIGINT, and if that does not help, by SIGKILL.
 fn end(child: &mut Child) {
     // SAFETY: the child is not waited for yet, so the number is its own.
     unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };
@@ -77,21 +78,21 @@ fn end(child: &mut Child) {
         if !matches!(child.try_wait(), Ok(None)) {
             return;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(MAX_SLEEP);
     }
     let _ = child.kill();
 }
 
-struct Eyes {
+struct Observer {
     begin: Instant,
-    /// How long it is going to be, if that is known.
+    /// Length of the watch, if known.
     time: Option<Duration>,
     watches: BTreeMap<u32, Watch>,
     sample: Option<(Sample, Instant)>,
     progress: Progress,
 }
 
-impl Eyes {
+impl Observer {
     fn new(time: Option<Duration>) -> Self {
         Self {
             begin: Instant::now(),
@@ -102,9 +103,9 @@ impl Eyes {
         }
     }
 
-    /// Looks at those of `pids` that are due, then sleeps a little; false if none of them is there any more.
-    fn look(&mut self, pids: impl IntoIterator<Item = u32>) -> bool {
-        let mut next = Instant::now() + PAUSE;
+    /// Reads those of `pids` that are due, then sleeps; false if none of them exists any more.
+    fn poll(&mut self, pids: impl IntoIterator<Item = u32>) -> bool {
+        let mut next = Instant::now() + MAX_SLEEP;
         let mut largest = None;
         for pid in pids {
             let watch = self
@@ -122,29 +123,29 @@ impl Eyes {
             return false;
         };
         self.sample_if_due(pid, anon);
-        self.tell(pid);
+        self.show(pid);
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         true
     }
 
-    /// Samples as memory grows, and near its peak now and then.
+    /// Takes a sample as memory grows, and now and then near its peak.
     fn sample_if_due(&mut self, pid: u32, anon: u64) {
-        let rests = self.watches.get(&pid).is_some_and(Watch::rests);
+        let pausing = self.watches.get(&pid).is_some_and(Watch::is_pausing);
         let due = match &self.sample {
             None => anon > 64,
             Some((before, at)) => {
                 let pause = Duration::from_secs(1).max(self.begin.elapsed() / 3);
                 let n = anon as f64;
                 let had = before.anon as f64;
-                n >= had * MUCH
-                    || (rests && n >= had * GROWTH)
-                    || (rests && n >= had * 0.95 && at.elapsed() >= pause)
+                n >= had * GROWTH_WITHIN_WINDOW
+                    || (pausing && n >= had * GROWTH_BETWEEN_WINDOWS)
+                    || (pausing && n >= had * 0.95 && at.elapsed() >= pause)
             }
         };
         if !due {
             return;
         }
-        // One that cannot be taken, because the process is about to end, is no loss: there is the last one.
+        // If that fails, because the process is about to end, the last sample stays.
         if let Ok(sample) = Sample::take(pid, anon)
             && !sample.is_empty()
         {
@@ -155,7 +156,7 @@ impl Eyes {
         }
     }
 
-    fn tell(&self, pid: u32) {
+    fn show(&self, pid: u32) {
         let Some(watch) = self.watches.get(&pid) else {
             return;
         };
@@ -168,18 +169,25 @@ impl Eyes {
                 " of {:.0} s",
                 time.as_secs_f64()
             )),
-            watch.life().name,
+            watch.history().name,
             latest.map_or(0.0, |reading| mib(reading.anon)),
         ));
     }
 
-    fn close(self) -> Seen {
-        let mut lives: Vec<Life> = self.watches.into_values().map(Watch::into_life).collect();
-        lives.sort_by_key(|life| std::cmp::Reverse(life.peak));
-        let worth = lives.iter().filter(|life| life.peak >= SMALL).count();
-        lives.truncate(worth.max(1));
-        Seen {
-            lives,
+    fn finish(self) -> Observed {
+        let mut histories: Vec<History> = self
+            .watches
+            .into_values()
+            .map(Watch::into_history)
+            .collect();
+        histories.sort_by_key(|history| std::cmp::Reverse(history.peak));
+        let worth = histories
+            .iter()
+            .filter(|history| history.peak >= MIN_PEAK_PAGES)
+            .count();
+        histories.truncate(worth.max(1));
+        Observed {
+            histories,
             sample: self.sample.map(|(sample, _)| sample),
             seconds: self.begin.elapsed().as_secs_f64(),
         }

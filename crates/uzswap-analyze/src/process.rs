@@ -1,9 +1,11 @@
-//! What `/proc` tells about a process, and what it means if it does not.
+//! What `/proc` says about a process, and why it may not.
 //!
-//! *What*: anonymous memory and how much of it was touched, processor time, children; clearing the marks of what was touched.
-//! *Invariants*: only memory that uzswap would manage counts: anonymous, private, writable, no stack. Files are opened anew each time,
-//! since a process that calls exec becomes another one under the same number.
-//! *Locking*: none. The kernel walks the page tables under a lock that only mapping and unmapping have to wait for.
+//! *What*: anonymous memory and how much of it was referenced, processor time, descendants;
+//! clearing the referenced bits.
+//! *Invariants*: only memory that uzswap would manage counts: anonymous, private, writable, no
+//! stack. Files are opened anew each time, because after exec the same pid is another program.
+//! *Locking*: none. The kernel walks the page tables under a lock that only mapping and unmapping
+//! wait for.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -11,8 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use anyhow::Result;
-use uzswap_corpus::Refused;
-use uzswap_corpus::anonymous;
+use uzswap_corpus::{Refused, anonymous, proc_kib};
 
 use crate::PAGE;
 
@@ -21,11 +22,11 @@ use crate::PAGE;
 pub struct Memory {
     /// Anonymous pages in memory.
     pub anon: u64,
-    /// Those of them that were touched since the marks were cleared.
+    /// Those referenced since the referenced bits were cleared.
     pub touched: u64,
-    /// Those of them that are part of huge pages, which have one mark for all.
+    /// Those in huge pages, which have one referenced bit each.
     pub huge: u64,
-    /// Pages on the kernel's swap: neither read nor counted.
+    /// Pages in the kernel's swap, which do not count.
     pub swapped: u64,
 }
 
@@ -37,14 +38,15 @@ pub fn memory(pid: u32) -> io::Result<Memory> {
     Ok(sum(&fs::read_to_string(format!("/proc/{pid}/smaps"))?))
 }
 
-/// Adds up. The kernel writes smaps piece by piece and goes on from the end of the mapping that it wrote last: one that grew meanwhile, or came
-/// together with its neighbour, is written once more. Then the later state counts, and it alone: else a heap that grows seems twice as large.
+/// Sums up `smaps`. The kernel writes it piece by piece and continues at the end of the last
+/// mapping, so a mapping that grew meanwhile, or merged with its neighbour, is written again. Only
+/// its later state counts; otherwise a growing heap would seem twice as large.
 fn sum(smaps: &str) -> Memory {
     let mut mappings: Vec<(u64, Memory)> = Vec::new();
     let (mut counts, mut referenced) = (false, 0);
     for line in smaps.lines() {
         let Some((key, value)) = line.split_once(":  ") else {
-            // Not "Key:   value": the first line of a mapping.
+            // Not "Key:   value", so the first line of a mapping.
             let range = anonymous(line);
             counts = range.is_some();
             if let Some((start, end)) = range {
@@ -62,12 +64,12 @@ fn sum(smaps: &str) -> Memory {
             let kib = value.trim().trim_end_matches(" kB").parse::<u64>();
             kib.unwrap_or(0) * 1024 / PAGE
         };
-        // In the order in which the kernel writes them: Referenced, then Anonymous.
+        // The kernel writes Referenced before Anonymous.
         match key {
             "Referenced" => referenced = pages(),
             "Anonymous" => {
                 memory.anon = pages();
-                // A shared page of zeroes may be touched, but is nobody's memory.
+                // Referenced counts the shared zero page, which is not the process's memory.
                 memory.touched = referenced.min(memory.anon);
             }
             "AnonHugePages" => memory.huge = pages(),
@@ -89,26 +91,23 @@ impl std::iter::Sum for Memory {
     }
 }
 
-/// Anonymous pages of `pid` in memory, stacks and changed pages of files among them: told at once, without a walk over the pages.
+/// Resident anonymous pages of `pid`, stacks and changed file pages included; needs no page-table
+/// walk.
 #[must_use]
 pub fn anonymous_pages(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let kib = status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:"))?;
-    let kib: u64 = kib.trim().trim_end_matches(" kB").parse().ok()?;
+    let kib = proc_kib(&format!("/proc/{pid}/status"), "RssAnon:")?;
     Some(kib * 1024 / PAGE)
 }
 
-/// Forgets what was touched.
+/// Clears the referenced bits.
 ///
 /// # Errors
 /// If the process is gone or `/proc` is read-only.
-pub fn clear_touched(pid: u32) -> io::Result<()> {
+pub fn clear_referenced(pid: u32) -> io::Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "1")
 }
 
-/// Seconds of processor time that it has used itself.
+/// Processor time of a process, seconds.
 #[must_use]
 pub fn cpu_seconds(pid: u32) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -119,11 +118,11 @@ pub fn cpu_seconds(pid: u32) -> Option<f64> {
         .take(2)
         .filter_map(|field| field.parse::<u64>().ok())
         .sum();
-    // The unit of this file is a hundredth of a second on every x86-64 Linux.
+    // The file's unit is a hundredth of a second.
     Some(ticks as f64 / 100.0)
 }
 
-/// Processor time that we have used ourselves.
+/// Our own processor time.
 #[must_use]
 pub fn own_cpu_time() -> Duration {
     let mut time = libc::timespec {
@@ -138,16 +137,16 @@ pub fn own_cpu_time() -> Duration {
     )
 }
 
-/// Its name.
+/// Name of a process.
 #[must_use]
 pub fn name(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end().to_owned()
 }
 
-/// A process and all that come from it.
+/// A process and its descendants.
 #[must_use]
-pub fn family(pid: u32) -> Vec<u32> {
+pub fn descendants(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut next = 0;
     while let Some(&parent) = all.get(next) {
@@ -191,7 +190,7 @@ pub fn check(pid: u32) -> Result<()> {
             "process {pid} is a thread of the kernel: it has no memory of its own"
         ));
     }
-    // One needs the right to trace it for mem, which is more than smaps asks for.
+    // mem needs the right to trace the process, which smaps does not.
     let readable = memory(pid).and_then(|_| fs::File::open(format!("/proc/{pid}/mem")));
     match readable {
         Ok(_) => Ok(()),
@@ -200,7 +199,7 @@ pub fn check(pid: u32) -> Result<()> {
     }
 }
 
-/// Why a process may not be read, and what to do.
+/// Why a process may not be read, and the next step.
 fn forbidden(pid: u32) -> String {
     // SAFETY: it only reads.
     let me = unsafe { libc::geteuid() };
@@ -223,12 +222,13 @@ fn forbidden(pid: u32) -> String {
     }
 }
 
-/// The user that it is; the owner of its directory in `/proc` is root where it has protected itself.
+/// The user that it is; the owner of its directory in `/proc` is root where it has protected
+/// itself.
 fn status_uid(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    let told = uids.split_whitespace().nth(1)?.parse().ok();
-    told.or_else(|| Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid()))
+    let uid = uids.split_whitespace().nth(1)?.parse().ok();
+    uid.or_else(|| Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid()))
 }
 
 #[cfg(test)]
@@ -271,8 +271,8 @@ mod tests {
             + &mapping("55d000400000-55d000800000 rw-p 00000000 00:00 0 ", 80, 80);
         // The two became one, which reaches farther; what comes after it is another.
         let grown = mapping("55d000000000-55d000900000 rw-p 00000000 00:00 0 ", 500, 900);
-        let told = sum(&(two + &grown + &mapping(PLAIN, 40, 40)));
-        assert_eq!((told.anon, told.touched), (235, 135));
+        let memory = sum(&(two + &grown + &mapping(PLAIN, 40, 40)));
+        assert_eq!((memory.anon, memory.touched), (235, 135));
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
             before.anon >= PAGES as u64 && before.touched >= PAGES as u64,
             "{before:?}"
         );
-        clear_touched(me).unwrap();
+        clear_referenced(me).unwrap();
         let cleared = memory(me).unwrap();
         for page in data.chunks_mut(4096).take(PAGES / 2) {
             page[0] = std::hint::black_box(2);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_has_everybody_in_it() {
+    fn descendants_include_children() {
         let mut child = std::process::Command::new("sh")
             .args(["-c", "sleep 100 & echo; wait"])
             .stdout(std::process::Stdio::piped())
@@ -333,7 +333,7 @@ mod tests {
         let mut line = String::new();
         let out = child.stdout.take().unwrap();
         io::BufRead::read_line(&mut io::BufReader::new(out), &mut line).unwrap();
-        let all = family(child.id());
+        let all = descendants(child.id());
         assert_eq!(all.len(), 2, "{all:?}");
         for pid in all {
             // SAFETY: processes that this test started and has not waited for.

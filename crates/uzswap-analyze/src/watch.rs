@@ -1,8 +1,10 @@
-//! How a process uses its memory: how much of it was touched within windows of time.
+//! How a process uses its memory: how much of it is touched within windows of time.
 //!
-//! *What*: a window begins when the marks of what was touched are cleared; readings within it, at ages that grow by half each, tell how what
-//! was touched grows: its beginning tells about small capacities, its end about large ones. It ends when all was touched, or when it is old.
-//! *Invariants*: reading takes at most a small part of the time, however much memory there is to walk over: after a window there is a rest.
+//! *What*: a window starts when the referenced bits are cleared. Readings in it, each half as old
+//! again as the one before, show how the touched memory grows: its start says something about small
+//! capacities, its end about large ones. It ends when all memory was touched, or when it is old.
+//! *Invariants*: reading takes at most a small part of the time, however much memory there is: each
+//! window is followed by a pause.
 //! *Locking*: none.
 
 use std::io;
@@ -12,62 +14,62 @@ use serde::Serialize;
 
 use crate::process::{self, Memory};
 
-/// The part of the memory that counts as all of it: some is never touched again.
-pub const ALL: f64 = 0.98;
-/// A window with its rest takes at least so many times what reading took.
-const SPARING: u32 = 8;
-/// Age of the first reading, and how much older each is than the one before.
-const FIRST: Duration = Duration::from_millis(20);
-const OLDER: f64 = 1.5;
-/// No window that is younger ends, but one that can tell no more.
-const YOUNG: Duration = Duration::from_secs(1);
+/// Share of the memory that counts as all of it: some is never touched again.
+pub const NEARLY_ALL_SHARE: f64 = 0.98;
+/// Length of a window with its pause, at least, in multiples of the time that reading took.
+const MIN_PAUSE_FACTOR: u32 = 8;
+/// Age of the first reading, and the factor from one reading's age to the next.
+const FIRST_AGE: Duration = Duration::from_millis(20);
+const AGE_FACTOR: f64 = 1.5;
+/// Age below which a window ends only if all memory was touched.
+const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// What was seen at one moment.
+/// A reading.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Reading {
     /// Seconds since the watch began.
     pub at_s: f64,
     /// Anonymous pages in memory.
     pub anon: u64,
-    /// Of these touched since the window began.
+    /// Those touched since the window started.
     pub touched: u64,
 }
 
-/// Readings between two times that the marks were cleared.
+/// The readings between two clearings of the referenced bits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Window {
-    /// At least the one that began it, at which nothing was touched.
+    /// At least the one that starts it, when nothing is touched.
     pub readings: Vec<Reading>,
-    /// Whether it ended before it was old, and the process lived on.
+    /// Whether it ended before it was old, while the process went on.
     pub early: bool,
 }
 
-/// What is known about one process.
+/// What was observed of one process.
 #[derive(Clone, Debug, Serialize)]
-pub struct Life {
-    /// Its number.
+pub struct History {
+    /// Its pid.
     pub pid: u32,
     /// Its name.
     pub name: String,
-    /// Windows in their order, one after the other.
+    /// Its windows, in order.
     pub windows: Vec<Window>,
-    /// Most anonymous memory, pages.
+    /// Peak of anonymous memory, pages.
     pub peak: u64,
-    /// Largest part of it that was huge pages.
+    /// Largest share of huge pages.
     pub huge: f64,
-    /// Pages on the kernel's swap, at most.
+    /// Peak of pages in the kernel's swap.
     pub swapped: u64,
     /// Processor time while it was watched, seconds.
     pub cpu_s: f64,
-    /// Longest time that reading it or clearing its marks took, seconds.
+    /// Longest time that reading or clearing the bits took, seconds.
     pub longest_s: f64,
-    /// Whether the marks can be cleared: if not there are no windows.
-    pub marks: bool,
+    /// Whether the referenced bits can be cleared; if not, the windows mean nothing.
+    pub has_referenced_bits: bool,
 }
 
-impl Life {
-    /// The times between readings, the rest after a window with it: the window, the anonymous pages at the end, seconds. A peak within a window so
-    /// counts for as long as it lasted.
+impl History {
+    /// The intervals between readings, pauses after windows included: the window, the anonymous
+    /// pages at the end of the interval, its seconds. So a peak counts for as long as it lasted.
     pub fn slices(&self) -> impl Iterator<Item = (&Window, u64, f64)> {
         let nexts = self
             .windows
@@ -87,7 +89,7 @@ impl Life {
             })
     }
 
-    /// Seconds that it was watched.
+    /// Time that it was watched, seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         let ends = self.windows.last().and_then(|w| w.readings.last());
@@ -100,25 +102,26 @@ impl Life {
 /// A watch over one process.
 #[derive(Debug)]
 pub struct Watch {
-    life: Life,
+    history: History,
     begin: Instant,
     /// Processor time when the watch began.
     cpu_before: f64,
     next: Instant,
-    /// When the window began, the processor time that the process had used then, and what reading took since.
+    /// Start of the window, processor time of the process then, and time spent reading since.
     began: Instant,
     cpu_at_begin: f64,
     reading: Duration,
-    /// Whether a new window is due: there is none, the last one is over, or somebody else touched the memory.
+    /// Whether a new window is due: there is none, the last one is over, or sampling touched the
+    /// memory.
     over: bool,
 }
 
 impl Watch {
-    /// Begins; `zero` is the moment that readings count from.
+    /// Starts to watch `pid`; times of readings are since `zero`.
     #[must_use]
     pub fn new(pid: u32, zero: Instant) -> Self {
         Self {
-            life: Life {
+            history: History {
                 pid,
                 name: String::new(),
                 windows: Vec::new(),
@@ -127,7 +130,7 @@ impl Watch {
                 swapped: 0,
                 longest_s: 0.0,
                 cpu_s: 0.0,
-                marks: true,
+                has_referenced_bits: true,
             },
             begin: zero,
             cpu_before: process::cpu_seconds(pid).unwrap_or(0.0),
@@ -139,21 +142,21 @@ impl Watch {
         }
     }
 
-    /// What is known so far.
+    /// What was observed so far.
     #[must_use]
-    pub fn life(&self) -> &Life {
-        &self.life
+    pub fn history(&self) -> &History {
+        &self.history
     }
 
-    /// What was learned.
+    /// What was observed.
     #[must_use]
-    pub fn into_life(self) -> Life {
-        self.life
+    pub fn into_history(self) -> History {
+        self.history
     }
 
-    /// Whether it rests between two windows, so that nothing is lost by reading the memory.
+    /// Whether it pauses between two windows, so that sampling the memory spoils nothing.
     #[must_use]
-    pub fn rests(&self) -> bool {
+    pub fn is_pausing(&self) -> bool {
         self.over
     }
 
@@ -163,18 +166,18 @@ impl Watch {
         self.next
     }
 
-    /// Its memory was read: what is marked as touched from now on is not the program's doing alone. One window less, if it is young.
+    /// Ends the window because the memory was sampled, which touches it.
     pub fn disturb(&mut self) {
         let ends = !std::mem::replace(&mut self.over, true);
-        if let Some(window) = self.life.windows.last_mut().filter(|_| ends) {
-            window.early = self.began.elapsed() < YOUNG;
+        if let Some(window) = self.history.windows.last_mut().filter(|_| ends) {
+            window.early = self.began.elapsed() < MIN_AGE;
         }
     }
 
     /// The latest reading.
     #[must_use]
     pub fn latest(&self) -> Option<Reading> {
-        self.life.windows.last()?.readings.last().copied()
+        self.history.windows.last()?.readings.last().copied()
     }
 
     /// Takes a reading if one is due.
@@ -184,56 +187,56 @@ impl Watch {
     pub fn tick(&mut self) -> io::Result<()> {
         let now = Instant::now();
         if now < self.next {
-            // A peak may fall into a rest.
-            let anon = process::anonymous_pages(self.life.pid).unwrap_or(0);
-            self.life.peak = self.life.peak.max(anon);
+            // A peak may occur in a pause.
+            let anon = process::anonymous_pages(self.history.pid).unwrap_or(0);
+            self.history.peak = self.history.peak.max(anon);
             return Ok(());
         }
         let before = process::own_cpu_time();
-        let memory = process::memory(self.life.pid)?;
-        self.looked(now);
+        let memory = process::memory(self.history.pid)?;
+        self.note_duration(now);
         if memory.anon == 0 {
-            // Ended, but not waited for yet.
+            // A zombie.
             return Err(io::ErrorKind::NotFound.into());
         }
         self.note(memory);
         if self.over {
             self.begin_window(memory.anon);
-            self.next = self.began + FIRST;
+            self.next = self.began + FIRST_AGE;
         } else {
             self.read(memory, now);
             let age = self.began.elapsed();
-            self.next = self.began + age.mul_f64(OLDER).max(age + FIRST);
+            self.next = self.began + age.mul_f64(AGE_FACTOR).max(age + FIRST_AGE);
         }
         self.reading += process::own_cpu_time().saturating_sub(before);
         if self.over {
-            // The rest.
-            self.next = self.next.max(self.began + self.reading * SPARING);
+            // The pause.
+            self.next = self.next.max(self.began + self.reading * MIN_PAUSE_FACTOR);
         }
         Ok(())
     }
 
-    /// It was looked at since `begin`.
-    fn looked(&mut self, begin: Instant) {
-        self.life.longest_s = self.life.longest_s.max(begin.elapsed().as_secs_f64());
+    /// Notes that reading has taken the time since `begin`.
+    fn note_duration(&mut self, begin: Instant) {
+        self.history.longest_s = self.history.longest_s.max(begin.elapsed().as_secs_f64());
     }
 
     fn note(&mut self, memory: Memory) {
-        let life = &mut self.life;
-        // After exec it is called something else.
-        life.name = process::name(life.pid);
-        life.peak = life.peak.max(memory.anon);
-        life.swapped = life.swapped.max(memory.swapped);
-        life.huge = life
+        let history = &mut self.history;
+        // exec changes the name.
+        history.name = process::name(history.pid);
+        history.peak = history.peak.max(memory.anon);
+        history.swapped = history.swapped.max(memory.swapped);
+        history.huge = history
             .huge
             .max(memory.huge as f64 / memory.anon.max(1) as f64);
-        if let Some(cpu) = process::cpu_seconds(life.pid) {
-            life.cpu_s = cpu - self.cpu_before;
+        if let Some(cpu) = process::cpu_seconds(history.pid) {
+            history.cpu_s = cpu - self.cpu_before;
         }
     }
 
     fn read(&mut self, memory: Memory, now: Instant) {
-        let Some(window) = self.life.windows.last_mut() else {
+        let Some(window) = self.history.windows.last_mut() else {
             return;
         };
         let at = now - self.begin;
@@ -242,22 +245,22 @@ impl Watch {
             anon: memory.anon,
             touched: memory.touched,
         });
-        window.early = memory.touched as f64 >= ALL * memory.anon as f64;
-        let spent = self.life.cpu_s - self.cpu_at_begin;
+        window.early = memory.touched as f64 >= NEARLY_ALL_SHARE * memory.anon as f64;
+        let spent = self.history.cpu_s - self.cpu_at_begin;
         self.over = window.early || is_old(at, now - self.began, spent);
     }
 
     fn begin_window(&mut self, anon: u64) {
         let now = Instant::now();
-        if process::clear_touched(self.life.pid).is_err() {
-            self.life.marks = false;
+        if process::clear_referenced(self.history.pid).is_err() {
+            self.history.has_referenced_bits = false;
         }
-        self.looked(now);
+        self.note_duration(now);
         self.over = false;
-        self.cpu_at_begin = self.life.cpu_s;
+        self.cpu_at_begin = self.history.cpu_s;
         self.began = Instant::now();
         self.reading = Duration::ZERO;
-        self.life.windows.push(Window {
+        self.history.windows.push(Window {
             readings: vec![Reading {
                 at_s: (self.began - self.begin).as_secs_f64(),
                 anon,
@@ -268,10 +271,11 @@ impl Watch {
     }
 }
 
-/// Whether a window has nothing more to tell that is worth waiting for: `at` since the watch began, it has lasted for `age`, in which the process
-/// used `spent` seconds of processor time. One that gets less than half a processor has up to four times as long: it does little in a second.
+/// Whether a window is old: `at` is the time since the watch started, `age` that of the window, in
+/// which the process used `spent` seconds of processor time. A process that gets less than half a
+/// processor has up to four times as long, because it does little in a second.
 fn is_old(at: Duration, age: Duration, spent: f64) -> bool {
-    let old = (at / 4).clamp(YOUNG, Duration::from_secs(15));
+    let old = (at / 4).clamp(MIN_AGE, Duration::from_secs(15));
     age >= old * 4 || (age >= old && spent >= age.as_secs_f64() / 2.0)
 }
 
@@ -287,7 +291,7 @@ mod tests {
         assert!(!is_old(s(2), s(1), 0.2) && !is_old(s(2), s(3), 0.9));
         assert!(
             is_old(s(2), s(4), 0.0),
-            "an idle one is looked at for four times as long"
+            "an idle process has windows four times as long"
         );
         assert!(!is_old(s(40), s(9), 9.0) && is_old(s(40), s(10), 9.0));
         assert!(is_old(s(1000), s(15), 9.0) && is_old(s(1000), s(60), 0.0));

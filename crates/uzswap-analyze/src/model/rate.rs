@@ -1,42 +1,45 @@
-//! How many pages come back in a second, from a window's curve of touched pages.
+//! The rate of refaults, from a window's curve of touched pages.
 //!
-//! *What*: if just what was touched last were resident, it would be the curve's *slope* where it passes the capacity. But uzswap sees no accessed bits: hot
-//! pages go, too, and come back. If what came in last were resident, all of it would be turned over in the time in which as many pages are
-//! touched as can be resident, and each of them that is not new came back once in that time: the *turnover*. uzswap is between
-//! the two: pages that came back soon are kept as long as they are not most of all. Half way is what is expected.
-//! *Invariants*: at best is never more than expected, and that never more than at worst.
+//! *What*: if the pages touched last were resident, the rate would be the curve's *slope* where it
+//! passes the capacity. But uzswap sees no referenced bits: hot pages go, too, and are refaulted.
+//! If the pages that came in last were resident, all of them would be replaced in the time in which
+//! as many pages are touched as can be resident, and each that is not new would be refaulted once
+//! in that time: the *turnover*. uzswap is between the two, because it keeps refaulted pages while
+//! they are not the majority. The middle is what is expected.
+//! *Invariants*: best <= expected <= worst.
 //! *Locking*: none.
 
 use crate::watch::Window;
 
-/// Pages a second.
+/// Refaults: pages, or pages per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Back {
-    /// If what was touched last is resident.
+pub(super) struct Refaults {
+    /// If the pages touched last are resident.
     pub(super) best: f64,
-    /// Half way.
+    /// The middle.
     pub(super) expected: f64,
-    /// If what came in last is; a curve that ends below the capacity goes straight on for this.
+    /// If the pages that came in last are; a curve that ends below the capacity is continued
+    /// straight.
     pub(super) worst: f64,
 }
 
-/// What a window tells about a capacity.
+/// What a window says about a capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rate {
-    Seen(Back),
-    /// From a curve that ends below the capacity and is continued.
-    Guessed(Back),
-    Untold,
+    Observed(Refaults),
+    /// From a curve that ends below the capacity.
+    Extrapolated(Refaults),
+    Unknown,
 }
 
-/// A moment of a window.
+/// A point of a curve.
 #[derive(Clone, Copy)]
 struct Point {
-    /// Seconds since the watch began.
+    /// Time since the watch started, seconds.
     at_s: f64,
-    /// Pages that were touched.
+    /// Touched pages.
     touched: f64,
-    /// Of them those that were not new.
+    /// Those that were not new.
     again: f64,
 }
 
@@ -58,7 +61,7 @@ fn curve(window: &Window) -> Vec<Point> {
     curve
 }
 
-/// Pages that are touched again in a second between two moments.
+/// Pages touched again per second between two points.
 fn slope(from: Point, to: Point) -> f64 {
     let time = to.at_s - from.at_s;
     if time > 0.0 {
@@ -68,20 +71,20 @@ fn slope(from: Point, to: Point) -> f64 {
     }
 }
 
-/// The rate at which pages come back when `capacity` of them can be resident.
+/// The rate of refaults when `capacity` pages can be resident.
 pub(super) fn rate(window: &Window, capacity: f64) -> Rate {
     let curve = curve(window);
     match curve.iter().position(|point| point.touched >= capacity) {
-        Some(passed) => seen(&curve, passed, capacity),
-        None if window.early || curve.len() < 2 => Rate::Untold,
-        None => continued(&curve, capacity),
+        Some(passed) => observed(&curve, passed, capacity),
+        None if window.early || curve.len() < 2 => Rate::Unknown,
+        None => extrapolated(&curve, capacity),
     }
 }
 
-/// Of a curve that passes the capacity just before a point.
-fn seen(curve: &[Point], passed: usize, capacity: f64) -> Rate {
+/// The rate from a curve that passes the capacity before point `passed`.
+fn observed(curve: &[Point], passed: usize, capacity: f64) -> Rate {
     let Some(before) = passed.checked_sub(1) else {
-        return Rate::Untold;
+        return Rate::Unknown;
     };
     let (a, b) = (curve[before], curve[passed]);
     let part = (capacity - a.touched) / (b.touched - a.touched);
@@ -96,15 +99,16 @@ fn seen(curve: &[Point], passed: usize, capacity: f64) -> Rate {
         .rposition(|point| point.touched <= capacity * 1.25);
     let beyond = beyond.unwrap_or(passed).max(passed);
     let best = slope(a, curve[beyond]).min(turnover);
-    Rate::Seen(Back {
+    Rate::Observed(Refaults {
         best,
         expected: f64::midpoint(best, turnover),
         worst: turnover,
     })
 }
 
-/// Of a curve of two points or more that ends below the capacity: one that bends is continued as it bends, one that does not straight on.
-fn continued(curve: &[Point], capacity: f64) -> Rate {
+/// The rate from a curve of two points or more that ends below the capacity: continued as it bends
+/// at best, straight at worst.
+fn extrapolated(curve: &[Point], capacity: f64) -> Rate {
     let last = curve.len() - 1;
     let (first, middle, end) = (curve[0], curve[last / 2], curve[last]);
     let late = slope(middle, end);
@@ -129,7 +133,7 @@ fn continued(curve: &[Point], capacity: f64) -> Rate {
     } else {
         late
     };
-    Rate::Guessed(Back {
+    Rate::Extrapolated(Refaults {
         best,
         expected: f64::midpoint(best, worst),
         worst,
@@ -144,25 +148,28 @@ mod tests {
     #[test]
     fn curves_are_continued_as_they_bend() {
         let straight = window(&[(0.0, 1000, 0), (1.0, 1000, 100), (2.0, 1000, 200)], false);
-        let same = |rate| Back {
+        let same = |rate| Refaults {
             best: rate,
             expected: rate,
             worst: rate,
         };
-        assert_eq!(rate(&straight, 500.0), Rate::Guessed(same(100.0)));
+        assert_eq!(rate(&straight, 500.0), Rate::Extrapolated(same(100.0)));
         let bent = window(&[(0.0, 1000, 0), (1.0, 1000, 200), (2.0, 1000, 220)], false);
-        let Rate::Guessed(back) = rate(&bent, 500.0) else {
+        let Rate::Extrapolated(refaults) = rate(&bent, 500.0) else {
             panic!("{:?}", rate(&bent, 500.0));
         };
-        // 280 more at 20 a second: 500 in 16 seconds.
-        assert_eq!((back.best, back.expected, back.worst), (0.0, 15.625, 31.25));
-        // A window that was ended early says nothing about what it did not reach.
+        // 280 more at 20 per second: 500 in 16 seconds.
+        assert_eq!(
+            (refaults.best, refaults.expected, refaults.worst),
+            (0.0, 15.625, 31.25)
+        );
+        // A window that ended early says nothing about capacities that it did not reach.
         let early = Window {
             early: true,
             ..straight
         };
-        assert_eq!(rate(&early, 500.0), Rate::Untold);
-        assert_eq!(rate(&early, 150.0), Rate::Seen(same(100.0)));
+        assert_eq!(rate(&early, 500.0), Rate::Unknown);
+        assert_eq!(rate(&early, 150.0), Rate::Observed(same(100.0)));
     }
 
     #[test]
@@ -174,12 +181,12 @@ mod tests {
             (6.0, 9000, 7000),
             (7.0, 9000, 8000),
         ];
-        let Rate::Seen(back) = rate(&window(&points, false), 7000.0) else {
+        let Rate::Observed(refaults) = rate(&window(&points, false), 7000.0) else {
             panic!("it passes that");
         };
-        // 7000 in two seconds, of which 1000 a second are cold.
+        // 7000 in two seconds, of which 1000 per second are cold.
         assert_eq!(
-            (back.best, back.expected, back.worst),
+            (refaults.best, refaults.expected, refaults.worst),
             (1000.0, 2250.0, 3500.0)
         );
     }
@@ -189,7 +196,7 @@ mod tests {
         let points = [(0.0, 9000, 0), (1.0, 9000, 3000), (2.0, 9000, 4000)];
         let window = window(&points, false);
         let (below, above) = (rate(&window, 3999.9), rate(&window, 4000.1));
-        let (Rate::Seen(below), Rate::Guessed(above)) = (below, above) else {
+        let (Rate::Observed(below), Rate::Extrapolated(above)) = (below, above) else {
             panic!("{below:?} {above:?}");
         };
         assert!((below.expected - above.expected).abs() < 1.0);

@@ -1,4 +1,4 @@
-//! The model on lives that are made up.
+//! The model on histories that are made up.
 
 use super::*;
 use crate::watch::{Reading, Window};
@@ -20,13 +20,13 @@ pub(super) fn window(points: &[(f64, u64, u64)], early: bool) -> Window {
     }
 }
 
-fn life(windows: Vec<Window>) -> Life {
+fn history(windows: Vec<Window>) -> History {
     let peak = windows
         .iter()
         .flat_map(|w| &w.readings)
         .map(|r| r.anon)
         .max();
-    Life {
+    History {
         pid: 1,
         name: "job".into(),
         windows,
@@ -35,12 +35,12 @@ fn life(windows: Vec<Window>) -> Life {
         swapped: 0,
         longest_s: 0.0,
         cpu_s: 10.0,
-        marks: true,
+        has_referenced_bits: true,
     }
 }
 
 /// 400 MiB, all of it touched once a second in order.
-fn sweeping() -> Life {
+fn sweeping() -> History {
     let pages = 102_400;
     let windows = (0..10_u32).map(|second| {
         let points: Vec<_> = (0..=10_u32)
@@ -51,11 +51,11 @@ fn sweeping() -> Life {
             .collect();
         window(&points, true)
     });
-    life(windows.collect())
+    history(windows.collect())
 }
 
 /// 400 MiB, of which a tenth is touched all the time and the rest never again.
-fn mostly_cold() -> Life {
+fn mostly_cold() -> History {
     let windows = (0..10_u32).map(|second| {
         let points: Vec<_> = (0..=10_u32)
             .map(|tenth| {
@@ -70,7 +70,14 @@ fn mostly_cold() -> Life {
     });
     // It fills its memory first.
     let filling = window(&[(-1.0, 0, 0), (0.0, 102_400, 102_400)], true);
-    life(std::iter::once(filling).chain(windows).collect())
+    history(std::iter::once(filling).chain(windows).collect())
+}
+
+fn workload(history: &History, cpu_s: f64) -> Workload<'_> {
+    Workload {
+        histories: vec![history],
+        cpu_s,
+    }
 }
 
 fn setting() -> Setting {
@@ -78,29 +85,23 @@ fn setting() -> Setting {
         stored: 0.25,
         need: 1.06,
         cost: COST,
-        least: 8 << 20,
+        min_ram: 8 << 20,
     }
 }
 
 #[test]
-fn what_fits_costs_nothing_but_the_base() {
-    let life = sweeping();
-    let work = Work {
-        lives: vec![&life],
-        cpu_s: 10.0,
-    };
+fn a_fit_costs_only_the_base() {
+    let history = sweeping();
+    let work = workload(&history, 10.0);
     let expected = work.under(500 << 20, &setting()).unwrap();
     assert_eq!((expected.refaults, expected.overflow), (0.0, 0.0));
     assert!((expected.slower - BASE).abs() < 1e-9 && expected.low < 1e-9);
 }
 
 #[test]
-fn whoever_sweeps_over_all_of_it_refaults_all_of_it() {
-    let life = sweeping();
-    let work = Work {
-        lives: vec![&life],
-        cpu_s: 10.0,
-    };
+fn a_sweep_refaults_everything() {
+    let history = sweeping();
+    let work = workload(&history, 10.0);
     // Once a second for ten seconds, whatever the capacity below all of it.
     for mib in [200, 300, 380] {
         let expected = work.under(mib << 20, &setting()).unwrap();
@@ -114,12 +115,9 @@ fn whoever_sweeps_over_all_of_it_refaults_all_of_it() {
 }
 
 #[test]
-fn cold_memory_costs_its_way_out_alone() {
-    let life = mostly_cold();
-    let work = Work {
-        lives: vec![&life],
-        cpu_s: 10.0,
-    };
+fn cold_memory_costs_only_its_eviction() {
+    let history = mostly_cold();
+    let work = workload(&history, 10.0);
     let smallest = work.smallest(0.10, &setting(), |e| e.slower).unwrap();
     // 40 MiB that are hot, 90 MiB of pool for the rest, and uzswap's own.
     assert!(
@@ -130,32 +128,27 @@ fn cold_memory_costs_its_way_out_alone() {
         smallest.refaults < 2000.0 && smallest.overflow > 80_000.0,
         "{smallest:?}"
     );
-    // Below what is stored compressed there is nothing.
+    // It cannot fit in less than its compressed size.
     assert!(work.under(100 << 20, &setting()).is_none());
-    // Data that does not compress saves nothing.
+    // Incompressible data saves nothing.
     let raw = Setting {
         stored: 1.0,
-        need: 1.06,
-        cost: COST,
-        least: 8 << 20,
+        ..setting()
     };
     let smallest = work.smallest(0.10, &raw, |e| e.slower).unwrap();
     assert!(smallest.ram >= 390 << 20, "{smallest:?}");
 }
 
 #[test]
-fn what_was_there_before_was_put_out_before() {
-    let mut life = mostly_cold();
-    life.windows.remove(0);
-    let work = Work {
-        lives: vec![&life],
-        cpu_s: 0.1,
-    };
+fn memory_from_before_the_watch_was_evicted_before() {
+    let mut history = mostly_cold();
+    history.windows.remove(0);
+    let work = workload(&history, 0.1);
     let smallest = work.smallest(0.10, &setting(), |e| e.slower).unwrap();
     assert!(smallest.overflow < 1.0, "{smallest:?}");
     assert!(smallest.ram < 170 << 20, "{smallest:?}");
     let picky = Setting {
-        least: 180 << 20,
+        min_ram: 180 << 20,
         ..setting()
     };
     let smallest = work.smallest(0.10, &picky, |e| e.slower).unwrap();
@@ -174,11 +167,8 @@ fn a_peak_counts_for_as_long_as_it_lasts() {
             (f64::from(tenth) / 10.0, anon, 512 * u64::from(tenth))
         })
         .collect();
-    let brief = life(vec![window(&points, true)]);
-    let work = Work {
-        lives: vec![&brief],
-        cpu_s: 10.0,
-    };
+    let brief = history(vec![window(&points, true)]);
+    let work = workload(&brief, 10.0);
     let expected = work.under(140 << 20, &setting()).unwrap();
     // 5120 pages a second for that tenth, not for ten seconds.
     assert!((expected.refaults - 512.0).abs() < 52.0, "{expected:?}");
@@ -192,11 +182,8 @@ fn new_pages_are_no_refaults() {
             (f64::from(tenth) / 10.0, pages, pages)
         })
         .collect();
-    let growing = life(vec![window(&points, false)]);
-    let work = Work {
-        lives: vec![&growing],
-        cpu_s: 2.0,
-    };
+    let growing = history(vec![window(&points, false)]);
+    let work = workload(&growing, 2.0);
     let expected = work.under(200 << 20, &setting()).unwrap();
     assert!(
         expected.refaults < 1.0 && expected.overflow > 50_000.0,
@@ -205,51 +192,44 @@ fn new_pages_are_no_refaults() {
 }
 
 #[test]
-fn what_no_window_tells_is_called_a_guess() {
+fn extrapolation_counts_as_a_guess() {
     let windows = vec![
         window(&[(0.0, 102_400, 0), (1.0, 102_400, 20_000)], false),
-        // Ended before it came to what would be resident.
+        // Ended before it reached the capacity.
         window(&[(1.0, 102_400, 0), (2.0, 102_400, 5000)], true),
     ];
-    let life = life(windows);
-    let work = Work {
-        lives: vec![&life],
-        cpu_s: 2.0,
-    };
+    let history = history(windows);
+    let work = workload(&history, 2.0);
     let expected = work.under(300 << 20, &setting()).unwrap();
     assert!((expected.guessed - 1.0).abs() < 1e-9, "{expected:?}");
     assert!(
         (expected.refaults - 40_000.0).abs() < 1e-6,
         "the first window's rate goes on: {expected:?}"
     );
-    // What would cost next to nothing either way is no guess worth the name.
+    // Where refaults cost next to nothing either way, there is no guess.
     let calm = mostly_cold();
-    let work = Work {
-        lives: vec![&calm],
-        cpu_s: 10.0,
-    };
+    let work = workload(&calm, 10.0);
     assert!(work.under(300 << 20, &setting()).unwrap().guessed < 1e-9);
 }
 
 #[test]
-fn what_no_window_tells_is_not_forgotten_when_it_frees_its_memory() {
+fn a_guess_outlives_freed_memory() {
     let windows = vec![
-        // Ended before it came to what would be resident; then the process ends, and has nothing any more.
+        // Ended before it came to what would be resident; then the process ends, and has nothing
+        // any more.
         window(&[(0.0, 102_400, 0), (2.0, 102_400, 5000)], true),
         window(&[(2.0, 102_400, 0), (2.1, 100, 0)], true),
     ];
-    let life = life(windows);
-    let work = Work {
-        lives: vec![&life],
-        cpu_s: 2.0,
-    };
+    let history = history(windows);
+    let work = workload(&history, 2.0);
     let expected = work.under(300 << 20, &setting()).unwrap();
     assert!(expected.guessed > 0.9, "{expected:?}");
 }
 
 #[test]
-fn less_memory_is_never_told_to_be_faster() {
-    // A window about large capacities alone, in which pages come back faster than in the one about small ones.
+fn less_memory_is_never_faster() {
+    // A window about large capacities alone, in which pages come back faster than in the one about
+    // small ones.
     let windows = vec![
         window(
             &[
@@ -268,15 +248,12 @@ fn less_memory_is_never_told_to_be_faster() {
             true,
         ),
     ];
-    for life in [sweeping(), mostly_cold(), life(windows)] {
-        let work = Work {
-            lives: vec![&life],
-            cpu_s: 10.0,
-        };
+    for history in [sweeping(), mostly_cold(), history(windows)] {
+        let work = workload(&history, 10.0);
         let limits = (110..450).rev().step_by(5).map(|mib| mib << 20);
-        let told: Vec<Expected> = work.along(limits, &setting()).collect();
-        assert!(told.len() > 50);
-        for two in told.windows(2) {
+        let predictions: Vec<Expected> = work.along(limits, &setting()).collect();
+        assert!(predictions.len() > 50);
+        for two in predictions.windows(2) {
             assert!(
                 two[0].slower <= two[1].slower && two[0].refaults <= two[1].refaults,
                 "{two:?}"

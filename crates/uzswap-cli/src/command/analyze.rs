@@ -13,7 +13,7 @@ use serde_json::Value;
 use uzswap_analyze::advice::{Advice, Analysis, range};
 use uzswap_analyze::contents::{Contents, Sample};
 use uzswap_analyze::cost::{Machine, probe};
-use uzswap_analyze::observe::{self, Seen};
+use uzswap_analyze::observe::{self, Observed};
 use uzswap_analyze::process;
 use uzswap_corpus::Scratch;
 use uzswap_corpus::interrupt;
@@ -71,7 +71,7 @@ fn of_process(pid: u32, options: &Analyze) -> Result<u8> {
     }
     let seen = observe::one(pid, options.time);
     let interrupted = interrupt::take();
-    let cpu_s = seen.lives.iter().map(|life| life.cpu_s).sum();
+    let cpu_s = seen.histories.iter().map(|life| life.cpu_s).sum();
     let analysis = Analysis::of(&seen, cpu_s, measure)?;
     show(options, &analysis, None, interrupted)
 }
@@ -199,7 +199,12 @@ fn cpu_seconds() -> f64 {
 }
 
 /// Runs the command under what was advised.
-fn verify(options: &Analyze, advice: &Advice, seen: &Seen, native_cpu_s: f64) -> Result<Verified> {
+fn verify(
+    options: &Analyze,
+    advice: &Advice,
+    seen: &Observed,
+    native_cpu_s: f64,
+) -> Result<Verified> {
     eprintln!(
         "uzswap: once more, with --ram {} --compressor {}",
         Size(advice.ram),
