@@ -1,7 +1,10 @@
-//! What the pages of the memory hold, beside number and stamp: one word, made-up records, or pages of real programs.
+//! The contents of the pages beside number and stamp: one word, made-up records, or pages of real
+//! programs.
 //!
-//! *Invariants*: what a page holds follows from its number, the same for as long as the program runs.
-//! *Locking*: none; nothing changes after [`Contents::of`]. *Context*: worker threads.
+//! *Invariants*: a page's contents follow from its number, the same for as long as the program
+//! runs.
+//! *Locking*: none; nothing changes after [`Contents::of`].
+//! *Context*: worker threads.
 
 use crate::corpus::Corpus;
 use crate::options::Options;
@@ -10,54 +13,54 @@ use crate::options::Options;
 pub const PAGE: usize = 4096;
 /// Words of a page.
 pub const PAGE_WORDS: usize = PAGE / 8;
-/// Enough that neighbours differ, few enough to stay in the processor's cache.
+/// Number of template pages: neighbours differ, and all stay in the processor's cache.
 const NR_TEMPLATES: usize = 64;
-/// Made-up pages are made of records of this many bytes.
-const RECORD: usize = 64;
+/// TestCorpus-up pages are made of records of this many bytes.
+const RECORD_SIZE: usize = 64;
 
-/// What all pages hold.
+/// The contents of all pages.
 #[derive(Debug)]
 pub enum Contents {
     /// Each repeats one word.
     OneWord,
-    /// Records, as many pages of them as there are templates.
+    /// Template pages of records.
     Templates(Vec<u64>),
-    /// What real programs have in memory.
+    /// Pages of real programs.
     Corpus(Corpus),
 }
 
-/// What one page holds.
+/// The contents of one page.
 #[derive(Debug)]
 pub enum Page<'a> {
-    /// One word, over and over.
+    /// One word, repeated.
     OneWord,
     /// Records.
     Template(&'a [u64]),
-    /// What a real program has in memory.
+    /// A page of a real program.
     Real(Real<'a>),
 }
 
 /// A page of a real program.
 #[derive(Clone, Copy, Debug)]
 pub struct Real<'a> {
-    /// All of it; number and stamp take the place of the first word.
+    /// Its bytes; a seal replaces the first word.
     pub bytes: &'a [u8],
-    /// What the rest is known by.
+    /// Checksum of the rest.
     pub sum: u32,
 }
 
 impl Real<'_> {
-    /// What all but the first word of a page is known by.
+    /// Checksum of all but the first word of a page.
     pub fn sum_of(page: &[u8]) -> u32 {
         crc32fast::hash(&page[8..])
     }
 }
 
 impl Contents {
-    /// What is asked for.
+    /// The contents that the options ask for.
     ///
     /// # Errors
-    /// With one line for the user, if that is a corpus that cannot be had.
+    /// With one line for the user, if a corpus cannot be read.
     pub fn of(options: &Options) -> Result<Self, String> {
         Ok(match &options.corpus {
             Some(dir) => Self::Corpus(Corpus::open(dir, options.seed)?),
@@ -66,7 +69,7 @@ impl Contents {
         })
     }
 
-    /// What `page` holds.
+    /// The contents of `page`.
     pub fn page(&self, page: u64) -> Page<'_> {
         let page = usize::try_from(page).expect("64-bit");
         match self {
@@ -80,7 +83,7 @@ impl Contents {
     }
 }
 
-/// Scatters its argument, as splitmix64 does.
+/// splitmix64.
 pub fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -88,8 +91,8 @@ pub fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Random bytes at the start of each record, so that lz4 comes near `compressibility`: it spends
-/// about five bytes more on a record, for the match with the one before.
+/// Number of random bytes at the start of each record for lz4 to reach about `compressibility`. It
+/// spends five more bytes on a record, for the match with the previous one.
 fn random_bytes(compressibility: f64) -> usize {
     #[expect(
         clippy::cast_possible_truncation,
@@ -100,15 +103,15 @@ fn random_bytes(compressibility: f64) -> usize {
     bytes
 }
 
-/// Template pages: structured records, each with some bytes that are its own.
+/// Template pages: records of the same structure, each with some random bytes.
 fn templates(options: &Options) -> Vec<u64> {
     let random = random_bytes(options.compressibility);
     let mut words = Vec::new();
     for page in 0..NR_TEMPLATES as u64 {
         let mut rng = mix(options.seed << 8 ^ page);
-        let structure: [u8; RECORD] =
+        let structure: [u8; RECORD_SIZE] =
             std::array::from_fn(|i| mix(rng ^ (i as u64 / 8)).to_le_bytes()[i % 8]);
-        for _ in 0..PAGE / RECORD {
+        for _ in 0..PAGE / RECORD_SIZE {
             let mut record = structure;
             for byte in &mut record[..random] {
                 rng = mix(rng);

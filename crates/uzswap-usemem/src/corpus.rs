@@ -1,9 +1,11 @@
 //! Pages of real programs, from the files that `uzswap bench corpus` writes.
 //!
-//! *What*: which files those are; all of them mapped, dealt to the extents of a memory.
-//! *Invariants*: the files are only read, and what is mapped of them lies in the page cache: none of it is memory that is worked on. Every program is dealt
-//! equally often, and so is every extent of one.
-//! *Locking*: none. *Context*: at the start; then worker threads, which only read.
+//! *What*: finds the files, maps them, and deals their extents to a memory.
+//! *Invariants*: the files are only read, and mapped, so they are in the page cache and not in the
+//! memory that is worked on. Every program is dealt equally often, and so is every extent of a
+//! program.
+//! *Locking*: none.
+//! *Context*: start-up; then worker threads, which only read.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,12 +14,12 @@ use memmap2::{Mmap, MmapOptions};
 
 use crate::contents::{PAGE, Real, mix};
 
-/// Bytes of an extent, the pages that were neighbours in the program.
+/// Size of an extent, whose pages were neighbours in the program, bytes.
 pub const EXTENT: usize = 64 << 10;
 /// Extension of the files.
 pub const EXTENSION: &str = "pages";
 
-/// The files of the corpus in `dir`, one of each program, sorted by name.
+/// The files of the corpus in `dir`, one per program, sorted by name.
 ///
 /// # Errors
 /// With one line for the user, if there is none or one is cut short.
@@ -59,13 +61,13 @@ pub struct Corpus {
     programs: Vec<Program>,
 }
 
-/// What was sampled of one program.
+/// The sample of one program.
 #[derive(Debug)]
 struct Program {
     bytes: Mmap,
     /// Its extents in the order in which they are dealt.
     order: Vec<usize>,
-    /// What each page is known by; `None`: it repeats one word.
+    /// Checksum of each page; `None` if it is same-filled.
     sums: Vec<Option<u32>>,
 }
 
@@ -83,7 +85,7 @@ impl Corpus {
         Ok(Self { programs })
     }
 
-    /// What a page of the memory is to hold; `None`: one word, over and over.
+    /// The contents of page number `page`; `None` if it is same-filled.
     pub fn page(&self, page: usize) -> Option<Real<'_>> {
         let (extent, within) = (page / (EXTENT / PAGE), page % (EXTENT / PAGE));
         let program = &self.programs[extent % self.programs.len()];
@@ -99,7 +101,8 @@ impl Corpus {
 impl Program {
     fn open(path: &Path, seed: u64) -> std::io::Result<Self> {
         let file = File::open(path)?;
-        // SAFETY: a corpus is complete when its file has its name (`uzswap bench corpus`), and is not written to after that.
+        // SAFETY: a file gets its name when it is complete (`uzswap bench corpus`), and is not
+        // written after that.
         let bytes = unsafe { MmapOptions::new().populate().map(&file) }?;
         let sums = bytes
             .chunks_exact(PAGE)
@@ -117,7 +120,7 @@ fn repeats_a_word(page: &[u8]) -> bool {
     page[8..] == page[..PAGE - 8]
 }
 
-/// The numbers below `nr`, in an order that follows from `seed`.
+/// The numbers below `nr`, shuffled by `seed`.
 fn shuffled(nr: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..nr).collect();
     let mut rng = mix(seed);
@@ -134,16 +137,16 @@ pub(crate) mod tests {
     use super::*;
     use crate::contents::Contents;
 
-    /// Extents of the corpus that [`Made`] is.
+    /// Number of extents of a [`TestCorpus`].
     pub const EXTENTS: u64 = 6;
 
-    /// A corpus of two made-up programs of three extents each; one page of each extent is all zeroes.
-    pub struct Made {
+    /// A corpus of two made-up programs of three extents each; one page of each extent is zero.
+    pub struct TestCorpus {
         dir: PathBuf,
         bytes: Vec<u8>,
     }
 
-    impl Made {
+    impl TestCorpus {
         pub fn new(name: &str) -> Self {
             let dir = std::env::temp_dir().join(format!("usemem-{}-{name}", std::process::id()));
             fs::create_dir_all(&dir).unwrap();
@@ -169,14 +172,14 @@ pub(crate) mod tests {
         }
     }
 
-    impl Drop for Made {
+    impl Drop for TestCorpus {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.dir);
         }
     }
 
-    /// How often each extent is dealt to the first `nr` of a memory.
-    fn dealt(corpus: &Corpus, made: &Made, nr: usize) -> Vec<usize> {
+    /// How often each extent is dealt to the first `nr` extents of a memory.
+    fn dealt(corpus: &Corpus, made: &TestCorpus, nr: usize) -> Vec<usize> {
         let mut times = vec![0; made.bytes.len() / EXTENT];
         for extent in 0..nr {
             let first = corpus.page(extent * 16).unwrap();
@@ -193,7 +196,7 @@ pub(crate) mod tests {
 
     #[test]
     fn every_extent_of_every_program_is_dealt_equally_often() {
-        let made = Made::new("dealt");
+        let made = TestCorpus::new("dealt");
         let [one, other] = [1, 2].map(|seed| Corpus::open(&made.dir, seed).unwrap());
         assert_eq!(dealt(&one, &made, 12), [2; 6]);
         let half = dealt(&one, &made, 8);
@@ -210,7 +213,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_no_corpus_is_refused_in_one_line() {
-        let made = Made::new("refused");
+        let made = TestCorpus::new("refused");
         let cut = made.dir.join("two.pages");
         let refused = |dir: &Path| {
             let why = Corpus::open(dir, 1).unwrap_err();

@@ -1,10 +1,12 @@
-//! The work of the memory benchmark, as a library: the program of its own and `uzswap bench usemem` are both made of it.
+//! The work program of the memory benchmarks, as a library for `uzswap-usemem` and `uzswap bench
+//! work`.
 //!
-//! *What*: fills anonymous memory with pages of a chosen compressibility or of real programs, then reads, checks and
-//! writes them at random and in order, and prints what each phase took as one line of JSON. It measures inside, so that neither
-//! start-up nor exit counts. Given a size alone, it does what vm-scalability's `usemem` does ([`tasks`]).
-//! *Invariants*: what a page holds follows from its number and its stamp; the stamps of a thread's
-//! pages add up to the accesses it has made. Both are checked, so a lost or stale page is found.
+//! *What*: fills anonymous memory with pages of a chosen compressibility or of real programs,
+//! reads, checks and writes them at random and sequentially, and prints what each phase took as one
+//! line of JSON. It measures inside, so start-up and exit do not count. Given a size, it does what
+//! vm-scalability's `usemem` does ([`tasks`]).
+//! *Invariants*: a page's content follows from its number and its stamp; the stamps of a thread's
+//! pages add up to its accesses. Both are checked, so a lost or stale page is found.
 //! *Locking*: none; each thread has a contiguous part of the pages to itself.
 //! *Context*: an ordinary program that knows nothing of uzswap.
 
@@ -20,7 +22,7 @@ use std::ffi::OsString;
 
 use contents::Contents;
 use memory::Memory;
-use options::{Options, Work};
+use options::{Mode, Options};
 use phase::Phase;
 pub use spin::Spin;
 
@@ -46,8 +48,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
             return 2;
         }
     };
-    match options.work {
-        Work::Spin => {
+    match options.mode {
+        Mode::Spin => {
             let spin = Spin::measure();
             println!(
                 "{{\"alone_s\":{:.3},\"together_s\":{:.3},\"ratio\":{:.3}}}",
@@ -56,8 +58,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
                 spin.ratio()
             );
         }
-        Work::Memory => work(&options, &contents),
-        Work::Tasks(bytes) => return tasks::run(&options, &contents, bytes),
+        Mode::Phases => work(&options, &contents),
+        Mode::Tasks(bytes) => return tasks::run(&options, &contents, bytes),
     }
     0
 }
@@ -95,7 +97,7 @@ fn work(options: &Options, contents: &Contents) {
     println!("{{{}}}", fields.join(","));
 }
 
-/// Microseconds that a thread waited for each of its accesses.
+/// Wall time per access of a thread, µs.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52 accesses")]
 fn per_access(phase: &Phase, accesses_per_thread: u64) -> f64 {
     phase.wall * 1e6 / accesses_per_thread as f64

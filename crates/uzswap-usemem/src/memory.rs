@@ -1,9 +1,10 @@
 //! The memory that is worked on.
 //!
-//! *What*: one anonymous private mapping; the three kinds of work.
-//! *Invariants*: a page's seal follows from its number and its stamp (how often it was accessed), and is never 0. Of a page of records word 0 is the
-//! number, word 1 the stamp and the last word the seal; of a page of a real program word 0 is the seal, and the rest has its checksum, so that it
-//! compresses as it did there; a page of one word repeats its seal.
+//! *What*: one anonymous private mapping, and the accesses to it.
+//! *Invariants*: a page's seal follows from its number and its stamp (the number of accesses to
+//! it), and is never 0. In a page of records word 0 is the number, word 1 the stamp and the last
+//! word the seal. In a page of a real program word 0 is the seal and the rest has its checksum, so
+//! that it compresses as it did there. A page of one word repeats its seal.
 //! *Locking*: none: thread `t` touches only the pages of [`Memory::part`] `t`.
 //! *Context*: worker threads.
 
@@ -12,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::contents::{Contents, PAGE, PAGE_WORDS, Page, Real, mix};
 
-/// Stamps are below that.
-const MOST_STAMP: u64 = 1 << 24;
+/// Upper bound of stamps.
+const MAX_STAMP: u64 = 1 << 24;
 
 /// The memory that is worked on.
 pub struct Memory<'a> {
@@ -24,20 +25,20 @@ pub struct Memory<'a> {
     contents: &'a Contents,
     /// One bit for each page that [`Memory::touch`] has filled.
     touched: Vec<AtomicU64>,
-    /// Accesses made by each thread so far.
+    /// Accesses of each thread so far.
     accessed: Vec<AtomicU64>,
 }
 
-// SAFETY: `base` is used only within the part of the thread that uses it (Invariants).
+// SAFETY: each thread uses `base` only within its own part (Locking).
 unsafe impl Sync for Memory<'_> {}
 
-/// The word that a page is known by.
+/// The seal of a page.
 fn seal(page: u64, stamp: u64) -> u64 {
     1 << 63 | (page << 24) ^ stamp
 }
 
 impl<'a> Memory<'a> {
-    /// Maps the memory, for so many threads; nothing is touched yet.
+    /// Maps memory for `threads` threads; nothing is touched yet.
     ///
     /// # Panics
     /// If the kernel refuses.
@@ -76,14 +77,14 @@ impl<'a> Memory<'a> {
         u64::from(t) * size..(u64::from(t) + 1) * size
     }
 
-    /// Accesses that one pass means for a thread.
+    /// Accesses of a thread in one pass.
     pub fn accesses_per_thread(&self) -> u64 {
         self.nr_pages / self.threads
     }
 
     fn page(&self, page: u64) -> *mut u64 {
         let offset = usize::try_from(page).expect("64-bit") * PAGE_WORDS;
-        // SAFETY: callers pass numbers below `nr_pages`.
+        // SAFETY: callers pass page numbers below `nr_pages`.
         unsafe { self.base.add(offset) }
     }
 
@@ -97,7 +98,8 @@ impl<'a> Memory<'a> {
     fn fill_page(&self, page: u64) {
         self.touched(page).fetch_or(1 << (page % 64), Relaxed);
         let to = self.page(page);
-        // SAFETY: the page is this thread's alone, PAGE_WORDS long and inside the mapping; what it is to hold is as long.
+        // SAFETY: the page is this thread's alone, PAGE_WORDS long and inside the mapping; its
+        // contents are as long.
         unsafe {
             match self.contents.page(page) {
                 Page::OneWord => self.repeat(page, seal(page, 0)),
@@ -116,7 +118,7 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Makes a page of one word.
+    /// Fills a page with one word.
     fn repeat(&self, page: u64, word: u64) {
         // SAFETY: as in `fill_page`; no reference into the page exists.
         unsafe { std::slice::from_raw_parts_mut(self.page(page), PAGE_WORDS) }.fill(word);
@@ -126,7 +128,7 @@ impl<'a> Memory<'a> {
         &self.touched[usize::try_from(page / 64).expect("64-bit")]
     }
 
-    /// Reads, checks and writes one page; returns the stamp that it had.
+    /// Reads, checks and writes one page; returns its stamp before.
     fn access(&self, page: u64) -> u64 {
         match self.contents.page(page) {
             Page::OneWord => self.access_one_word(page),
@@ -153,12 +155,12 @@ impl<'a> Memory<'a> {
 
     fn access_real(&self, page: u64, real: Real<'_>) -> u64 {
         let p = self.page(page);
-        // SAFETY: as in `fill_page`; the slice is gone before the page is written to.
+        // SAFETY: as in `fill_page`; the slice is gone before the page is written.
         let sum = Real::sum_of(unsafe { std::slice::from_raw_parts(p.cast(), PAGE) });
         let [word, ..] = self.words(page);
         let stamp = word ^ seal(page, 0);
         assert!(
-            stamp < MOST_STAMP && sum == real.sum,
+            stamp < MAX_STAMP && sum == real.sum,
             "page {page} holds seal {word:#x} instead of {:#x} or a little above, and its rest has the checksum {sum:#x} instead of {:#x}",
             seal(page, 0),
             real.sum
@@ -172,7 +174,7 @@ impl<'a> Memory<'a> {
         let words = self.words(page);
         let stamp = words[0] ^ seal(page, 0);
         assert!(
-            stamp < MOST_STAMP && words == [words[0]; 3],
+            stamp < MAX_STAMP && words == [words[0]; 3],
             "page {page} holds {words:x?} instead of one word, {:#x} or a little above",
             seal(page, 0)
         );
@@ -187,7 +189,7 @@ impl<'a> Memory<'a> {
         [0, 1, PAGE_WORDS - 1].map(|at| unsafe { p.add(at).read_volatile() })
     }
 
-    /// Writes pages of thread `t`, those that were written before after checking them.
+    /// Writes pages of thread `t`, after checking those that were written before.
     pub fn touch(&self, t: u32, accesses: u64, random: bool) {
         let part = self.part(t);
         let size = part.end - part.start;
@@ -220,7 +222,7 @@ impl<'a> Memory<'a> {
         self.accessed[t as usize].fetch_add(accesses, Relaxed);
     }
 
-    /// Accesses the pages of thread `t` in order, from the first again after the last.
+    /// Accesses the pages of thread `t` sequentially, and from the first again after the last.
     pub fn sequential(&self, t: u32, accesses: u64) {
         let part = self.part(t);
         let size = part.end - part.start;
@@ -241,7 +243,7 @@ impl<'a> Memory<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::corpus::tests::{EXTENTS, Made};
+    use crate::corpus::tests::{EXTENTS, TestCorpus};
     use crate::options::Options;
 
     fn contents(args: &str) -> Contents {
@@ -249,7 +251,7 @@ mod tests {
         Contents::of(&Options::parse(args).unwrap().unwrap()).unwrap()
     }
 
-    /// Sixteen pages that were written twice.
+    /// Sixteen pages, written twice.
     fn memory(contents: &Contents) -> Memory<'_> {
         let memory = Memory::new(contents, 1, 16, 1);
         memory.touch(0, 32, false);
@@ -258,7 +260,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "page 7 holds")]
-    fn a_page_that_comes_back_empty_is_lost() {
+    fn an_empty_page_is_detected() {
         let contents = contents("64k");
         let memory = memory(&contents);
         memory.repeat(7, 0);
@@ -267,7 +269,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "page 7 holds")]
-    fn a_page_with_another_pages_contents_is_found_out() {
+    fn another_pages_contents_are_detected() {
         let contents = contents("--same-filled 64k");
         let memory = memory(&contents);
         memory.repeat(7, seal(6, 1));
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "stamps of thread 0 add up")]
-    fn an_older_copy_of_a_page_is_found_out() {
+    fn a_stale_page_is_detected() {
         let contents = contents("");
         let memory = Memory::new(&contents, 1, 16, 1);
         memory.fill(0);
@@ -285,7 +287,7 @@ mod tests {
         memory.sequential(0, 16);
     }
 
-    /// What page `page` holds behind its first word, and that word.
+    /// The first word of a page, and the rest.
     fn held<'a>(memory: &'a Memory<'_>, page: u64) -> (u64, &'a [u8]) {
         // SAFETY: nobody writes to the page meanwhile.
         let bytes = unsafe { std::slice::from_raw_parts(memory.page(page).cast::<u8>(), PAGE) };
@@ -293,9 +295,9 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_real_programs_stay_as_they_were_but_for_the_word_they_are_known_by() {
-        let made = Made::new("stay");
-        let contents = made.contents();
+    fn pages_of_real_programs_keep_all_but_their_seal() {
+        let corpus = TestCorpus::new("stay");
+        let contents = corpus.contents();
         let pages = EXTENTS * 16;
         let memory = Memory::new(&contents, 1, pages, 1);
         memory.fill(0);
@@ -312,8 +314,8 @@ mod tests {
             }
             found.push(rest);
         }
-        // As many extents as the corpus has were filled: each page of it is there once.
-        let mut wanted: Vec<&[u8]> = made.pages().map(|page| &page[8..]).collect();
+        // The memory has as many extents as the corpus, so each page is in it once.
+        let mut wanted: Vec<&[u8]> = corpus.pages().map(|page| &page[8..]).collect();
         let same_filled = wanted.extract_if(.., |rest| rest.iter().all(|&byte| byte == 0));
         assert_eq!(same_filled.count() as u64, pages - found.len() as u64);
         found.sort_unstable();
@@ -323,9 +325,9 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "page 7 holds")]
-    fn a_flipped_byte_of_a_real_page_is_found_out() {
-        let made = Made::new("flipped");
-        let contents = made.contents();
+    fn a_flipped_byte_of_a_real_page_is_detected() {
+        let corpus = TestCorpus::new("flipped");
+        let contents = corpus.contents();
         let memory = memory(&contents);
         // SAFETY: this is the only thread, and byte 1000 is in the page.
         unsafe { *memory.page(7).cast::<u8>().add(1000) ^= 1 };

@@ -10,42 +10,42 @@ usage: uzswap-usemem [OPTION]...           fill memory, then read and write it i
        uzswap-usemem [OPTION]... SIZE      as usemem of vm-scalability: SIZE (k, m, g) for each process
 
   --threads N, -t N       threads of a process, each with its own part of its memory (1)
-  --compressibility R     ratio that lz4 reaches on the data, about; 1 to 10 (4)
-  --same-filled           instead: pages that repeat one word
-  --corpus DIR            instead: pages of real programs, that 'uzswap bench corpus DIR' has written
+  --compressibility R     approximate ratio of the data by lz4, 1 to 10 (4)
+  --same-filled           same-filled pages instead
+  --corpus DIR            pages of real programs instead, written by 'uzswap bench corpus DIR'
   --seed N                seed of data and order (1)
-  --random, -R            access at random; in phases: the random phase only
+  --random, -R            access at random; with phases, only the random one
 
 Phases:
   --mib N                 memory to fill, MiB (1024)
   --passes N              accesses of each phase, in multiples of the pages (1)
-  --accesses N            accesses of each phase and thread, instead of passes
-  --sequential            the sequential phase only
-  --spin                  instead: measure whether two processors are really there
+  --accesses N            accesses per phase and thread, instead of passes
+  --sequential            only the sequential phase
+  --spin                  measure only whether two processors are available
 
 With SIZE:
   -n N, --task N          processes (1)
-  -r N, --repeat N        go over the memory so many times (1); what was written is checked from the second time on
+  -r N, --repeat N        passes over the memory (1); pages are checked from the second on
   -s N, --sleep N         keep the memory for N seconds when done (0)
-  --touch-alloc           write all memory first; is not part of the throughput
-  --init-time             tell how long that took
-  -y, --sync-rw           processes begin together
+  --touch-alloc           write all memory first, outside the throughput
+  --init-time             print how long that took
+  -y, --sync-rw           processes start together
   -x, --sync-free         processes free their memory together
-  -O, -w                  anonymous and written: as it always is
+  -O, -w                  anonymous and written, as always
 ";
 
-/// What to do.
+/// What the program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum Mode {
     /// Fill and access memory in phases.
-    Memory,
-    /// Processes with so many bytes each.
+    Phases,
+    /// Processes with this many bytes each, as usemem.
     Tasks(u64),
-    /// Calibrate by spinning.
+    /// Measure the spin calibration.
     Spin,
 }
 
-/// The command line, understood.
+/// The parsed command line.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -53,24 +53,24 @@ pub enum Work {
 )]
 pub struct Options {
     /// What to do.
-    pub work: Work,
+    pub mode: Mode,
     /// Memory to fill, MiB.
     pub mib: u32,
     /// Threads.
     pub threads: u32,
-    /// Accesses of a phase, in multiples of the pages.
+    /// Accesses of a phase in multiples of the pages.
     pub passes: u32,
-    /// Accesses of a phase and a thread, instead of passes.
+    /// Accesses per phase and thread, instead of passes.
     pub accesses: Option<u32>,
     /// Whether the random phase is wanted.
     pub random: bool,
     /// Whether the sequential phase is wanted.
     pub sequential: bool,
-    /// Ratio that lz4 reaches on the data, about.
+    /// Approximate ratio of the data by lz4.
     pub compressibility: f64,
-    /// Whether pages repeat one word instead.
+    /// Whether pages are same-filled instead.
     pub same_filled: bool,
-    /// Where pages of real programs are, instead.
+    /// Directory of pages of real programs, instead.
     pub corpus: Option<PathBuf>,
     /// Seed of data and order.
     pub seed: u64,
@@ -78,9 +78,9 @@ pub struct Options {
     pub processes: u32,
     /// Seconds to keep the memory.
     pub sleep: u32,
-    /// Whether all memory is written before it counts.
+    /// Whether all memory is written before the measurement.
     pub touch_alloc: bool,
-    /// Whether to tell how long that took.
+    /// Whether to print how long that took.
     pub init_time: bool,
     /// Whether processes begin together.
     pub sync_rw: bool,
@@ -89,13 +89,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// Understands `args`; `None` when help was asked for.
+    /// Parses `args`; `None` if they ask for help.
     ///
     /// # Errors
     /// With one line for the user.
     pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut options = Self {
-            work: Work::Memory,
+            mode: Mode::Phases,
             mib: 1024,
             threads: 1,
             passes: 1,
@@ -137,8 +137,8 @@ impl Options {
                 }
                 "--random" | "-R" => options.random = true,
                 "--sequential" => options.sequential = true,
-                "--spin" => options.work = Work::Spin,
-                "--task" | "-n" => options.processes = number(1, tasks::MOST)?,
+                "--spin" => options.mode = Mode::Spin,
+                "--task" | "-n" => options.processes = number(1, tasks::MAX_PROCESSES)?,
                 "--sleep" | "-s" => options.sleep = number(0, 3600)?,
                 "--touch-alloc" => options.touch_alloc = true,
                 "--init-time" => options.init_time = true,
@@ -147,17 +147,17 @@ impl Options {
                 "--anonymous" | "-O" | "--open-rw" | "-w" => {}
                 "--help" | "-h" => return Ok(None),
                 other if other.starts_with('-') => return Err(format!("unknown option {other}")),
-                size => options.work = Work::Tasks(bytes(size)?),
+                size => options.mode = Mode::Tasks(bytes(size)?),
             }
         }
-        if !options.random && !options.sequential && options.work == Work::Memory {
+        if !options.random && !options.sequential && options.mode == Mode::Phases {
             options.random = true;
             options.sequential = true;
         }
         if options.same_filled && options.corpus.is_some() {
             return Err("--same-filled and --corpus are two kinds of data".into());
         }
-        if let Work::Tasks(bytes) = options.work
+        if let Mode::Tasks(bytes) = options.mode
             && bytes / 4096 < options.threads.into()
         {
             return Err(format!(
@@ -204,17 +204,17 @@ mod tests {
     #[test]
     fn usemem_command_lines_are_understood() {
         let options = parse("--init-time -w -O -s 10 -n 30 10g").unwrap();
-        assert_eq!(options.work, Work::Tasks(10 << 30));
+        assert_eq!(options.mode, Mode::Tasks(10 << 30));
         assert_eq!((options.processes, options.sleep), (30, 10));
         assert!(options.init_time && !options.random);
         let options = parse("-O -y -x -R -r 3 -t 4 512m").unwrap();
-        assert_eq!(options.work, Work::Tasks(512 << 20));
+        assert_eq!(options.mode, Mode::Tasks(512 << 20));
         assert_eq!((options.passes, options.threads), (3, 4));
         assert!(options.sync_rw && options.sync_free && options.random);
     }
 
     #[test]
-    fn what_makes_no_sense_is_said_in_one_line() {
+    fn wrong_arguments_are_refused_in_one_line() {
         for (line, part) in [
             ("10x", "not a size"),
             ("0", "not a size"),

@@ -3,17 +3,18 @@
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// What a phase took.
+/// The times of a phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Phase {
-    /// Seconds from the moment all threads stood ready until the last was done.
+    /// Seconds from when all threads were ready until the last was done.
     pub wall: f64,
-    /// User and system seconds of the process meanwhile.
+    /// User and system time of the process meanwhile, seconds.
     pub cpu: f64,
 }
 
 impl Phase {
-    /// Runs `work` with the thread's number on each of `threads` threads. One is the program's own, as with most programs.
+    /// Runs `work` with the thread's number on each of `threads` threads; one thread is the main
+    /// thread.
     pub fn run(threads: u32, work: impl Fn(u32) + Sync) -> Self {
         if threads == 1 {
             let (start, cpu) = (Instant::now(), cpu_seconds(libc::RUSAGE_SELF));
@@ -56,7 +57,7 @@ impl Phase {
     }
 }
 
-/// User and system seconds of `who`, as getrusage has it.
+/// User and system time of `who`, as in getrusage, seconds.
 pub fn cpu_seconds(who: libc::c_int) -> f64 {
     // SAFETY: all zeroes is a valid rusage, and getrusage writes to nothing else.
     let usage = unsafe {

@@ -1,9 +1,9 @@
-//! Whether this machine has two processors at the moment.
+//! Whether two processors are available at the moment.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-/// How long the same spinning took.
+/// Times of the same spinning.
 #[derive(Clone, Copy, Debug)]
 pub struct Spin {
     /// Seconds on one thread.
@@ -40,7 +40,7 @@ impl Spin {
         }
     }
 
-    /// Near 1 when there really are two processors.
+    /// Near 1 if two processors are available.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         self.together_s / self.alone_s

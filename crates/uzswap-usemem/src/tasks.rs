@@ -1,10 +1,12 @@
-//! The work as vm-scalability's `usemem` does it: processes that each fill memory of their own and go over it again.
+//! The work as vm-scalability's `usemem` does it: processes that fill memory of their own and go
+//! over it again.
 //!
-//! *What*: starts the processes, has them begin and free together if asked, prints a line of throughput for each as `usemem`
-//! does, and one of JSON for all.
-//! *Invariants*: a page that was touched is known to be: if it comes back empty it was lost. If one process
-//! fails all are ended.
-//! *Locking*: barriers and figures of the processes lie in one shared mapping; each process writes its own figures, and the parent reads them when it has ended.
+//! *What*: starts the processes, synchronises their start and end if asked to, prints a line of
+//! throughput for each as `usemem` does, and one of JSON for all.
+//! *Invariants*: a page that was touched is known to be, so an empty one was lost. If one process
+//! fails all are killed.
+//! *Locking*: barriers and figures are in one shared mapping. Each process writes its own figures;
+//! the parent reads them after it has ended.
 //! *Context*: an ordinary program.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,18 +17,18 @@ use crate::memory::Memory;
 use crate::options::Options;
 use crate::phase::{Phase, cpu_seconds};
 
-/// Most processes.
-pub const MOST: u32 = 256;
+/// Maximum number of processes.
+pub const MAX_PROCESSES: u32 = 256;
 
-/// What the processes share.
+/// The memory that the processes share.
 #[repr(C)]
 struct Shared {
     before_access: libc::pthread_barrier_t,
     before_free: libc::pthread_barrier_t,
-    tasks: [Figures; MOST as usize],
+    tasks: [Figures; MAX_PROCESSES as usize],
 }
 
-/// What a process took, microseconds.
+/// The times of a process, µs.
 #[repr(C)]
 struct Figures {
     init: AtomicU64,
@@ -49,7 +51,8 @@ impl Shared {
         };
         assert!(mapping != libc::MAP_FAILED, "mmap of shared memory");
         let shared = mapping.cast::<Self>();
-        // SAFETY: the mapping is this large and aligned to a page; nobody else knows it yet; zeroes are valid figures.
+        // SAFETY: the mapping is this large and page-aligned; nobody else knows it yet; zeroes are
+        // valid figures.
         unsafe {
             let mut attributes = std::mem::zeroed();
             libc::pthread_barrierattr_init(&raw mut attributes);
@@ -67,11 +70,11 @@ impl Shared {
 }
 
 fn wait(barrier: &libc::pthread_barrier_t) {
-    // SAFETY: initialised by `Shared::new`; the library synchronises whoever waits, and nobody looks inside.
+    // SAFETY: initialised by `Shared::new`, and used through the library alone.
     unsafe { libc::pthread_barrier_wait((&raw const *barrier).cast_mut()) };
 }
 
-/// Does it; the exit status.
+/// Does the work; returns the exit status.
 pub fn run(options: &Options, contents: &Contents, bytes: u64) -> u8 {
     let shared = Shared::new(options.processes);
     let start = Instant::now();
@@ -86,7 +89,7 @@ pub fn run(options: &Options, contents: &Contents, bytes: u64) -> u8 {
     0
 }
 
-/// Whether all processes came to a good end.
+/// Runs the processes; returns whether all succeeded.
 fn fork_all(options: &Options, contents: &Contents, bytes: u64, shared: &Shared) -> bool {
     let mut children = Vec::new();
     for index in 0..options.processes {
@@ -95,7 +98,7 @@ fn fork_all(options: &Options, contents: &Contents, bytes: u64, shared: &Shared)
         match child {
             -1 => break,
             0 => {
-                // SAFETY: no memory effects: nobody outlives the parent.
+                // SAFETY: no memory effects. No child outlives the parent.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 task(options, contents, bytes, shared, index);
                 std::process::exit(0);
@@ -120,7 +123,7 @@ fn fork_all(options: &Options, contents: &Contents, bytes: u64, shared: &Shared)
     good
 }
 
-/// One process.
+/// The work of one process.
 fn task(options: &Options, contents: &Contents, bytes: u64, shared: &Shared, index: u32) {
     let seed = options.seed + u64::from(index);
     let memory = Memory::new(contents, options.threads, bytes / 4096, seed);

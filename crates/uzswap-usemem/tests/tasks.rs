@@ -10,10 +10,10 @@ fn usemem(args: &str) -> Output {
 }
 
 #[test]
-fn each_process_tells_its_throughput_and_all_together_theirs() {
-    let done = usemem("--init-time -w -O -y -x -n 3 -r 2 4m");
-    assert!(done.status.success(), "{done:?}");
-    let text = String::from_utf8(done.stdout).unwrap();
+fn each_process_and_all_together_report_throughput() {
+    let output = usemem("--init-time -w -O -y -x -n 3 -r 2 4m");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 3 * 2 + 1, "{text}");
     for process in lines[..6].chunks(2) {
@@ -33,19 +33,19 @@ fn random_order_threads_and_same_filled_pages_check_what_they_wrote() {
         "--same-filled -R -r 4 -n 2 4m",
         "--same-filled -r 3 4m",
     ] {
-        let done = usemem(args);
-        assert!(done.status.success(), "{args}: {done:?}");
+        let output = usemem(args);
+        assert!(output.status.success(), "{args}: {output:?}");
     }
 }
 
 #[test]
 fn wrong_arguments_end_with_status_2() {
-    let done = usemem("-n 2 lots");
-    assert_eq!(done.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&done.stderr).contains("lots: not a size"));
-    let done = usemem("--mib 1 --corpus /proc/self/fdinfo");
-    assert_eq!(done.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.contains("holds no .pages files"), "{said}");
+    let output = usemem("-n 2 lots");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("lots: not a size"));
+    let output = usemem("--mib 1 --corpus /proc/self/fdinfo");
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.contains("holds no .pages files"), "{stderr}");
 }
