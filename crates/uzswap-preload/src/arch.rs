@@ -10,7 +10,7 @@
 //! - `stub`: issuing a call through the stub page, and the window.
 //! - `symbols`: symbols that Rust cannot declare.
 //! - `table`: the pointer arguments of every system call.
-//! - `thread`: the start of the program's threads, and the switch to a slot stack.
+//! - `thread`: the start of the program's threads, and the switch to a handler stack.
 //! - `tls`: one thread-local word.
 //!
 //! *Invariants*: what is not in the folder names no register, instruction or number of a CPU.

@@ -1,8 +1,9 @@
-//! *What*: `dlopen` without `RTLD_DEEPBIND`, with which a library looks for its symbols in its own dependencies first.
-//! It would find the C library's `free` there, for memory that is from our `malloc`: PHP loads its extensions so.
+//! *What*: `dlopen` without `RTLD_DEEPBIND`. With that flag a library looks for its symbols in its
+//! own dependencies first, and would find the C library's `free` there, for memory from our
+//! `malloc`. PHP loads its extensions so.
 //!
-//! *Invariants*: the C library's `dlopen` goes by where it is called from (whose run path, which namespace), so it is jumped
-//! to, with the program's return address on the stack.
+//! *Invariants*: the C library's `dlopen` depends on its caller (run path, namespace), so ours
+//! jumps to it and leaves the program's return address on the stack.
 //! *Locking*: none. *Context*: the program's.
 
 use core::ffi::{c_int, c_void};

@@ -1,10 +1,10 @@
-//! *What*: the descriptors that are ours (the userfaultfd, the swap devices) and that the program must neither close
-//! nor replace: interposed `close`, `dup2`, `dup3`, `closefrom` and `close_range`, which treat them
-//! as not there.
+//! *What*: the descriptors that are ours (userfaultfd, swap devices), which the program must
+//! neither close nor replace: interposed `close`, `dup2`, `dup3`, `closefrom` and `close_range`
+//! treat them as not open.
 //!
-//! *Invariants*: our descriptors have high numbers, where programs do not put theirs. Calls that the
-//! C library makes of itself with `close_range` (spawn file actions) come through filter B.
-//! *Locking*: none. *Context*: any but signal; [`close_range`] also signal.
+//! *Invariants*: our descriptors have high numbers, where programs do not put theirs. Calls of
+//! `close_range` from inside the C library (spawn file actions) come through filter B.
+//! *Locking*: none. *Context*: any but signal; [`split_close_range`] also signal.
 
 use uzswap_group::group::NR_DEVICES;
 use uzswap_sys::syscall::{call3, from_raw};

@@ -1,14 +1,14 @@
 //! *What*: fork in a managed process: the engine is stopped around the clone, and carried into the
-//! child, before either of the two runs on.
+//! child, before either process runs on.
 //!
-//! *Invariants*: all locks of ours that the child could meet (the engine's slots, the table of
-//! actions) are held by the forking thread across the clone, so the child's copies are released by
-//! its copy of that thread. The child runs no code of the program before it has a userfaultfd of
-//! its own. A clone that asks for another stack gets it on the way out of the handler.
+//! *Invariants*: the forking thread holds all locks of ours that the child could meet (the
+//! engine's, the table of actions, libc's heap) across the clone, so the child's copy of that
+//! thread releases the child's copies of them. The child runs no code of the program before it has
+//! a userfaultfd of its own. A clone that asks for another stack gets it when the handler returns.
 //!
 //! Not kept: `CLONE_FILES` without `CLONE_VM`. A child that shared the descriptor table would
 //! replace the parent's userfaultfd by its own: it gets a table of its own.
-//! *Locking*: plain heap, table of actions, then the engine's slots. *Context*: signal (SIGSYS).
+//! *Locking*: libc's heap, table of actions, then the engine's. *Context*: signal (SIGSYS).
 
 use uzswap_core::{ForkGuard, Masked, StartError};
 use uzswap_sys::arch::abi::CLONE_TID_ARGS;
@@ -87,7 +87,7 @@ pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -
     }
 }
 
-/// Carries the engine over to the child, under a slot of its own in the group.
+/// Carries the engine over to the child, under an entry of its own in the group.
 fn start_child(m: &Masked, engine: ForkGuard) -> Result<(), StartError> {
     let Some(group) = init::group() else {
         ENGINE.fork_failed(m, engine);

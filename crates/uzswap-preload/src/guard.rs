@@ -1,21 +1,21 @@
-//! *What*: the syscall guard: makes system calls safe on memory that may be evicted.
+//! *What*: the system call guard: makes system calls safe on memory that may be evicted.
 //!
-//! A fault inside the kernel is not served (the call fails with `EFAULT`, and a datagram is lost), so
-//! what a call touches is brought in and pinned first. Seccomp filters ([`filter`]) turn calls that
-//! concern us into SIGSYS; the handler here pins what the call's arguments name ([`ranges`],
-//! [`vector`], [`exec`]), issues it again through the stub page ([`stub`]) with the program's own
-//! signal mask in force, unpins, and returns the result as if nothing had been.
+//! A fault inside the kernel is not served (the call fails with `EFAULT`, and a datagram is lost),
+//! so what a call touches is brought in and pinned first. Seccomp filters ([`filter`]) turn calls
+//! that concern us into SIGSYS. The handler here pins what the call's arguments name ([`ranges`],
+//! [`vector`], [`exec`]), issues the call again through the stub page ([`stub`]) with the program's
+//! own signal mask in force, unpins, and returns the result.
 //!
 //! *Invariants*: a trapped call is issued as often as the program issued it, and its result is the
-//! program's, whatever signals come in between ([`frame`]). Calls that only concern our own
-//! arrangements (signal actions, masks, alternate stacks) are never issued but carried out here.
+//! program's, whatever signals come in between ([`frame`]). Calls that change what we keep for the
+//! program (signal actions, masks, alternate stacks) are never issued but carried out here.
 //!
-//! *What stays outside*: memory that the kernel reaches without a call of this process: another
-//! process's `process_vm_readv` or `ptrace`, `/proc/PID/mem`, robust futex lists in the arena, KVM
-//! guests, `vmsplice`d pages that the program changes before they are read. Pointers inside an
-//! ioctl's structure are brought in where they can be recognised. A debugger that is itself managed
-//! and starts its program by vfork waits for ever: a traced child stops at its first SIGSYS. Core
-//! dumps leave the arena out.
+//! *Not covered*: memory that the kernel reaches without a call of this process: another process's
+//! `process_vm_readv` or `ptrace`, `/proc/PID/mem`, robust futex lists in the arena, KVM guests,
+//! `vmsplice`d pages that the program changes before they are read. Pointers inside an ioctl's
+//! structure are brought in where they can be recognised. A debugger that is itself managed and
+//! starts its program by vfork waits for ever: a traced child stops at its first SIGSYS. Core dumps
+//! leave the arena out.
 //! *Locking*: the engine's. *Context*: signal, init.
 
 pub mod bpf;
@@ -41,7 +41,7 @@ use uzswap_sys::syscall::to_int;
 use uzswap_sys::{Errno, nr, seccomp};
 
 use crate::init::ENGINE;
-use crate::signals::{self, believes_blocked, deliver};
+use crate::signals::{self, deliver, has_blocked};
 use crate::threads::{self, Record};
 use crate::{arch, fds, fork, maps, request, workers};
 use filter::{Builder, TAG_A, TAG_B};
@@ -71,8 +71,8 @@ const fn failed(errno: Errno) -> StartError {
     }
 }
 
-/// Before anything else: from here on no filter that an earlier program left traps calls of ours, be it
-/// that their text lies where that program's did.
+/// Maps the stub page. From here on no filter of an earlier program traps calls of ours, even where
+/// our text lies at that program's addresses. To be called before anything else.
 ///
 /// # Errors
 /// The stub page's place is taken.
@@ -98,8 +98,8 @@ pub fn install(m: &Masked, mode: FaultMode) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Takes the signals that are ours out of the mask that the process was started with: for init to call with
-/// that mask in force again.
+/// Takes the signals that are ours out of the mask that the process was started with, which is in
+/// force again.
 pub fn unblock() {
     let mask = signal::block_all();
     signal::set_mask(unblockable(mask));
@@ -124,7 +124,7 @@ fn filters() -> Result<(), Errno> {
 fn put_on(builder: &Builder) -> Result<(), Errno> {
     let code = builder.program.code().ok_or(Errno::ENOMEM)?;
     let flags = seccomp::FILTER_FLAG_TSYNC | seccomp::FILTER_FLAG_SPEC_ALLOW;
-    // A privileged process keeps what set-user-ID programs give.
+    // First without NO_NEW_PRIVS: set-user-ID programs of a privileged process keep their effect.
     // SAFETY: the handler is in place.
     match unsafe { seccomp::install_filter(code, flags) } {
         Err(Errno::EACCES) => {
@@ -136,8 +136,8 @@ fn put_on(builder: &Builder) -> Result<(), Errno> {
     }
 }
 
-/// The end of a thread. The last one of the program's ends the process, which the kernel would not
-/// do while there are threads of ours.
+/// The end of a thread. The program's last thread ends the process, which the kernel does not do
+/// while there are threads of ours.
 unsafe fn exit(call: &Call) -> isize {
     let mut call = *call;
     if uzswap_sys::thread::nr_threads().is_some_and(|nr| nr <= 1 + workers::count()) {
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn on_sigsys(
             }
             let raised = (*info).si_code == SYS_SECCOMP;
             let mask = deliver::collapse(&m, uc);
-            if raised && believes_blocked(r, SIGSYS) {
+            if raised && has_blocked(r, SIGSYS) {
                 return deliver::default(signal, &*info, uc);
             }
             return deliver::deliver(&m, r, signal, &*info, uc, scratch, mask, raised);
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn on_sigsys(
         if let Some(process) = ENGINE.process() {
             add(&process.counters.guarded_syscalls, 1);
         }
-        if let Some(ret) = maps::bare::serve(&m, &call) {
+        if let Some(ret) = maps::raw_calls::serve(&m, &call) {
             (*uc).set_syscall_return(ret);
             return uc;
         }
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn on_sigsys(
                 Frame::close(&m, r);
                 ret
             }
-            None => without_slot(&m, uc, &call),
+            None => without_record(&m, uc, &call),
         };
         (*uc).set_syscall_return(ret);
         uc
@@ -246,7 +246,7 @@ unsafe fn serve(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -> i
         if let Some(transfer) = Transfer::plain(call)
             && in_arena(b, c).is_some()
         {
-            // The rest of `recvfrom` and `sendto`.
+            // The other pointers of `recvfrom` and `sendto`.
             let mut rest = *call;
             rest.args[2] = 0;
             if let Err(errno) = ranges::pin(m, r, &rest) {
@@ -278,9 +278,9 @@ unsafe fn serve(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -> i
                 }
                 Frame::issue(r, call)
             }
-            // The kernel keeps these addresses and writes there later, on its own.
+            // The kernel keeps these addresses, and writes there later.
             nr::SET_ROBUST_LIST | nr::SET_TID_ADDRESS | nr::RSEQ => {
-                // What does not fit stays a fault away.
+                // Beyond the limit it stays evictable.
                 let _ = ENGINE.hold(m, a, 32);
                 Frame::issue(r, call)
             }
@@ -348,7 +348,7 @@ unsafe fn pselect(m: &Masked, r: *mut Record, call: &Call) -> isize {
     }
 }
 
-/// Priority-inheriting futexes: the kernel writes the word when the wait is over, so it stays pinned.
+/// Priority-inheriting futexes: the kernel writes the word after the wait, so it stays pinned.
 const fn is_priority(op: usize) -> bool {
     matches!(op & 0x7f, 6 | 7 | 8 | 11 | 12 | 13)
 }
@@ -377,11 +377,11 @@ unsafe fn futex(m: &Masked, r: *mut Record, call: &Call) -> isize {
     }
 }
 
-/// Carries out a call for a thread that has no slot (there are more threads than slots): with
-/// signals blocked, and pins kept by nobody, so only brought in.
-unsafe fn without_slot(m: &Masked, uc: *mut UContext, call: &Call) -> isize {
+/// Carries out a call for a thread without a record (there are more threads than handler stacks):
+/// with signals blocked, and what it touches brought in but not pinned.
+unsafe fn without_record(m: &Masked, uc: *mut UContext, call: &Call) -> isize {
     const ATTEMPTS: usize = 64;
-    const MOST: usize = 64 << 10;
+    const MAX_POPULATE_BYTES: usize = 64 << 10;
     let [a, b, c, d, ..] = call.args;
     // SAFETY: the context is this thread's.
     unsafe {
@@ -394,7 +394,7 @@ unsafe fn without_slot(m: &Masked, uc: *mut UContext, call: &Call) -> isize {
         for _ in 0..ATTEMPTS {
             for pointer in table::pointers(call.nr) {
                 let at = call.args.get(usize::from(pointer.arg)).copied();
-                if let Some((at, len)) = in_arena(at.unwrap_or(0), MOST) {
+                if let Some((at, len)) = in_arena(at.unwrap_or(0), MAX_POPULATE_BYTES) {
                     let _ = ENGINE.populate(m, at, len);
                 }
             }

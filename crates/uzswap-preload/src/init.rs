@@ -1,12 +1,12 @@
-//! *What*: start of the library in a process: finds the group, claims a slot in it, starts the
+//! *What*: start of the library in a process: finds the group, claims an entry in it, starts the
 //! engine, installs handlers and guard.
 //!
-//! It runs once, at the earliest of the first allocation, the first mapping and the library's own
-//! constructor; ld.so allocates before any constructor runs. Without a group in the environment the
-//! library stays inert: every exported function does what it does natively.
+//! It runs once, at the first allocation, the first mapping or the library's own constructor,
+//! whichever comes first; ld.so allocates before any constructor runs. Without a group in the
+//! environment the library stays inert: every exported function does what it does natively.
 //!
 //! *Invariants*: uses raw system calls only, since libc may not be set up yet; never allocates.
-//! The engine is started before the handlers are installed, the handlers before the guard.
+//! The engine starts before the handlers are installed, the handlers before the guard.
 //! *Locking*: none. A process has one thread when this runs.
 //! *Context*: init.
 
@@ -42,8 +42,7 @@ pub fn managed() -> bool {
 
 #[cold]
 fn start() {
-    // A call that comes back here while the start is under way finds it tried: it is served by the
-    // engine as soon as that has started, and natively before.
+    // A call that re-enters during the start is served natively until the engine has started.
     if TRIED.swap(true, Ordering::Relaxed) {
         return;
     }
@@ -97,7 +96,7 @@ pub fn group() -> Option<&'static Group> {
     unsafe { GROUP.load(Ordering::Acquire).as_ref() }
 }
 
-/// Ends a process that can be managed no longer.
+/// Ends a process that cannot be managed any more.
 pub fn refuse_now(error: StartError) -> ! {
     match group() {
         Some(group) => refuse(group, group.knobs.ram.load(Ordering::Relaxed), error),
@@ -126,7 +125,7 @@ pub fn say(line: Arguments<'_>) {
     let _ = write_line(2, line);
 }
 
-/// A slot in `group` for this process, named and counted; the one that was reserved for it, if one was.
+/// An entry in `group` for this process, with its name: the one reserved for it, if there is one.
 pub fn claim(group: &'static Group, reserved: Option<&'static Process>) -> &'static Process {
     let pid = thread::getpid();
     // SAFETY: takes no argument.
@@ -178,8 +177,8 @@ fn map_group(fd: i32) -> Result<usize, Errno> {
     unsafe { mem::mmap(0, GROUP_LEN, prot, mem::MAP_SHARED, fd, 0) }
 }
 
-/// Writes the value of [`GROUP_ENV`] to `path`, zero-terminated; `false` if it is not set. Reads the
-/// environment that the process was started with from the kernel: libc's is not there yet.
+/// Writes the value of [`GROUP_ENV`] to `path`, zero-terminated; `false` if it is not set. Reads
+/// the initial environment from the kernel: libc's is not set up yet.
 fn group_path(path: &mut [u8]) -> bool {
     let open = file::openat(
         file::AT_FDCWD,
@@ -236,7 +235,7 @@ extern "C" fn constructor() {
     managed();
 }
 
-/// Before other constructors: they may map memory by raw calls and expect handlers in place.
+/// Runs before other constructors, which may map memory by raw calls and need our handlers.
 #[used]
 #[unsafe(link_section = ".init_array.00001")]
 static CONSTRUCTOR: extern "C" fn() = constructor;

@@ -1,9 +1,13 @@
-//! The library that `uzswap run` preloads into unmodified programs: it gives them an allocator and an
-//! address space whose memory the engine manages, and makes their system calls, signals and forks
-//! work on it.
+//! *What*: the library that `uzswap run` preloads into unmodified programs. It gives them an
+//! allocator and an address space whose memory the engine manages, and makes their system calls,
+//! signals and forks work on it.
 //!
 //! Where to look: `init` (start in a process), `malloc` (allocator), `maps` (mmap and relatives),
-//! `guard` (system calls on evicted memory), `signals`, `threads`, `fork`, `fds`, `dl`.
+//! `guard` (system calls on evicted memory), `signals`, `threads` (handler stacks), `fork`,
+//! `workers` (the engine's threads), `request` (`uzswap reclaim` and its like), `fds`, `dl`,
+//! `arch`.
+//!
+//! *Invariants*: no std, no allocation, no unwinding. *Locking*, *Context*: each module's.
 #![no_std]
 
 mod arch;
@@ -23,7 +27,7 @@ mod workers;
 
 pub use init::ENGINE;
 
-/// A bug of ours: one line, then the end. Unwinding through the program's frames is no choice.
+/// A bug of ours: one line, then exit. A panic must not unwind through the program's frames.
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     init::say(format_args!("uzswap: internal error: {info}"));

@@ -1,18 +1,19 @@
-//! *What*: the program's allocator: malloc and its relatives, on the [`heap`], whose memory comes from
-//! our own `mmap` and so lies in the arena. What libc itself allocates (streams and their buffers,
-//! directory buffers, loader records) comes from the [`plain`] heap outside the arena: libc hands it
-//! to system calls all the time, and every one of them would have to be guarded.
+//! *What*: the program's allocator: malloc and its relatives, on the [`heap`], whose memory comes
+//! from our own `mmap` and so lies in the arena. What libc itself allocates (streams and their
+//! buffers, directory buffers, loader records) comes from the [`libc_heap`], outside the arena:
+//! libc passes it to system calls all the time, each of which would have to be guarded.
 //!
 //! *Invariants*: an address tells which heap it belongs to. Nothing here runs in a handler of ours.
-//! *Locking*: the heap's own (mimalloc has none on its paths for threads); one lock per size class in [`plain`].
+//! *Locking*: the heap's own (mimalloc has none on its paths for threads); one lock per size class
+//! in [`libc_heap`].
 //! *Context*: the program's, with whatever signal mask it has; also ld.so's, before libc is set up.
 
 mod callers;
 mod heap;
 mod large;
+mod libc_heap;
 mod operators;
 mod options;
-mod plain;
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,7 @@ use crate::init::{self, ENGINE};
 use crate::maps::set_errno;
 use crate::next::Next;
 
-pub use plain::hold;
+pub use libc_heap::hold;
 
 unsafe extern "C" {
     fn __libc_free(p: *mut c_void);
@@ -34,11 +35,11 @@ unsafe extern "C" {
     fn strnlen(s: *const c_char, most: usize) -> usize;
 }
 
-/// Whether `p` is from libc's own heap: a library that finds libc's malloc before ours (by `dlvsym`, or as
-/// `__libc_malloc`) leaves to others to free what it got there.
+/// Whether `p` is from libc's own malloc: a library may find that before ours (by `dlvsym`, or as
+/// `__libc_malloc`), and others free what it allocated.
 fn is_libcs(p: *mut c_void) -> bool {
-    // Where an allocator of the program's own stands in for libc's, natively, too, nobody frees what is
-    // libc's. All that mimalloc has it was given after the engine started.
+    // With an allocator of the program's own, nobody frees memory of libc's natively either. All of
+    // mimalloc's memory was mapped after the engine started, and is in the arena.
     heap::own().is_none() && !in_arena(p as usize) && ENGINE.started()
 }
 
@@ -48,15 +49,15 @@ static READY: AtomicBool = AtomicBool::new(false);
 /// Prepares both heaps. Called once, by `init`, before anything is allocated.
 pub fn set_up() {
     options::set();
-    plain::set_up();
+    libc_heap::set_up();
     callers::set_up();
     heap::set_up();
     READY.store(true, Ordering::Relaxed);
 }
 
-/// Bounds the plain heap once the limit is known: it is not part of what the limit counts.
+/// Bounds libc's heap once the limit is known, which does not count it.
 pub fn set_limit(ram: u64) {
-    plain::set_budget(usize::try_from(ram / 32).unwrap_or(usize::MAX));
+    libc_heap::set_budget(usize::try_from(ram / 32).unwrap_or(usize::MAX));
 }
 
 #[inline]
@@ -78,7 +79,7 @@ fn checked(p: *mut c_void) -> *mut c_void {
 fn allocate(size: usize, caller: usize) -> *mut c_void {
     ready();
     if callers::is_libc(caller) {
-        let p = plain::allocate(size);
+        let p = libc_heap::allocate(size);
         if !p.is_null() {
             return p;
         }
@@ -113,7 +114,7 @@ extern "C" fn calloc_for(nr: usize, size: usize, caller: usize) -> *mut c_void {
     if callers::is_libc(caller)
         && let Some(len) = nr.checked_mul(size)
     {
-        let p = plain::allocate(len);
+        let p = libc_heap::allocate(len);
         if !p.is_null() {
             // SAFETY: at least `len` bytes, just allocated.
             unsafe { p.cast::<u8>().write_bytes(0, len) };
@@ -134,7 +135,7 @@ unsafe extern "C" fn realloc_for(p: *mut c_void, size: usize, caller: usize) -> 
     }
     // SAFETY: the caller's; which heap it is from, the address tells.
     let room = unsafe {
-        match plain::usable(p) {
+        match libc_heap::usable(p) {
             Some(room) if size <= room && size >= room / 2 => return p,
             Some(room) => room,
             None if is_libcs(p) => return __libc_realloc(p, size),
@@ -177,8 +178,8 @@ unsafe extern "C" fn reallocarray_for(
 pub unsafe extern "C" fn free(p: *mut c_void) {
     // SAFETY: the caller's; which heap it is from, the address tells.
     unsafe {
-        if plain::owns(p) {
-            plain::free(p);
+        if libc_heap::owns(p) {
+            libc_heap::free(p);
         } else if !is_libcs(p) {
             heap::free(p);
         } else if !p.is_null() {
@@ -203,7 +204,7 @@ pub unsafe extern "C" fn cfree(p: *mut c_void) {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(p: *mut c_void) -> usize {
-    match plain::usable(p) {
+    match libc_heap::usable(p) {
         Some(room) => room,
         None if p.is_null() => 0,
         None if is_libcs(p) => {

@@ -1,10 +1,10 @@
-//! *What*: the address space as the program sees it: mmap, munmap, mremap, madvise, mprotect, mlock,
-//! mincore and their relatives, over the arena and over what the kernel alone manages.
+//! *What*: the address space as the program sees it: mmap, munmap, mremap, madvise, mprotect,
+//! mlock, mincore and their relatives, over the arena and over memory of the kernel's.
 //!
 //! Where to look: [`map`] (mmap, munmap), [`remap`], [`advise`], [`protect`] (mprotect, mlock,
-//! mincore), [`give`] (memory that the program wants the kernel to manage after all), [`span`]
-//! (splitting a range at the arena's edges), [`kept`] (counts of unmanaged memory), [`exports`] (the C functions), [`bare`]
-//! (the same as system calls that are not made by them).
+//! mincore), [`give_back`] (memory that the program wants the kernel to manage after all), [`span`]
+//! (splitting a range at the arena's edges), [`unmanaged`] (gauges of unmanaged memory),
+//! [`exports`] (the C functions), [`raw_calls`] (the same calls, not made by those functions).
 //!
 //! *Invariants*: arguments are judged as the kernel judges them, in the kernel's order, so that
 //! errors are what they would be without us. Program memory is never touched while signals are
@@ -12,14 +12,14 @@
 //! *Locking*: the engine's. *Context*: the program's.
 
 mod advise;
-pub mod bare;
 mod exports;
-mod give;
-mod kept;
+mod give_back;
 mod map;
 mod protect;
+pub mod raw_calls;
 mod remap;
 mod span;
+mod unmanaged;
 
 use uzswap_core::MapError;
 use uzswap_sys::Errno;
@@ -36,7 +36,7 @@ pub fn set_errno(errno: Errno) {
     unsafe { __errno_location().write(errno.0) };
 }
 
-/// What the program is told when the engine refuses.
+/// The error number for what the engine refuses.
 fn errno_of(error: MapError) -> Errno {
     match error {
         MapError::NoSpace => Errno::ENOMEM,

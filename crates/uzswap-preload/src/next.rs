@@ -1,7 +1,10 @@
-//! *What*: the functions behind those that we interpose: the C library's own, or another's that comes first.
+//! *What*: the functions behind those that we interpose: the C library's own, or another library's
+//! that comes first.
 //!
-//! *Invariants*: a symbol is looked up once, and always found: who interposes a function is called by programs that have it.
-//! *Locking*: none. *Context*: any but signal at the first use, which may take the loader's lock; any afterwards.
+//! *Invariants*: a symbol is looked up once, and always found: only a program that has the function
+//! calls the one that interposes it.
+//! *Locking*: none. *Context*: any but signal at the first use, which may take the loader's lock;
+//! any afterwards.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -48,8 +51,8 @@ impl Next {
         // Relaxed: the lookup has the same answer on every thread.
         match self.found.load(Ordering::Relaxed) {
             0 => {
-                // SAFETY: C strings; the C library is there when the program calls us. `RTLD_DEFAULT` would begin
-                // with us, who are linked so that we find our own symbols first.
+                // SAFETY: C strings; the C library is loaded when the program calls us. Not
+                // `RTLD_DEFAULT`: we are linked so that it finds our own symbols first.
                 let found = unsafe {
                     let from = if self.first {
                         dlopen(core::ptr::null(), RTLD_LAZY)

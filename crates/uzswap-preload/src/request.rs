@@ -38,8 +38,9 @@ pub fn take(info: &SigInfo) -> Option<bool> {
     own()?.take()
 }
 
-/// Takes no more requests, before an exec: a SIGSYS would end the new program. Waits for one that is
-/// on its way. `false`: the door was not ours to shut, and is not to be opened again if exec fails.
+/// Takes no more requests, before an exec: a SIGSYS would end the new program. Waits for one that
+/// is on its way. `false`: the door was not ours to shut, and is not to be opened again if exec
+/// fails.
 pub fn shut_door(_: &Masked) -> bool {
     let Some(request) = own() else {
         return false;

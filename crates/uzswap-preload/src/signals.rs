@@ -1,23 +1,24 @@
-//! *What*: the program's signals. SIGBUS and SIGSYS are ours, without userfaultfd SIGSEGV too; every handler of the program is known
-//! to the kernel only through an entry of ours, which brings it onto the stack and under the mask
-//! where the kernel would have started it ([`deliver`]).
+//! *What*: the program's signals. SIGBUS and SIGSYS are ours, and SIGSEGV where there is no
+//! userfaultfd. The kernel knows every handler of the program only through an entry of ours, which
+//! puts it on the stack and under the mask where the kernel would have started it ([`deliver`]).
 //!
-//! Why every handler: it makes the kernel write all signal frames to our own alternate stacks,
-//! never to memory that may be evicted (a coroutine's stack); it lets a call that is being issued
-//! for the program be taken back before the program's handler runs ([`crate::guard::frame`]); and
-//! the program may have as small an alternate stack as it likes.
+//! Why every handler: the kernel then writes all signal frames to our own handler stacks, never to
+//! memory that may be evicted (a coroutine's stack); a call that is being issued for the program
+//! can be taken back before the program's handler runs ([`crate::guard::frame`]); and the program
+//! may have as small an alternate stack as it likes.
 //!
 //! *Invariants*
-//! - In the kernel, the signals that are [`ours`] always have our actions. What the program sets for them is in
-//!   [`ACTIONS`] alone, and is honoured for signals that are not ours.
+//! - In the kernel, the signals that are [`ours`] always have our actions. What the program sets
+//!   for them is in [`ACTIONS`] alone, and takes effect for signals that the program itself causes.
 //! - For other signals the kernel's action is what [`ACTIONS`] says, with [`entry::program`] in the
 //!   handler's place. A process that shares memory but not actions (a vfork child) changes the
 //!   kernel's only.
-//! - Ours are in no mask of the kernel's while a program's code runs: masks lose them
-//!   on the way in. What the program believes is in [`Record::blocked`]: it reads back what it set
-//!   with `sigprocmask`; a fault under a blocked SIGBUS ends the program as it natively does. Not
-//!   kept: sent (not raised) signals of ours are not held back, nor seen by `sigwaitinfo` or
-//!   `signalfd`; and a program started with exec begins with them unblocked and not ignored.
+//! - Our signals are in no mask of the kernel's while a program's code runs: they are taken out of
+//!   every mask on its way in. What the program set is in [`Record::blocked`]: it reads back what
+//!   it set with `sigprocmask`, and a fault under a blocked SIGBUS ends the program as it natively
+//!   does. Not kept: signals of ours that are sent (not raised) are not held back, nor seen by
+//!   `sigwaitinfo` or `signalfd`; and a program started with exec begins with them unblocked and
+//!   not ignored.
 //!
 //! *Locking*: [`ACTIONS`], held across the kernel's call that goes with a change, and across fork.
 //! *Context*: signal, init.
@@ -65,7 +66,7 @@ static ACTIONS: Lock<Actions> = Lock::new(Actions {
     pid: 0,
 });
 
-/// Locks the table across a fork.
+/// Locks the table, for a fork.
 pub fn hold() -> LockGuard<'static, Actions> {
     ACTIONS.lock()
 }
@@ -94,8 +95,8 @@ const fn is_handler(action: &SigAction) -> bool {
     action.handler != SIG_DFL && action.handler != SIG_IGN
 }
 
-/// What the kernel is told where the program said `action`.
-fn kernels(action: &SigAction) -> SigAction {
+/// The kernel's action where the program set `action`.
+fn kernel_action(action: &SigAction) -> SigAction {
     if !is_handler(action) {
         return *action;
     }
@@ -107,8 +108,8 @@ fn kernels(action: &SigAction) -> SigAction {
     )
 }
 
-/// Takes over the signals of the process: handlers that are there already become entries, those by which faults in
-/// `mode` and system calls come get ours.
+/// Takes over the signals of the process: entries replace the handlers that are there already, and
+/// the signals of faults in `mode` and of trapped calls get our handlers.
 ///
 /// # Errors
 /// Practically none.
@@ -132,7 +133,7 @@ pub fn install(_: &Masked, mode: FaultMode) -> Result<(), Errno> {
         let new = match signal {
             SIGSYS => SigAction::new(entry::sigsys, SA_ONSTACK | SA_RESTART, SigSet::FULL),
             _ if ours().contains(signal) => SigAction::new(entry::fault, SA_ONSTACK, SigSet::FULL),
-            _ if is_handler(&found) => kernels(&found),
+            _ if is_handler(&found) => kernel_action(&found),
             _ => continue,
         };
         // SAFETY: our entries are what handlers must be.
@@ -184,7 +185,7 @@ pub unsafe fn sigaction(signal: i32, new: usize, old: usize, size: usize) -> isi
     let found = if ours {
         Ok(*kept)
     } else {
-        // The kernel's word decides between handler and none: a vfork child has actions of its own.
+        // The kernel knows whether there is a handler: a vfork child has actions of its own.
         // SAFETY: only reads.
         unsafe { signal::sigaction(signal, None) }.map(|k| {
             if k.handler == entry::program as *const () as usize {
@@ -201,7 +202,8 @@ pub unsafe fn sigaction(signal: i32, new: usize, old: usize, size: usize) -> isi
     if let Some(action) = wanted {
         if !ours {
             // SAFETY: our entry stands for the program's handler.
-            if let Err(errno) = unsafe { signal::sigaction(signal, Some(&kernels(&action))) } {
+            if let Err(errno) = unsafe { signal::sigaction(signal, Some(&kernel_action(&action))) }
+            {
                 return fail(errno);
             }
         }
@@ -263,12 +265,12 @@ pub unsafe fn sigprocmask(
     0
 }
 
-/// Whether the program believes `signal`, one of ours, blocked.
+/// Whether the program has blocked `signal`, one of ours, as far as it knows.
 ///
 /// # Safety
 /// `r` is the calling thread's record.
 #[must_use]
-pub unsafe fn believes_blocked(r: Option<*mut Record>, signal: i32) -> bool {
+pub unsafe fn has_blocked(r: Option<*mut Record>, signal: i32) -> bool {
     // SAFETY: the caller's promise.
     r.is_some_and(|r| unsafe { (*r).blocked.contains(signal) })
 }
@@ -312,14 +314,14 @@ pub unsafe fn sigaltstack(r: *mut Record, uc: *mut UContext, new: usize, old: us
             (*r).altstack = set;
         }
         if old != 0 {
-            let mut told = now;
-            told.flags &= SS_AUTODISARM;
+            let mut shown = now;
+            shown.flags &= SS_AUTODISARM;
             if now.size == 0 {
-                told.flags |= SS_DISABLE;
+                shown.flags |= SS_DISABLE;
             } else if on {
-                told.flags |= SS_ONSTACK;
+                shown.flags |= SS_ONSTACK;
             }
-            if let Err(errno) = user::write(old, &told) {
+            if let Err(errno) = user::write(old, &shown) {
                 return fail(errno);
             }
         }

@@ -1,17 +1,18 @@
-//! *What*: one *slot* a thread: the alternate stack that our handlers run on, and the record of
-//! what the guard keeps for the thread. All slots lie in one fixed range, so a handler finds its
-//! thread's record from the stack pointer alone: no thread-local storage.
+//! *What*: one *handler stack* a thread: a guard page, the alternate stack that our handlers run
+//! on, and above it the record of what the guard keeps for the thread. All handler stacks lie in
+//! one fixed range, so a handler finds its thread's record from the stack pointer: no thread-local
+//! storage.
 //!
 //! *Invariants*
-//! - [`TIDS`]`[n]` is 0 (free), [`CLAIMED`] (a thread is being created), or the id of slot `n`'s
-//!   thread. Only that thread, or a thread that found it dead, touches the slot.
-//! - The kernel's alternate stack of a thread is always its slot's stack. What the program sets
+//! - [`TIDS`]`[n]` is 0 (free), [`CLAIMED`] (a thread is being created), or the id of the thread of
+//!   handler stack `n`. Only that thread, or a thread that found it dead, touches the stack.
+//! - The kernel's alternate stack of a thread is always its handler stack. What the program sets
 //!   with `sigaltstack` is kept in the record, and the program's handlers run there
 //!   ([`crate::signals::deliver`]).
-//! - A thread that the C library did not start (raw clone) gets its slot at its first signal.
-//! - Slots are never in the arena, and never unmapped: a dead thread's slot is used again.
+//! - A thread that the C library did not start (raw clone) gets its stack at its first signal.
+//! - Handler stacks are never in the arena, and never unmapped: a dead thread's is used again.
 //!
-//! *Locking*: slots are claimed by compare-and-swap on [`TIDS`]; the record needs no lock.
+//! *Locking*: stacks are claimed by compare-and-swap on [`TIDS`]; the record needs no lock.
 //! *Context*: signal, init, and the start of every thread.
 
 use core::ffi::c_void;
@@ -32,28 +33,28 @@ use crate::guard::stub;
 use crate::init::ENGINE;
 use crate::next::Next;
 
-/// Where the slots begin.
-pub const SLOTS: usize = 0x0ffe_0000_0000;
-/// Bytes of a slot: a guard page, the stack, the record.
-pub const SLOT_LEN: usize = 256 << 10;
-/// Threads that can have a slot at once.
-pub const NR_SLOTS: usize = 1 << 14;
-/// Bytes of all slots.
-pub const SLOTS_LEN: usize = SLOT_LEN * NR_SLOTS;
-/// Bytes at a slot's top that hold the record.
+/// First address of the handler stacks.
+pub const STACKS: usize = 0x0ffe_0000_0000;
+/// Bytes of each: guard page, stack, record.
+pub const STACK_LEN: usize = 256 << 10;
+/// Threads that can have one at once.
+pub const NR_STACKS: usize = 1 << 14;
+/// Bytes of all of them.
+pub const STACKS_LEN: usize = STACK_LEN * NR_STACKS;
+/// Bytes at the top that hold the record.
 const RECORD_LEN: usize = 96 << 10;
 /// Pins that one call can hold.
 pub const NR_PINS: usize = 2048;
 
-const _: () = assert!(SLOTS + SLOTS_LEN <= stub::STUB, "the stub page is above");
+const _: () = assert!(STACKS + STACKS_LEN <= stub::STUB, "the stub page is above");
 const _: () = assert!(size_of::<Record>() <= RECORD_LEN);
 
-/// A slot whose thread is being created.
+/// A handler stack whose thread is being created.
 const CLAIMED: u32 = u32::MAX;
 
-static TIDS: [AtomicU32; NR_SLOTS] = [const { AtomicU32::new(0) }; NR_SLOTS];
-/// Slots below this number have been used.
-static USED: AtomicUsize = AtomicUsize::new(0);
+static TIDS: [AtomicU32; NR_STACKS] = [const { AtomicU32::new(0) }; NR_STACKS];
+/// Handler stacks from this number on have never been claimed.
+static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 
 /// What the guard keeps for a thread. Zeroed memory is a fresh record but for `altstack`.
 #[repr(C)]
@@ -84,87 +85,89 @@ pub struct Record {
     pub user_iov: [IoVec; UIO_MAXIOV],
 }
 
-/// Slot number `n`'s lowest address.
-const fn slot(n: usize) -> usize {
-    SLOTS + n * SLOT_LEN
+/// The lowest address of handler stack `n`.
+const fn base(n: usize) -> usize {
+    STACKS + n * STACK_LEN
 }
 
-/// The record of the slot that `n` numbers.
+/// The record of handler stack `n`.
 const fn record(n: usize) -> *mut Record {
-    (slot(n) + SLOT_LEN - RECORD_LEN) as *mut Record
+    (base(n) + STACK_LEN - RECORD_LEN) as *mut Record
 }
 
-/// The number of the slot that `record` is of.
+/// The number of the handler stack that holds `record`.
 #[must_use]
 pub fn number(record: *const Record) -> usize {
-    (record as usize - SLOTS) / SLOT_LEN
+    (record as usize - STACKS) / STACK_LEN
 }
 
-/// The record of the thread whose slot stack holds `sp`.
+/// The record of the thread whose handler stack holds `sp`.
 #[must_use]
 pub fn at(sp: usize) -> Option<*mut Record> {
-    let offset = sp.wrapping_sub(SLOTS);
-    (offset < SLOTS_LEN).then(|| record(offset / SLOT_LEN))
+    let offset = sp.wrapping_sub(STACKS);
+    (offset < STACKS_LEN).then(|| record(offset / STACK_LEN))
 }
 
-/// Reserves the range of the slots.
+/// Reserves the range of the handler stacks.
 ///
 /// # Errors
 /// `EEXIST`: something else lies there. Others as mmap(2).
 pub fn map() -> Result<(), Errno> {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
     // SAFETY: NOREPLACE takes nothing away from anybody.
-    let at = unsafe { mmap(SLOTS, SLOTS_LEN, PROT_NONE, flags, -1, 0) }?;
-    if at == SLOTS {
+    let at = unsafe { mmap(STACKS, STACKS_LEN, PROT_NONE, flags, -1, 0) }?;
+    if at == STACKS {
         Ok(())
     } else {
         Err(Errno::EEXIST)
     }
 }
 
-/// Claims a slot, under [`CLAIMED`]: it becomes a thread's once it is [prepared](prepare), so that a
-/// fork in between leaves the child no record that is not mapped.
+/// Claims a handler stack, as [`CLAIMED`]. It gets its thread's id only once it is
+/// [prepared](prepare): a fork child meets no id whose record is not mapped.
 fn claim() -> Option<usize> {
-    let used = USED.load(Ordering::Relaxed);
-    if let Some(n) = claim_below(used) {
+    let high = HIGH_WATER.load(Ordering::Relaxed);
+    if let Some(n) = claim_below(high) {
         return Some(n);
     }
-    // All in use, as far as is known: look for the dead at every doubling.
-    if used >= 16 && (used.is_power_of_two() || used == NR_SLOTS) {
-        reap(used);
-        if let Some(n) = claim_below(used) {
+    // All seem in use: look for dead threads, once per doubling.
+    if high >= 16 && (high.is_power_of_two() || high == NR_STACKS) {
+        reap(high);
+        if let Some(n) = claim_below(high) {
             return Some(n);
         }
     }
     loop {
-        let n = USED
+        let n = HIGH_WATER
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
-                (n < NR_SLOTS).then_some(n + 1)
+                (n < NR_STACKS).then_some(n + 1)
             })
             .ok()?;
-        // Another claimer may have seen the number raised and been quicker.
+        // Another thread may have seen the number raised and been quicker.
         if take(n) {
             return Some(n);
         }
     }
 }
 
-fn claim_below(used: usize) -> Option<usize> {
-    (0..used).find(|&n| take(n))
+fn claim_below(high: usize) -> Option<usize> {
+    (0..high).find(|&n| take(n))
 }
 
-/// Claims and prepares a slot for thread `tid`.
+/// Claims and prepares a handler stack for thread `tid`.
 fn claim_for(m: &Masked, tid: u32) -> Option<usize> {
-    // A dead thread's id may have come round again: its slot is this thread's.
-    let used = USED.load(Ordering::Relaxed);
-    let n = match (0..used).find(|&n| tid_of(n) == Some(tid)) {
-        Some(n) => n,
-        None => claim()?,
-    };
+    // The kernel may have reused a dead thread's id: its stack is this thread's.
+    let n = stack_of_thread(tid).or_else(claim)?;
     let usable = prepare(m, n);
     let owner = if usable { tid } else { 0 };
     TIDS.get(n).inspect(|t| t.store(owner, Ordering::Release));
     usable.then_some(n)
+}
+
+/// The handler stack of thread `tid`.
+fn stack_of_thread(tid: u32) -> Option<usize> {
+    let high = HIGH_WATER.load(Ordering::Relaxed);
+    (0..high).find(|&n| tid_of(n) == Some(tid))
 }
 
 fn tid_of(n: usize) -> Option<u32> {
@@ -179,10 +182,10 @@ fn take(n: usize) -> bool {
     })
 }
 
-/// Frees the slots of threads that are gone.
-fn reap(used: usize) {
+/// Frees the handler stacks of threads that are gone.
+fn reap(high: usize) {
     let pid = thread::getpid();
-    for t in TIDS.iter().take(used) {
+    for t in TIDS.iter().take(high) {
         let tid = t.load(Ordering::Relaxed);
         if tid != 0
             && tid != CLAIMED
@@ -194,15 +197,15 @@ fn reap(used: usize) {
     }
 }
 
-/// Makes slot `n` usable, with a fresh record.
+/// Makes handler stack `n` usable, with a fresh record.
 fn prepare(m: &Masked, n: usize) -> bool {
-    let usable = slot(n) + PAGE_SIZE;
-    // SAFETY: a slot of ours; the lowest page stays a guard.
-    if unsafe { mprotect(usable, SLOT_LEN - PAGE_SIZE, PROT_READ | PROT_WRITE) }.is_err() {
+    let usable = base(n) + PAGE_SIZE;
+    // SAFETY: memory of ours; the lowest page stays a guard.
+    if unsafe { mprotect(usable, STACK_LEN - PAGE_SIZE, PROT_READ | PROT_WRITE) }.is_err() {
         return false;
     }
     let r = record(n);
-    // SAFETY: the slot is claimed, so this thread alone touches the record.
+    // SAFETY: the stack is claimed, so this thread alone touches the record.
     unsafe {
         Frame::close(m, r);
         (*r).altstack = SigStack::DISABLED;
@@ -213,19 +216,19 @@ fn prepare(m: &Masked, n: usize) -> bool {
     true
 }
 
-/// The alternate stack of slot `n`, for the kernel.
+/// Handler stack `n` as the kernel is given it.
 const fn stack_of(n: usize) -> SigStack {
-    let low = slot(n) + PAGE_SIZE;
-    SigStack::new(low, SLOT_LEN - RECORD_LEN - PAGE_SIZE, 0)
+    let low = base(n) + PAGE_SIZE;
+    SigStack::new(low, STACK_LEN - RECORD_LEN - PAGE_SIZE, 0)
 }
 
-/// Gives the calling thread a slot and makes the kernel use it. What alternate stack the thread had
-/// becomes the program's.
+/// Gives the calling thread a handler stack and makes the kernel use it. The alternate stack that
+/// the thread had becomes the program's.
 pub fn attach(m: &Masked) -> Option<*mut Record> {
     let tid = u32::try_from(thread::gettid()).ok()?;
     let n = claim_for(m, tid)?;
     let r = record(n);
-    // SAFETY: the stack lies in the slot, which lives as long as the thread; the record is ours.
+    // SAFETY: the stack lives as long as the thread; the record is ours.
     unsafe {
         if let Ok(old) = signal::sigaltstack(Some(&stack_of(n))) {
             (*r).altstack = old;
@@ -234,8 +237,8 @@ pub fn attach(m: &Masked) -> Option<*mut Record> {
     Some(r)
 }
 
-/// Called by the entries when a handler found itself on a stack that is no slot: gives the thread
-/// one and returns where its stack is free from, or 0 when there is none to be had.
+/// Called by the entries when a handler runs on a stack that is not ours: gives the thread a
+/// handler stack and returns its top, or 0 when there is none to be had.
 ///
 /// # Safety
 /// In a handler with all signals blocked; `uc` is its frame.
@@ -247,12 +250,10 @@ pub unsafe extern "C" fn enter(uc: *mut UContext) -> usize {
     };
     // SAFETY: the kernel's frame.
     let interrupted = unsafe { (*uc).stack_pointer() };
-    let used = USED.load(Ordering::Relaxed);
-    let known = (0..used).find(|&n| tid_of(n) == Some(tid));
-    let n = match known {
-        // The slot is in use below the interrupted stack pointer: the program set a real alternate
-        // stack behind our back, and the kernel switched to it from ours.
-        Some(n) if interrupted.wrapping_sub(slot(n)) < SLOT_LEN => {
+    let n = match stack_of_thread(tid) {
+        // We were interrupted on our own handler stack: the program set an alternate stack without
+        // our seeing it, and the kernel switched to that. Go on below the red zone.
+        Some(n) if interrupted.wrapping_sub(base(n)) < STACK_LEN => {
             return (interrupted - 256) & !15;
         }
         Some(n) => n,
@@ -272,18 +273,18 @@ pub unsafe extern "C" fn enter(uc: *mut UContext) -> usize {
         }
         (*uc).uc_stack = stack_of(n);
     }
-    slot(n) + SLOT_LEN - RECORD_LEN
+    base(n) + STACK_LEN - RECORD_LEN
 }
 
 /// In a forked child: this thread is the only one, under a new id. Pins were not inherited.
 ///
 /// # Safety
-/// In the child, on the forking thread's slot stack.
+/// In the child, on the forking thread's handler stack.
 pub unsafe fn after_fork(own: *mut Record) {
-    let used = USED.load(Ordering::Relaxed);
+    let high = HIGH_WATER.load(Ordering::Relaxed);
     let tid = u32::try_from(thread::gettid()).unwrap_or(CLAIMED);
-    for (n, t) in TIDS.iter().enumerate().take(used) {
-        // A slot that was being created may not be mapped yet, and holds nothing.
+    for (n, t) in TIDS.iter().enumerate().take(high) {
+        // The record of a stack that is only claimed may not be mapped yet, and holds nothing.
         if !matches!(t.load(Ordering::Relaxed), 0 | CLAIMED) {
             // SAFETY: this thread's record, or that of a thread that is not in this process.
             unsafe { Frame::forget(record(n)) };
@@ -316,21 +317,21 @@ pub struct Start {
     argument: usize,
 }
 
-/// Runs on a new thread, on its slot's stack, before the program's routine: makes the slot the
-/// thread's. `sp` is the stack pointer of the thread's own stack.
+/// Runs on a new thread, on its handler stack, before the program's routine: makes the handler
+/// stack the thread's. `sp` is the stack pointer of the thread's own stack.
 ///
 /// # Safety
-/// From [`crate::arch::thread::thread_start`], whose slot `r` is.
+/// From [`crate::arch::thread::thread_start`], with the record of that stack.
 pub unsafe extern "C" fn begin(r: *mut Record, sp: usize) -> Start {
     let old = signal::block_all();
     // SAFETY: blocked just now.
     let m = unsafe { Masked::assume() };
-    // SAFETY: the creator claimed the slot for this thread and will not touch it again.
+    // SAFETY: the creator claimed the record for this thread and will not touch it again.
     let start = unsafe {
         let n = number(r);
         let tid = u32::try_from(thread::gettid()).unwrap_or(CLAIMED);
-        // The same id in another slot is a dead thread's.
-        for t in TIDS.iter().take(USED.load(Ordering::Relaxed)) {
+        // The same id on another stack is a dead thread's.
+        for t in TIDS.iter().take(HIGH_WATER.load(Ordering::Relaxed)) {
             let _ = t.compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
         TIDS.get(n).inspect(|t| t.store(tid, Ordering::Release));
@@ -341,8 +342,8 @@ pub unsafe extern "C" fn begin(r: *mut Record, sp: usize) -> Start {
             argument: (*r).start[1],
         }
     };
-    // SAFETY: the slot lives as long as the thread. The kernel looks at what stack is in use only
-    // when one is set already.
+    // SAFETY: the stack lives as long as the thread. That it is in use now is no error: the kernel
+    // knows of none yet.
     unsafe {
         let _ = signal::sigaltstack(Some(&kernel_stack(r)));
     }
@@ -359,7 +360,7 @@ fn hold_stack(m: &Masked, sp: usize) {
     }
 }
 
-/// Claims a slot for a thread about to be created.
+/// Claims a handler stack for a thread about to be created.
 fn claim_for_new(routine: *mut c_void, argument: *mut c_void) -> Option<*mut Record> {
     if !crate::guard::enabled() {
         return None;
@@ -378,8 +379,8 @@ fn claim_for_new(routine: *mut c_void, argument: *mut c_void) -> Option<*mut Rec
     Some(r)
 }
 
-/// Gives a thread about to be created its slot, and has `real` create it with this start routine and
-/// argument. `real` returns 0 on success.
+/// Claims a handler stack for a new thread, and has `real` create the thread with the start routine
+/// and argument it is given. `real` returns 0 on success.
 fn create(
     routine: *mut c_void,
     argument: *mut c_void,
@@ -396,7 +397,7 @@ fn create(
     ret
 }
 
-/// `pthread_create(3)`: the new thread gets its slot before it runs the program's code.
+/// `pthread_create(3)`: the new thread gets its handler stack before it runs the program's code.
 ///
 /// # Safety
 /// As the C library's.
@@ -437,24 +438,23 @@ pub unsafe extern "C" fn thrd_create(
 
 // Leaving a stack in the arena --------------------------------------------------------------------
 
-/// Bytes of the caller's frames that are kept in while a job of theirs runs.
+/// Bytes of the caller's frames that are pinned while its job runs.
 const CALLER_FRAMES: usize = 32 << 10;
 
-/// [`uzswap_core::masked::Leave`] of this library: onto the thread's slot stack, which nothing uses
-/// while the program's own code runs.
+/// [`uzswap_core::masked::Leave`] of this library: runs `job` on the thread's handler stack, which
+/// nothing uses while the program's own code runs.
 ///
 /// # Safety
 /// In the program's context, on a stack in the arena.
 pub unsafe fn leave(job: Job, argument: *mut c_void) {
-    // The one call that may be trapped here; all else is registers until the stack is left.
+    // The only call that may be trapped before the stack is left.
     let tid = u32::try_from(thread::gettid()).unwrap_or(CLAIMED);
-    let used = USED.load(Ordering::Relaxed);
-    let Some(n) = (0..used).find(|&n| tid_of(n) == Some(tid)) else {
-        // A thread of a raw clone that no signal has found yet: nothing better can be done.
+    let Some(n) = stack_of_thread(tid) else {
+        // A thread of a raw clone that has had no signal yet has no handler stack: stay here.
         // SAFETY: as the caller's.
-        return unsafe { on_slot(job as *const c_void, argument, 0) };
+        return unsafe { on_handler_stack(job as *const c_void, argument, 0) };
     };
-    // SAFETY: the slot is this thread's, and free.
+    // SAFETY: the handler stack is this thread's, and free.
     unsafe { crate::arch::thread::switch(job as *const c_void, argument, record(n) as usize) }
 }
 
@@ -463,11 +463,11 @@ pub unsafe fn leave(job: Job, argument: *mut c_void) {
 ///
 /// # Safety
 /// From [`leave`].
-pub unsafe extern "C" fn on_slot(job: *const c_void, argument: *mut c_void, sp: usize) {
+pub unsafe extern "C" fn on_handler_stack(job: *const c_void, argument: *mut c_void, sp: usize) {
     // SAFETY: it was one in `leave`.
     let job: Job = unsafe { core::mem::transmute(job) };
     let old = signal::block_all();
-    // SAFETY: blocked just now, on a slot stack.
+    // SAFETY: blocked just now, on a handler stack.
     let m = unsafe { Masked::assume() };
     let frames = crate::guard::frame::in_arena(sp & !(PAGE_SIZE - 1), CALLER_FRAMES);
     let pin = frames.and_then(|(at, len)| ENGINE.pin(&m, at, len).ok());
@@ -479,13 +479,13 @@ pub unsafe extern "C" fn on_slot(job: *const c_void, argument: *mut c_void, sp: 
     signal::set_mask(old);
 }
 
-/// The alternate stack of the calling handler's thread, as the kernel has it.
+/// The handler stack of record `r`, as the kernel has it.
 #[must_use]
 pub fn kernel_stack(r: *mut Record) -> SigStack {
     stack_of(number(r))
 }
 
-/// For handlers: `info` of a signal that the kernel would have sent itself.
+/// Whether a signal was sent by a process, not raised by the kernel.
 #[must_use]
 pub fn is_sent(info: &SigInfo) -> bool {
     info.si_code <= 0

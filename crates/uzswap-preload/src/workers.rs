@@ -3,7 +3,7 @@
 //! request from outside and ends.
 //!
 //! *Invariants*: they run with all signals blocked, on stacks of their own, and use no thread-local
-//! storage: they share their creator's. Fork leaves none behind; a child starts its own.
+//! storage: they share their creator's. A fork child starts its own.
 //! *Locking*: none. *Context*: init, the SIGSYS handler, fork children.
 
 use core::cell::UnsafeCell;
@@ -77,7 +77,7 @@ fn has_densifier() -> bool {
     group().is_some_and(|g| g.config.densifier.load(Ordering::Relaxed) != 0)
 }
 
-/// Threads of ours in this process that do not end by themselves.
+/// Threads of ours in this process that live as long as it.
 pub fn count() -> u64 {
     let lasting = [has_fault_server(), has_reclaimer(), has_densifier()];
     lasting.map(u64::from).iter().sum::<u64>() + ENGINE.engines().1
@@ -109,11 +109,11 @@ pub fn start(m: &Masked) -> Result<(), Errno> {
 
 /// Serves a request from outside on a thread that ends with it, so that the program's goes on.
 pub fn serve_request(m: &Masked) {
-    // The one before has answered, and is about to end.
+    // The previous one has answered, and is about to end.
     thread::wait_exit(&REQUEST_SERVER.alive);
     let serve: Job = |m| ENGINE.serve_request(m);
     if REQUEST_SERVER.start(m, serve).is_err() {
-        // No more threads are allowed here.
+        // No thread to be had: on the program's own.
         serve(m);
     }
 }

@@ -1,13 +1,13 @@
-//! What: the kernel's asynchronous I/O (`io_setup` and its family, not the C library's): several reads
-//! under way at once from one thread. With `O_DIRECT` on a file or block device they really are; elsewhere the
-//! kernel does them one after the other.
-//! Invariants: a [`Context`] belongs to the process that made it; in a fork child it is none.
-//! Locking: the kernel's. Context: any; [`wait`] waits.
+//! *What*: the kernel's asynchronous I/O (`io_setup` and its family, not the C library's): several
+//! reads in flight from one thread. Reads of a file or block device opened with `O_DIRECT` run at
+//! the same time; the kernel does others one after the other.
+//! *Invariants*: a [`Context`] belongs to the process that made it; a fork child has none.
+//! *Locking*: the kernel's. *Context*: any; [`wait`] waits.
 
 use crate::nr;
 use crate::syscall::{Result, call2, call3, call5};
 
-/// A context: requests go in and events come out.
+/// Takes requests and returns events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context(usize);
 
@@ -32,7 +32,7 @@ pub struct Request {
 const _: () = assert!(size_of::<Request>() == 64);
 
 impl Request {
-    /// Nothing asked.
+    /// A read of nothing.
     pub const NONE: Request = Request {
         data: 0,
         key: 0,
@@ -63,11 +63,11 @@ impl Request {
     }
 }
 
-/// What became of a request (`struct io_event`).
+/// The outcome of a request (`struct io_event`).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Event {
-    /// The request's.
+    /// The request's `data`.
     pub data: u64,
     request: u64,
     /// Bytes transferred, or minus an error number.
@@ -86,14 +86,14 @@ pub fn setup(nr: u32) -> Result<Context> {
     unsafe { call2(nr::IO_SETUP, nr as usize, at) }.map(|_| Context(context))
 }
 
-/// `io_submit(2)`: starts requests, returns how many: of the first ones.
+/// `io_submit(2)`: starts requests in order; returns how many were started.
 ///
 /// # Errors
 /// As io_submit(2), if none was started; `EINVAL`: no context of this process, for one.
 ///
 /// # Safety
 /// The requests that `requests` point to live during the call; their buffers are the kernel's until
-/// [`wait`] has told of each, or [`destroy`] has returned.
+/// [`wait`] has returned the event of each, or [`destroy`] has returned.
 pub unsafe fn submit(context: Context, requests: &[*const Request]) -> Result<usize> {
     // SAFETY: the kernel reads the list and the requests; the buffers are the caller's promise.
     unsafe {
@@ -106,7 +106,7 @@ pub unsafe fn submit(context: Context, requests: &[*const Request]) -> Result<us
     }
 }
 
-/// `io_getevents(2)`: waits for `least` events, returns how many there are.
+/// `io_getevents(2)`: waits for `least` events; returns how many it wrote.
 ///
 /// # Errors
 /// `EINTR`: a signal; `EINVAL`: no context of this process.
@@ -124,11 +124,11 @@ pub fn wait(context: Context, least: usize, events: &mut [Event]) -> Result<usiz
     }
 }
 
-/// `io_destroy(2)`: waits for what is under way and ends the context.
+/// `io_destroy(2)`: waits for the requests in flight and ends the context.
 ///
 /// # Errors
 /// `EINVAL`: no context of this process.
 pub fn destroy(context: Context) -> Result<()> {
-    // SAFETY: touches no memory of the caller's but the buffers of requests under way.
+    // SAFETY: touches no memory of the caller's but the buffers of requests in flight.
     unsafe { crate::syscall::call1(nr::IO_DESTROY, context.0) }.map(|_| ())
 }

@@ -1,7 +1,6 @@
-//! What: the kernel's error numbers as a type.
-//! Invariants: an [`Errno`] made by this crate is in `1..=4095`.
-//! Locking: none.
-//! Context: any.
+//! *What*: the kernel's error numbers as a type.
+//! *Invariants*: an [`Errno`] made by this crate is in `1..=4095`.
+//! *Locking*: none. *Context*: any.
 
 /// An error number as the kernel returned it. Nothing to do with the C library's `errno`, which
 /// this crate neither reads nor writes.

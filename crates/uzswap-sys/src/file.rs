@@ -1,7 +1,6 @@
-//! What: descriptors: open, read, write, stat, poll.
-//! Invariants: none closes or duplicates behind the caller's back.
-//! Locking: none.
-//! Context: any; the calls that wait say so.
+//! *What*: descriptors: open, read, write, stat, poll.
+//! *Invariants*: none closes or duplicates a descriptor that it was not asked to.
+//! *Locking*: none. *Context*: any; calls that wait say so.
 
 use crate::syscall::{Result, call1, call2, call3, call4, int, to_int};
 use crate::{Errno, nr, thread::Timespec};

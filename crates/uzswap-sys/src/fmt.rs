@@ -1,7 +1,7 @@
-//! What: formatting into a fixed buffer, for one-line messages from places that may not allocate.
-//! Invariants: never fails and never grows; what does not fit is cut off and remembered.
-//! Locking: none.
-//! Context: any (uses `N` bytes of stack).
+//! *What*: formatting into a fixed buffer, for one-line messages from places that may not allocate.
+//! *Invariants*: never fails and never grows; text that does not fit is cut off, and the cut is
+//! noted.
+//! *Locking*: none. *Context*: any (uses `N` bytes of stack).
 
 use crate::{Errno, file};
 use core::fmt;
@@ -31,7 +31,7 @@ impl<const N: usize> StackBuf<N> {
         }
     }
 
-    /// What was written so far, cut at `N` bytes and always on a character boundary.
+    /// The text so far, cut on a character boundary.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&[])
@@ -43,7 +43,7 @@ impl<const N: usize> StackBuf<N> {
         core::str::from_utf8(self.as_bytes()).unwrap_or("")
     }
 
-    /// Did something not fit?
+    /// Whether text was cut off.
     #[must_use]
     pub const fn truncated(&self) -> bool {
         self.truncated

@@ -1,8 +1,8 @@
-//! What: futex wait and wake.
-//! Invariants: `wait`/`wake` are private to the process (no hashing by file page); a futex in
-//! memory shared with another process needs the `_shared` forms.
-//! Locking: this is what locks are made of.
-//! Context: any. A wait in a signal handler must not wait for the thread it interrupted.
+//! *What*: futex wait and wake.
+//! *Invariants*: `wait` and `wake` are private to the process (no lookup of the page behind the
+//! address); a futex in memory shared with another process needs the `_shared` forms.
+//! *Locking*: none; locks are built from it.
+//! *Context*: any. A wait in a signal handler must not wait for the thread it interrupted.
 
 use crate::syscall::{Result, call4};
 use crate::{nr, thread::Timespec};

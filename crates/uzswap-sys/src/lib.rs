@@ -1,12 +1,11 @@
-//! *What*: Linux system calls without libc, `errno`, allocation or panic. Every other crate talks to
-//! the kernel through here: each module is one kernel facility, each function one system call with
-//! typed arguments.
+//! *What*: Linux system calls without libc, `errno`, allocation or panic. Every other crate talks
+//! to the kernel through here: each module is one kernel facility, each function one system call
+//! with typed arguments.
 //!
 //! *Invariants*: all calls but two are issued at the *gate* ([`syscall::issue_at`]), one address in
 //! the process, by which seccomp filters tell our calls from the program's. The two are inline: the
-//! clone that starts a thread, and the return from a signal frame.
-//! Addresses travel as `usize`: what lies there belongs to the program and never becomes a Rust
-//! reference.
+//! clone that starts a thread, and the return from a signal frame. Addresses travel as `usize`:
+//! what lies there belongs to the program and never becomes a Rust reference.
 //!
 //! *Locking*: none; the crate's only state is the gate.
 //!

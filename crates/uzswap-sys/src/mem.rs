@@ -1,9 +1,8 @@
-//! What: address space calls: map, protect, advise.
-//! Invariants: none of our own; what a call does to the address space is its caller's business,
-//! which is why nearly all of them are unsafe.
-//! Locking: the kernel's. `mmap`/`munmap`/`mprotect`/`mremap` take the mm lock for writing and
-//! stop every other thread's faults meanwhile; `madvise(DONTNEED)` takes it for reading.
-//! Context: any.
+//! *What*: address space calls: map, protect, advise.
+//! *Invariants*: none; nearly all calls are unsafe, because the caller answers for what lies there.
+//! *Locking*: the kernel's. `mmap`, `munmap`, `mprotect` and `mremap` take the mm lock for writing
+//! and stop every other thread's faults meanwhile; `madvise(DONTNEED)` takes it for reading.
+//! *Context*: any.
 
 use crate::syscall::{Result, call2, call3, call5, call6, int};
 use crate::{Errno, nr};
@@ -161,8 +160,8 @@ pub unsafe fn mremap(
     unsafe { call5(nr::MREMAP, addr, old_len, new_len, int(flags), new_addr) }
 }
 
-/// `mincore(2)`: one byte a page into `residency`, bit 0 set where the page is resident. `len` is in
-/// bytes and is cut to what `residency` holds.
+/// `mincore(2)`: one byte a page into `residency`, bit 0 set where the page is resident. `len` is
+/// in bytes and is cut to what `residency` holds.
 ///
 /// # Errors
 /// `ENOMEM`: part of the range is not mapped. `EINVAL`: `addr` is not page aligned.
@@ -204,7 +203,8 @@ pub fn munlock(addr: usize, len: usize) -> Result<()> {
 #[inline]
 pub unsafe fn process_madvise(pidfd: i32, ranges: &[IoVec], advice: i32) -> Result<usize> {
     let nr_ranges = ranges.len().min(UIO_MAXIOV);
-    // SAFETY: the kernel reads `nr_ranges` entries of the slice; the effect is the caller's promise.
+    // SAFETY: the kernel reads `nr_ranges` entries of the slice; the effect is the caller's
+    // promise.
     unsafe {
         call5(
             nr::PROCESS_MADVISE,
@@ -227,7 +227,7 @@ pub enum SelfMadvise {
     OneByOne,
 }
 
-/// Finds out whether `MADV_DONTNEED` works through `process_madvise` on ourselves: with
+/// Probes whether `MADV_DONTNEED` works through `process_madvise` on this process: with
 /// [`PIDFD_SELF`] (Linux 6.14), or with `own_pidfd` (6.13) if one is given. Maps and unmaps one
 /// page. A caller that gives a pidfd must close it if the answer does not name it, and probe again
 /// in a forked child, where the old one names the parent.
@@ -258,7 +258,7 @@ pub fn probe_vectored_dontneed(own_pidfd: Option<i32>) -> SelfMadvise {
         unsafe {
             word.write_volatile(1);
             process_madvise(pidfd, &range, MADV_DONTNEED) == Ok(crate::PAGE_SIZE)
-                // Believe the effect, not the return value: sandboxes stub calls out.
+                // Sandboxes stub calls out: check the effect, not the return value.
                 && word.read_volatile() == 0
         }
     };

@@ -1,7 +1,6 @@
-//! What: seccomp filters in classic BPF, as the syscall guard installs them.
-//! Invariants: a filter, once installed, is inherited by every child for ever and never removed.
-//! Locking: none.
-//! Context: init, single-threaded or with `TSYNC`.
+//! *What*: seccomp filters in classic BPF.
+//! *Invariants*: an installed filter is inherited by every child and never removed.
+//! *Locking*: none. *Context*: init, single-threaded or with `TSYNC`.
 
 use crate::syscall::{Result, call3, call5};
 use crate::{Errno, nr};

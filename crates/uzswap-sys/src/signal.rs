@@ -1,8 +1,9 @@
-//! What: signals at the kernel's own interface: masks, actions, alternate stacks, and what a handler
-//! finds in its arguments.
-//! Invariants: layouts are the kernel's, not the C library's (whose `sigset_t` is 128 bytes).
-//! Locking: blocking all signals is what makes an engine lock safe against handlers.
-//! Context: any.
+//! *What*: signals at the kernel's own interface: masks, actions, alternate stacks, and the
+//! arguments of a handler.
+//! *Invariants*: layouts are the kernel's, not the C library's (whose `sigset_t` is 128 bytes).
+//! *Locking*: none; with all signals blocked, a thread may take an engine lock that handlers take
+//! too.
+//! *Context*: any.
 
 pub use crate::arch::signal::{Access, SignalFrame, UContext, touching_restorer};
 use crate::syscall::{Result, call2, call3, call4, int, to_int};
@@ -130,8 +131,8 @@ pub fn block_all() -> SigSet {
     set_mask(SigSet::FULL)
 }
 
-/// Takes back one signal of `set` that waits for this thread or process; `None` if none does. Only
-/// blocked signals wait.
+/// Takes one pending signal of `set` from this thread or process; `None` if none is pending. Only
+/// blocked signals are.
 #[must_use]
 pub fn take_pending(set: SigSet) -> Option<i32> {
     let now = Timespec::default();
@@ -247,7 +248,8 @@ impl SigStack {
 /// and AMX: ask `AT_MINSIGSTKSZ`).
 ///
 /// # Safety
-/// The memory stays mapped, resident-able without a fault handler, and unused for the thread's life.
+/// The memory stays mapped and unused for the thread's life, and a fault in it needs no handler of
+/// ours.
 pub unsafe fn sigaltstack(stack: Option<&SigStack>) -> Result<SigStack> {
     let mut old = SigStack::DISABLED;
     let new = stack.map_or(core::ptr::null(), core::ptr::from_ref);
@@ -271,7 +273,7 @@ pub fn tgkill(pid: i32, tid: i32, signal: i32) -> Result<()> {
     unsafe { call3(nr::TGKILL, int(pid), int(tid), int(signal)) }.map(|_| ())
 }
 
-/// Sends `signal` with this very `info` to one thread of our own process, so that a handler sees
+/// Sends `signal` with `info` to one thread of our own process, so that a handler sees
 /// what the first one saw.
 ///
 /// # Errors

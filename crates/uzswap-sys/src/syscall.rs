@@ -1,5 +1,5 @@
 //! *What*: system calls with zero to six arguments, issued at the *gate*, and their results.
-//! *Invariants*: a call touches no thread-local, `errno` least of all.
+//! *Invariants*: a call touches no thread-local, in particular not `errno`.
 //! *Locking*: none. *Context*: any.
 
 use crate::Errno;

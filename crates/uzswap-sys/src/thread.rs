@@ -1,8 +1,7 @@
-//! What: who and where this thread is, time, and threads of our own outside the C library.
-//! Invariants: a thread from [`spawn_raw`] has no TLS of its own (it shares its creator's FS base)
-//! and must run only code that uses none: this workspace's no_std crates.
-//! Locking: none.
-//! Context: any, except that spawning is for init.
+//! *What*: the calling thread and process, clocks, and threads outside the C library.
+//! *Invariants*: a thread from [`spawn_raw`] has no TLS of its own (it shares its creator's) and
+//! runs only code that uses none: this workspace's no_std crates.
+//! *Locking*: none. *Context*: any; spawning is for init.
 
 use crate::syscall::{Result, call0, call1, call2, call3, from_raw, int, to_int};
 use crate::{Errno, arch, file, futex, nr};
@@ -143,8 +142,8 @@ const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
 /// stack guard but the caller's. It inherits the signal mask: block all signals around this call,
 /// or the program's handlers may run on it. Returns its thread id.
 ///
-/// `alive` holds the thread id while the thread runs and becomes 0 when it has left its stack for
-/// good ([`wait_exit`]). If `entry` returns, the thread ends.
+/// `alive` holds the thread id while the thread runs and becomes 0 once it has left its stack for
+/// good ([`wait_exit`]). The thread ends when `entry` returns.
 ///
 /// # Errors
 /// `EAGAIN`: process limits. `EPERM`: a seccomp policy.

@@ -1,8 +1,8 @@
-//! What: userfaultfd: open, register, resolve faults, write-protect, read events.
-//! Invariants: [`Uffd`] is a bare descriptor number; it never closes itself, because after fork the
-//! same number in the child acts on the PARENT's memory and the owner must decide what to do.
-//! Locking: the kernel takes the mm lock for reading in each ioctl here.
-//! Context: any, signal handlers included (descriptor opened `O_NONBLOCK`).
+//! *What*: userfaultfd: open, register, resolve faults, write-protect, read events.
+//! *Invariants*: [`Uffd`] is a bare descriptor number and never closes itself: in a fork child the
+//! same number acts on the *parent's* memory, and the owner decides what to do.
+//! *Locking*: the kernel takes the mm lock for reading in each ioctl here.
+//! *Context*: any, signal handlers included (the descriptor is opened with `O_NONBLOCK`).
 
 use crate::syscall::{Result, call1, call3, int, to_int};
 use crate::{Errno, file, nr};
@@ -118,7 +118,7 @@ pub enum Event {
         /// Thread id, 0 without `THREAD_ID`.
         thread: u32,
     },
-    /// Something that was not asked for.
+    /// An event that no feature in use sends.
     Other,
 }
 
@@ -170,7 +170,7 @@ impl Uffd {
             opened = direct(flags & !UFFD_USER_MODE_ONLY);
         }
         if opened == Err(Errno::EPERM) || opened == Err(Errno::ENOSYS) {
-            // The first refusal is the one worth telling when the device fails too.
+            // Where the device fails too, the first error is the one to report.
             opened = Self::open_device(flags).or(opened);
         }
         opened.map(|fd| Uffd(to_int(fd)))

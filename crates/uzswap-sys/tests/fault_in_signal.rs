@@ -175,7 +175,8 @@ fn a_copy_stops_at_what_is_there_and_says_how_far_it_came() {
     set_handler();
     let src = vec![7usize; PAGES * PAGE_SIZE / 8];
     let src = src.as_ptr().cast::<u8>();
-    // SAFETY: callers name pages of the arena; the source is as long as it, and lives to the end of the test.
+    // SAFETY: callers name pages of the arena; the source is as long as it, and lives to the end of
+    // the test.
     let copy = |i: usize, n: usize| unsafe { a.uffd.copy(a.page(i), src, n * PAGE_SIZE, 1) };
 
     assert_eq!(a.read(10), 10);

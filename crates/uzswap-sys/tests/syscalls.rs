@@ -56,7 +56,8 @@ fn memory_is_mapped_protected_moved_and_given_back() {
     let moved = unsafe {
         mem::mremap(addr, 4 * PAGE_SIZE, 64 * PAGE_SIZE, mem::MREMAP_MAYMOVE, 0).expect("mremap")
     };
-    // SAFETY: the first page of the test's own mapping, aligned and readable; no reference into it is held.
+    // SAFETY: the first page of the test's own mapping, aligned and readable; no reference into it
+    // is held.
     unsafe {
         assert_eq!(word(moved).read(), 7);
         assert_eq!(mem::madvise(moved, PAGE_SIZE, mem::MADV_DONTNEED), Ok(()));
@@ -217,7 +218,8 @@ fn a_raw_thread_runs_on_its_own_stack_and_is_waited_for() {
     let old = signal::sigprocmask(signal::SIG_SETMASK, Some(signal::SigSet::FULL)).expect("mask");
     for _ in 0..20 {
         let arg = std::ptr::from_ref(&SUM).cast_mut().cast();
-        // SAFETY: a plain mapping that nobody else uses until `ALIVE` is 0; `add_to` needs neither thread-local storage nor the C library, and takes what `arg` is.
+        // SAFETY: a plain mapping that nobody else uses until `ALIVE` is 0; `add_to` needs neither
+        // thread-local storage nor the C library, and takes what `arg` is.
         let tid = unsafe { thread::spawn_raw(stack + 16 * PAGE_SIZE, add_to, arg, &ALIVE) }
             .expect("clone");
         assert!(tid > 0 && tid != thread::gettid());

@@ -1,8 +1,8 @@
-//! *What*: a small assembler for seccomp's BPF: decision trees over call numbers, and jumps that may
-//! be longer than BPF's 255 instructions.
+//! *What*: an assembler for seccomp's BPF: decision trees over call numbers, and jumps that may be
+//! longer than BPF's 255 instructions.
 //!
-//! *Invariants*: jumps go forward only (BPF has no other). Running out of room is remembered and
-//! told once, at the end.
+//! *Invariants*: jumps go forward only (BPF has no other). Running out of room is remembered, and
+//! reported once, at the end.
 //! *Locking*: none. *Context*: init.
 
 use uzswap_sys::seccomp::{BPF_MAXINSNS, RET_ALLOW, SockFilter, op};
@@ -92,8 +92,8 @@ impl Program {
     }
 
     /// Decides by the accumulator, a call number: the class of each number is that of the last of
-    /// `starts` not above it. Returns nothing: a jump for each leaf is left in `leaves`, to be
-    /// landed by class. Class 0 is allowed on the spot.
+    /// `starts` not above it. Adds a jump for each leaf to `leaves`, to be landed by class. Class 0
+    /// is allowed at once.
     pub fn tree(&mut self, starts: &[(u32, u8)], leaves: &mut Leaves) {
         match starts {
             [] => self.ret(RET_ALLOW),
@@ -126,7 +126,7 @@ pub struct Leaves {
     overflow: bool,
 }
 
-/// Most leaves of a tree.
+/// Leaves that a tree may have.
 pub const MAX_LEAVES: usize = 640;
 
 impl Leaves {

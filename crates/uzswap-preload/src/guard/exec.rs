@@ -1,7 +1,7 @@
 //! *What*: `execve` and `execveat`: arguments and environment are copied out of the arena first.
 //!
-//! *Invariants*: the copies live in a mapping of their own, noted in the record; a failed call frees
-//! it at once, a vfork child's success is cleaned up by its parent at the next trapped call.
+//! *Invariants*: the copies are in a mapping of their own, noted in the record. A failed call
+//! unmaps it at once; after a vfork child's success, the parent does at its next trapped call.
 //! *Locking*: the engine's. *Context*: signal.
 
 use uzswap_core::Masked;
@@ -15,9 +15,9 @@ use crate::request;
 use crate::threads::{self, Record};
 
 /// Longest single argument (`MAX_ARG_STRLEN`).
-const MOST_STRING: usize = 128 << 10;
-/// Most arguments looked at; the kernel refuses far fewer.
-const MOST_STRINGS: usize = 1 << 20;
+const MAX_STRING_BYTES: usize = 128 << 10;
+/// Arguments that are read; the kernel refuses far fewer.
+const MAX_STRINGS: usize = 1 << 20;
 
 /// Memory that copies are put into, one after the other.
 struct Copies {
@@ -50,8 +50,8 @@ pub unsafe fn exec(m: &Masked, r: *mut Record, call: &Call) -> isize {
                 return fail(errno);
             }
         }
-        // The mask is inherited: the program's own, not that of a handler.
         let shut = request::shut_door(m);
+        // In the window: the new program inherits the program's own mask, not a handler's.
         let ret = Frame::issue(r, &call);
         if shut {
             request::open_door();
@@ -100,10 +100,10 @@ unsafe fn word(m: &Masked, r: *mut Record, at: usize) -> Result<usize, Errno> {
     }
 }
 
-/// Length of the string at `at` with its zero byte, which may be [`MOST_STRING`] + 1.
+/// Length of the string at `at` with its zero byte, which may be [`MAX_STRING_BYTES`] + 1.
 unsafe fn string_len(m: &Masked, r: *mut Record, at: usize) -> Result<usize, Errno> {
     let mut len = 0;
-    while len <= MOST_STRING {
+    while len <= MAX_STRING_BYTES {
         let here = at + len;
         let part = PAGE_SIZE - here % PAGE_SIZE;
         let mut page = [0u8; PAGE_SIZE];
@@ -131,12 +131,12 @@ unsafe fn measure(m: &Masked, r: *mut Record, array: usize) -> Result<(usize, bo
     }
     let mut len = 8usize;
     let mut ours = in_arena(array, 8).is_some();
-    for n in 0..MOST_STRINGS {
+    for n in 0..MAX_STRINGS {
         // SAFETY: as the caller's.
         let string = match unsafe { word(m, r, array + n * 8) } {
             Ok(0) => return Ok((len.next_multiple_of(8), ours)),
             Ok(string) => string,
-            // The kernel finds the bad pointer by itself.
+            // The kernel reports the bad pointer.
             Err(Errno::EFAULT) => return Ok((0, false)),
             Err(errno) => return Err(errno),
         };
@@ -175,7 +175,7 @@ impl Copies {
                     Ok(_) => count += 1,
                     Err(_) => return Ok(array),
                 }
-                if count > MOST_STRINGS {
+                if count > MAX_STRINGS {
                     return Err(Errno::E2BIG);
                 }
             }

@@ -1,19 +1,19 @@
-//! *What*: the calls that programs make most, taken before they are trapped: a trap costs about two
-//! microseconds, a look at the arguments nothing.
+//! *What*: the calls that programs make most, issued before they are trapped: a trap costs about
+//! two microseconds, a look at the arguments nothing.
 //!
-//! What is written or sent, `poll` and `epoll_wait` may fail and be done again. A longer buffer must be
-//! present (the page table tells); the call is issued through the stub page; if a page was evicted in between, the
-//! call failed with `EFAULT` and has moved nothing, or has moved less and is carried on. What is read
-//! may be gone after that, a datagram is: the buffer is announced as a [hazard](uzswap_core::hazard), which reclaim
-//! passes over. What is not present goes to the C library, whose call is trapped.
+//! What is written or sent, and `poll` and `epoll_wait`, may fail and be done again. A longer
+//! buffer must be present (the page table tells). The call is issued through the stub page. If a
+//! page was evicted in between, the call failed with `EFAULT` and moved nothing, or moved part, and
+//! the rest follows. What is read may be lost by a failed call, as a datagram is: the buffer is
+//! announced as a [hazard](uzswap_core::hazard), which reclaim passes over. What is not present
+//! goes to the C library, whose call is trapped.
 //!
-//! *Invariants*: nothing is held across the call, so a handler may jump out of it: before one of the
-//! program's starts, the thread's hazard is withdrawn. A signal that finds
-//! the call not issued, or to be issued again, makes it go to the C library instead ([`redirect`]), so
-//! that cancellation of a blocked thread works; once a program cancels threads at all, every call goes
-//! there.
+//! *Invariants*: nothing is held across the call, so a handler may jump out of it: the thread's
+//! hazard is withdrawn before a handler of the program starts. A signal that finds the call not
+//! issued, or to be issued again, makes it go to the C library instead ([`redirect`]), so that
+//! cancellation of a blocked thread works; once a program cancels threads at all, every call does.
 //! *Locking*: none. *Context*: the program's. A thread made by a raw clone that shares its maker's
-//! thread-local storage shares its hazard too; the C library does not bear such threads either.
+//! thread-local storage shares its hazard too; the C library does not support such threads either.
 
 mod masks;
 mod vectors;
@@ -25,7 +25,7 @@ use uzswap_sys::syscall::{from_raw, int, to_int};
 use uzswap_sys::{Errno, PAGE_SIZE, file, nr};
 
 use super::frame::{fail, in_arena};
-use super::stub::CALL_RETURN;
+use super::stub::PROGRAM_GATE_RETURN;
 use crate::arch::fast::{is_before_issue, issue, issue_announced, saved_nr};
 use crate::arch::tls;
 use crate::init::ENGINE;
@@ -33,18 +33,18 @@ use crate::maps::set_errno;
 use crate::next::Next;
 use crate::threads;
 
-/// Longest buffers that are tried; longer ones are pinned.
-const MOST: usize = 64 << 10;
-/// Vectors that are looked at.
-const MOST_VECTORS: usize = 64;
-/// What a call returns that a signal kept from being issued.
+/// Longest buffers that are tried here; longer ones are pinned.
+const MAX_FAST_BYTES: usize = 64 << 10;
+/// Longest vectors that are tried here.
+const MAX_FAST_VECTORS: usize = 64;
+/// What a call returns that was not issued because of a signal.
 pub const NOT_ISSUED: isize = -512;
 const MSG_DONTWAIT: i32 = 0x40;
 const MSG_NOSIGNAL: i32 = 0x4000;
 const MSG_MORE: i32 = 0x8000;
 
-/// The program cancels threads. Set before the first one is told, whose call is then issued again by
-/// the C library, where it can be cancelled.
+/// The program cancels threads. Set before the first one is cancelled, whose call is then issued
+/// again by the C library, where it can be cancelled.
 static CANCELS: AtomicBool = AtomicBool::new(false);
 
 #[inline]
@@ -56,7 +56,7 @@ fn on() -> bool {
 /// library is to make it.
 unsafe fn issue_read(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Option<isize> {
     let record = tls::record();
-    if record.is_null() || len > MOST {
+    if record.is_null() || len > MAX_FAST_BYTES {
         return None;
     }
     let hazard = ENGINE.announce(threads::number(record), addr, len)?;
@@ -67,15 +67,15 @@ unsafe fn issue_read(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Op
     is_result(ret).then_some(ret)
 }
 
-/// Withdraws the thread's hazard, and makes a call that a signal interrupted, and that is still to be
-/// issued, return [`NOT_ISSUED`]. For handlers, with contexts outside the window.
+/// Withdraws the thread's hazard, and makes a call that a signal interrupted before it was issued
+/// return [`NOT_ISSUED`]. For handlers, with contexts outside the window.
 pub fn redirect(uc: &mut UContext) {
     let record = tls::record();
     if !record.is_null() {
         ENGINE.withdraw(threads::number(record));
     }
     if is_before_issue(uc.instruction_pointer()) {
-        uc.set_instruction_pointer(CALL_RETURN);
+        uc.set_instruction_pointer(PROGRAM_GATE_RETURN);
         uc.set_syscall_return(NOT_ISSUED);
     }
 }
@@ -85,11 +85,11 @@ pub fn redirect(uc: &mut UContext) {
 /// # Safety
 /// In a handler; `uc` is its context, outside the window.
 pub unsafe fn returned_from(uc: &UContext) -> Option<usize> {
-    if uc.instruction_pointer() != CALL_RETURN {
+    if uc.instruction_pointer() != PROGRAM_GATE_RETURN {
         return None;
     }
     let at = saved_nr(uc);
-    // A stack in managed memory may be gone.
+    // A stack in managed memory may be evicted.
     if in_arena(at, 8).is_some() {
         return None;
     }
@@ -106,7 +106,7 @@ fn is_tryable(addr: usize, len: usize) -> bool {
 
 /// Whether every page of the buffer is present just now.
 fn is_present(addr: usize, len: usize) -> bool {
-    len <= MOST && ENGINE.is_resident(addr, len)
+    len <= MAX_FAST_BYTES && ENGINE.is_resident(addr, len)
 }
 
 /// Whether `ret` is the program's to see: the call was issued, and found its memory.
@@ -114,13 +114,13 @@ fn is_result(ret: isize) -> bool {
     ret != NOT_ISSUED && ret != fail(Errno::EFAULT)
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 enum Attempt {
     /// The C library is to make the call.
     Library,
     /// This is the call's result.
     Done(isize),
-    /// So much was moved when a page was missing: the C library is to go on from there.
+    /// So many bytes were moved before a page was missing: the C library is to move the rest.
     Partly(usize),
 }
 
@@ -141,9 +141,9 @@ unsafe fn attempt(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Attem
     Attempt::Done(ret)
 }
 
-/// Whether a descriptor is a regular file's. Of what is written to one, less than all is moved where there is no room, which
-/// whoever goes on learns again, or where a page was out. That may be back by now, and need not be the next one: the kernel
-/// gives up all that it took for a page of the file.
+/// Whether a descriptor is a regular file's. A write to one is short where the disk is full, which
+/// whoever writes the rest learns again, or where a page was evicted. That page may be back by now,
+/// and need not be the next one: the kernel drops all that it had copied for a page of the file.
 fn is_regular(fd: usize) -> bool {
     file::fstat(to_int(fd)).is_ok_and(|stat| stat.st_mode & file::S_IFMT == file::S_IFREG)
 }
@@ -159,7 +159,7 @@ fn returned(ret: isize) -> isize {
     }
 }
 
-/// The sum of what a fast attempt moved and what the C library did after it.
+/// The result of an attempt that moved `moved` bytes and of the C library's call after it.
 fn sum(moved: usize, more: isize) -> isize {
     if more > 0 {
         moved.cast_signed() + more
@@ -223,7 +223,7 @@ extern "C" fn find_all() {
 #[unsafe(link_section = ".init_array.00002")]
 static FIND: extern "C" fn() = find_all;
 
-/// A buffer that the calls here are for.
+/// Whether a buffer is managed memory, and calls are issued here.
 #[inline]
 fn is_ours(addr: usize, len: usize) -> bool {
     on() && in_arena(addr, 1).is_some() && len > 0
@@ -414,8 +414,8 @@ pub unsafe extern "C" fn sendto(
     }
 }
 
-/// Issues a call that waits for what is written to `[addr, addr + len)`. `None`: the C library is to
-/// make it.
+/// Issues a call that waits for what is written to `[addr, addr + len)`. `None`: the C library is
+/// to make it.
 unsafe fn wait(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Option<i32> {
     if !is_ours(addr, len) || !is_tryable(addr, len) {
         return None;

@@ -1,26 +1,26 @@
 //! *What*: the two seccomp filters.
 //!
-//! **Filter A** is put on once by the first process of a `uzswap run`, and inherited by all. It
-//! traps a call if one of its pointer arguments ([`super::table`]) lies in the arena, unless it
-//! comes from the stub page, and a call that maps or unmaps there: those that the C library makes by name never
-//! get here ([`crate::maps`]), but a library may make its own. A program that is not managed (a static one, or one started with an
-//! empty environment) inherits it too, has nothing mapped there, and so never sees it but for one
-//! thing: `io_setup` (but for the engine's own), `io_uring_setup` and `clone3` answer `ENOSYS` and callers
-//! fall back, as they do in containers.
+//! **Filter A** is installed once by the first process of a `uzswap run`, and inherited by all. It
+//! traps a call if one of its pointer arguments ([`super::table`]) lies in the arena, unless the
+//! call comes from the stub page; and a call that maps or unmaps there: those that the C library
+//! makes by name are interposed ([`crate::maps`]), but a library may make its own. A program that
+//! is not managed (a static one, or one started with an empty environment) inherits it too. It has
+//! nothing mapped there, so one thing only concerns it: `io_setup` (but for the engine's own),
+//! `io_uring_setup` and `clone3` answer `ENOSYS`, and callers fall back, as they do in containers.
 //!
-//! **Filter B** is put on by every managed process, and names its own foreign text (everything
-//! executable at start but ours). It traps what cannot be seen by looking at arguments, or must
-//! pass through us: vectors and message headers (whose buffers lie behind a second pointer), forks,
+//! **Filter B** is installed by every managed process, and names its own foreign text (everything
+//! executable at start but ours). It traps what cannot be judged by its arguments, or must pass
+//! through us: vectors and message headers (whose buffers lie behind a second pointer), forks,
 //! signal actions and masks, `execve`, `close_range`. A program started from here inherits it, but
-//! has its text elsewhere, by address space randomisation, so that filter B leaves it alone.
+//! has its text elsewhere, by address space randomisation, so that filter B does not match it.
 //!
-//! *Holes, known*: calls of filter B's kind made by an instruction that was not mapped at start
-//! (a library loaded later that has its own `syscall` instruction, code made at run time) or by a
-//! program that is not position independent. Without address space randomisation an unmanaged
-//! child may have its text where a parent's was.
+//! *Holes, known*: calls of filter B's kind made by an instruction that was not mapped at start (a
+//! library loaded later that has its own system call instruction, code made at run time) or by a
+//! program that is not position independent. Without address space randomisation an unmanaged child
+//! may have its text where a parent's was.
 //!
-//! *Invariants*: filter A is the same in all processes, so it is enough that one put it on: a probe
-//! call tells ([`present`]).
+//! *Invariants*: filter A is the same in all processes, so one installation is enough: a probe call
+//! finds out ([`present`]).
 //! *Locking*: none. *Context*: init.
 
 use uzswap_core::{ARENA_BASE, ARENA_LEN};
@@ -41,7 +41,7 @@ pub const TAG_A: u32 = 0x5a51;
 /// `si_errno` of a trap by filter B.
 pub const TAG_B: u32 = 0x5a52;
 
-/// A call number that no kernel has, by which filter A is asked whether it is there.
+/// A call number that no kernel has, which filter A answers.
 const PROBE_NR: u32 = 0x5a53;
 /// What the probe passes, and filter A answers to (with an error number).
 const PROBE_ARG: u32 = 0x757a_7377;
@@ -138,13 +138,13 @@ impl Builder {
                 program.jump(op::JEQ, ARENA_HI, over, 0);
             }
             program.ret(RET_ALLOW);
-            trap_a(program, &[stub::CALL_RETURN]);
+            trap_a(program, &[stub::PROGRAM_GATE_RETURN]);
         }
         if leaves.land(program, CLASS_FUTEX) {
             futex(program);
         }
         if leaves.land(program, CLASS_QUEUE) {
-            // The engine's own, for its swap device; nobody else's buffers are known to be in.
+            // The engine's own, for its swap devices. Other queues' buffers might be evicted.
             program.load(data_arg_lo(0));
             program.jump(op::JEQ, NR_EVENTS, 0, 1);
             program.ret(RET_ALLOW);
@@ -266,17 +266,17 @@ fn trap_a(program: &mut Program, exempt: &[usize]) {
     program.ret(RET_TRAP | TAG_A);
 }
 
-/// A call that changes what is mapped at its first argument: in the arena it is for us, unless it is ours.
+/// A call that changes what is mapped at its first argument: traps in the arena, unless it is ours.
 fn range(program: &mut Program) {
     program.load(data_arg_hi(0));
     program.stmt(op::AND, !ARENA_HI_VARIES);
     program.jump(op::JEQ, ARENA_HI, 1, 0);
     program.ret(RET_ALLOW);
-    trap_a(program, &[stub::CALL_RETURN, stub::HOUSE_RETURN]);
+    trap_a(program, &[stub::PROGRAM_GATE_RETURN, stub::OWN_GATE_RETURN]);
 }
 
-/// Which arguments of `futex` are pointers depends on the operation; the others hold what happens to
-/// be in their registers. Waking private waiters touches no memory.
+/// Which arguments of `futex` are pointers depends on the operation; the others may hold anything.
+/// Waking private waiters touches no memory.
 fn futex(program: &mut Program) {
     const OP: u32 = 0x7f;
     const PRIVATE: u32 = 0x80;
@@ -315,7 +315,7 @@ fn futex(program: &mut Program) {
     for jump in [word, time, second] {
         program.land(jump, here);
     }
-    trap_a(program, &[stub::CALL_RETURN]);
+    trap_a(program, &[stub::PROGRAM_GATE_RETURN]);
 }
 
 /// Goes on if argument `n` is not null.

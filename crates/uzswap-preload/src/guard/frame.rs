@@ -4,13 +4,13 @@
 //! A program's handler never runs on top of a handler of ours. When a signal interrupts the window,
 //! the frame is collapsed first: pins are dropped, and the thread is put where it would be without
 //! the guard, at the program's own system call instruction, either about to issue it (again) or
-//! just returned from it with its result. What the program's handler then does, look at the
-//! context, unwind, jump out, cancel the thread, scan the stack, or return, happens on the
-//! program's own stack and state.
+//! just returned from it with its result. Whatever the program's handler then does (look at the
+//! context, unwind, jump out, cancel the thread, scan the stack, return) happens on the program's
+//! own stack and state.
 //!
-//! *Invariants*: a thread has at most one open frame, and its context `uc` is on the thread's slot
-//! stack above everything that runs meanwhile. Pins of a frame are dropped exactly once: at its
-//! end or its collapse. A forked child inherits none.
+//! *Invariants*: a thread has at most one open frame, and its context `uc` is on the thread's
+//! handler stack above everything that runs meanwhile. Pins of a frame are dropped exactly once: at
+//! its end or its collapse. A forked child inherits none.
 //! *Locking*: none; a frame is its thread's. *Context*: signal.
 
 use uzswap_core::{Fault, Masked, Pin};
@@ -32,7 +32,7 @@ pub struct Frame {
     uc: *mut UContext,
     /// Pins held.
     pub nr_pins: usize,
-    /// The number of the call that is issued, by which a signal of ours knows how it goes on.
+    /// The number of the call that is issued, for [`crate::signals::resume`].
     pub nr: usize,
     /// Bytes that earlier pieces of this call moved.
     pub done: usize,
@@ -101,7 +101,7 @@ impl Frame {
     /// # Safety
     /// `r` is the calling thread's record.
     pub unsafe fn stack_pointer(r: *mut Record) -> Option<usize> {
-        // SAFETY: an open frame's context is on the slot stack.
+        // SAFETY: an open frame's context is on the handler stack.
         unsafe { (*r).frame.uc.as_ref() }.map(UContext::stack_pointer)
     }
 
@@ -152,7 +152,7 @@ impl Frame {
                     (*r).frame.nr_pins = n + 1;
                     Ok(())
                 }
-                // Nothing there: the call itself shall find out.
+                // Not mapped, or the kernel's: the call itself reports it.
                 Err(Fault::Resolved | Fault::NotMapped | Fault::Foreign) => Ok(()),
                 Err(Fault::OverLimit { .. }) => Err(Errno::ENOMEM),
                 // As the kernel answers where a page cannot be had back from swap.
@@ -186,7 +186,7 @@ impl Frame {
         }
     }
 
-    /// Issues `call` with the program's signals let in.
+    /// Issues `call` with the program's signals unblocked.
     ///
     /// # Safety
     /// As [`stub::window`]; `r` is the calling thread's record with an open frame.
@@ -206,7 +206,7 @@ impl Frame {
     /// # Safety
     /// In a handler of ours that interrupted the thread of record `r`; `uc` is its frame.
     pub unsafe fn collapse(m: &Masked, r: *mut Record, uc: *mut UContext) -> Option<SigSet> {
-        // SAFETY: the record is this thread's; the contexts are on its slot stack.
+        // SAFETY: the record is this thread's; the contexts are on its handler stack.
         unsafe {
             let f = &raw mut (*r).frame;
             if (*f).uc.is_null() {
@@ -240,7 +240,7 @@ impl Frame {
                 (*program).uc_sigmask
             };
             Self::close(m, r);
-            // The floating-point state of the trapped call is still on the slot stack, where the
+            // The floating-point state of the trapped call is still on the handler stack, where the
             // copied pointer says.
             (*uc).become_copy(&*program);
             Some(mask)

@@ -37,10 +37,10 @@ pub enum Kind {
     Message,
 }
 
-/// Streams need no more than this pinned for one call.
-const STREAM_PIECE: usize = 1 << 20;
-/// Messages are not longer than this; what lies behind it is not brought in.
-const MOST_MESSAGE: usize = 4 << 20;
+/// A piece of a stream needs no more than this pinned.
+const MAX_STREAM_PIECE: usize = 1 << 20;
+/// Messages are not longer than this; what lies beyond is not pinned.
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
 const S_IFSOCK: u32 = 0o140_000;
 const SOL_SOCKET: usize = 1;
 const SO_TYPE: usize = 3;
@@ -91,7 +91,7 @@ pub struct Transfer {
     pub position: Option<usize>,
     /// Memory is written to.
     pub read: bool,
-    /// All that was asked for is waited for.
+    /// The call waits until all of it is moved.
     pub all: bool,
 }
 
@@ -121,8 +121,8 @@ impl Transfer {
 fn piece_of(kind: Kind, budget: usize) -> usize {
     match kind {
         Kind::File => budget,
-        Kind::Stream => budget.min(STREAM_PIECE),
-        Kind::Message => MOST_MESSAGE,
+        Kind::Stream => budget.min(MAX_STREAM_PIECE),
+        Kind::Message => MAX_MESSAGE_BYTES,
     }
 }
 
@@ -131,8 +131,8 @@ fn piece_of(kind: Kind, budget: usize) -> usize {
 pub enum Buffers {
     /// Argument 1, of the length in argument 2.
     One,
-    /// The first so many vectors in `record.user_iov`; pieces are cut in `record.iov`, which argument
-    /// 1 is made to point at (or the header in `record.header`).
+    /// The first so many vectors in `record.user_iov`; pieces are cut in `record.iov`, which
+    /// argument 1 is made to point at (or the header in `record.header`).
     Vectors {
         /// How many.
         count: usize,
@@ -155,8 +155,8 @@ pub unsafe fn run(
     // SAFETY: the record is this thread's.
     unsafe {
         let kept = (*r).frame.nr_pins;
-        let mut kind = if total <= STREAM_PIECE.min(ENGINE.pin_budget()) {
-            // Small enough to be pinned whole: what it is makes no difference.
+        let mut kind = if total <= MAX_STREAM_PIECE.min(ENGINE.pin_budget()) {
+            // Small enough to be pinned whole, whatever it is.
             Kind::Message
         } else {
             kind(transfer.call.args[0])
@@ -165,13 +165,13 @@ pub unsafe fn run(
         let mut done = 0;
         loop {
             let mut len = (total - done).min(most);
-            // The limit may not take the piece just now: a smaller one.
+            // The limit may have no room for the piece now: try a smaller one.
             loop {
                 match pin_piece(m, r, transfer, buffers, done, len) {
                     Ok(()) => break,
                     Err(Errno::ENOMEM) => {
                         Frame::unpin_to(m, r, kept);
-                        if kind == Kind::Message && total <= STREAM_PIECE {
+                        if kind == Kind::Message && total <= MAX_STREAM_PIECE {
                             // Small enough to be pinned whole, but not under this limit.
                             kind = self::kind(transfer.call.args[0]);
                             if kind != Kind::Message {
@@ -212,7 +212,7 @@ pub unsafe fn run(
     }
 }
 
-/// Issues the call for a piece that is pinned. Calls on files end soon: no signal need come in between.
+/// Issues the call for a piece that is pinned. Calls on files end soon: signals stay blocked.
 unsafe fn issue_piece(r: *mut Record, call: &Call, kind: Kind) -> isize {
     // SAFETY: as `run`.
     unsafe {

@@ -1,5 +1,5 @@
 //! *What*: pins what a call's pointer arguments point at, as [`super::table`] says, with the cases
-//! that a table cannot say.
+//! that a table cannot express.
 //!
 //! *Invariants*: after [`pin`] every byte that the call can reach through its direct pointers is
 //! present, or not mapped.
@@ -14,12 +14,13 @@ use super::table::{self, Extent, Pointer};
 use super::user;
 use crate::threads::Record;
 
-/// What is brought in where nobody knows how much is needed.
+/// Bytes that are pinned where it is not known how many the call needs.
 const UNKNOWN_LEN: usize = 64 << 10;
 /// Longest path, its zero byte included.
 const PATH_MAX: usize = 4096;
-/// Buffers that end with what the kernel has to say (directory entries, attributes) need no more.
-const MOST: usize = 1 << 20;
+/// Bytes pinned of one argument: the kernel fills no more of a buffer (directory entries,
+/// attributes).
+const MAX_PIN_BYTES: usize = 1 << 20;
 
 /// Pins what `call` points at.
 ///
@@ -55,14 +56,17 @@ unsafe fn pin_one(
         Extent::Bytes(n) => n as usize,
         Extent::Units(arg, unit) => argument(call, arg)
             .saturating_mul(usize::from(unit))
-            .min(MOST),
-        Extent::Bits(arg) => argument(call, arg).div_ceil(64).saturating_mul(8).min(MOST),
+            .min(MAX_PIN_BYTES),
+        Extent::Bits(arg) => argument(call, arg)
+            .div_ceil(64)
+            .saturating_mul(8)
+            .min(MAX_PIN_BYTES),
         Extent::At(arg) => {
             let at = argument(call, arg);
             // SAFETY: the caller's promise; plain numbers.
             unsafe {
                 Frame::pin_whole(m, r, at, 4)?;
-                user::value::<u32>(at).map_or(0, |n| (n as usize).min(MOST))
+                user::value::<u32>(at).map_or(0, |n| (n as usize).min(MAX_PIN_BYTES))
             }
         }
         // SAFETY: the caller's promise.
@@ -76,7 +80,7 @@ unsafe fn pin_one(
     unsafe { Frame::pin_whole(m, r, addr, len) }
 }
 
-/// How much to bring in for arguments whose meaning depends on the call.
+/// Bytes to pin for arguments whose meaning depends on the call.
 fn unknown(call: &Call, arg: u8) -> usize {
     match call.nr {
         nr::FUTEX => 16,
@@ -119,7 +123,7 @@ pub unsafe fn pin_string(
         // SAFETY: the caller's promise; the buffer holds a page.
         unsafe {
             Frame::pin_whole(m, r, at, next - at)?;
-            // Unreadable: the call finds out.
+            // Unreadable: the call reports it.
             if user::read(page.as_mut_ptr(), at, next - at).is_err() {
                 return Ok(());
             }

@@ -2,11 +2,11 @@
 //! the one stretch of code in which a handler of ours has the program's signals unblocked.
 //!
 //! *Invariants*: the page lies at the same address in every managed process, since an inherited
-//! filter exempts it by address. It holds two copies of `syscall; ret`: calls of the program go
-//! through [`CALL`] (exempt from filter A), calls of ours through [`HOUSE`] (the page is in nobody's
-//! text, so no filter B names it, while our own text may lie where another program's was). While a window is
-//! open nothing runs between its two mask changes but loads, the call and a move, so that a signal
-//! that arrives finds the call in one of two states, told apart by the instruction pointer:
+//! filter exempts it by address. It holds two gates: calls of the program go through
+//! [`PROGRAM_GATE`], which filter A exempts; calls of ours through [`OWN_GATE`]. The page is in no
+//! program's text, so no filter B matches it, while our own text may lie where another program's
+//! was. While a window is open nothing runs between its two mask changes but loads, the call and a
+//! move, so a signal finds the call in one of two states, told apart by the instruction pointer:
 //! not issued, or returned with a known value.
 //! *Locking*: none. *Context*: signal, init.
 
@@ -22,15 +22,15 @@ pub use crate::arch::stub::{issue, state, window};
 /// Where the stub page is: just below the arena, in every managed process.
 pub const STUB: usize = 0x0fff_ffff_0000;
 /// The gate for calls of the program.
-pub const CALL: usize = STUB;
-/// The instruction pointer of a call at [`CALL`], as a filter sees it: what filter A exempts.
-pub const CALL_RETURN: usize = CALL + SYSCALL_LEN;
+pub const PROGRAM_GATE: usize = STUB;
+/// The instruction pointer of a call at [`PROGRAM_GATE`], as a filter sees it.
+pub const PROGRAM_GATE_RETURN: usize = PROGRAM_GATE + SYSCALL_LEN;
 /// The gate for calls of our own.
-pub const HOUSE: usize = STUB + 16;
-/// The instruction pointer of a call at [`HOUSE`].
-pub const HOUSE_RETURN: usize = HOUSE + SYSCALL_LEN;
+pub const OWN_GATE: usize = STUB + 16;
+/// The instruction pointer of a call at [`OWN_GATE`].
+pub const OWN_GATE_RETURN: usize = OWN_GATE + SYSCALL_LEN;
 
-/// Maps the stub page, and has all calls of ours issued there.
+/// Maps the stub page, and issues all calls of ours there from now on.
 ///
 /// # Errors
 /// `EEXIST`: something else lies there. Others as mmap(2).
@@ -42,7 +42,7 @@ pub fn map() -> Result<(), Errno> {
         // A kernel that does not know NOREPLACE took the address for a hint.
         return Err(Errno::EEXIST);
     }
-    for start in [CALL, HOUSE] {
+    for start in [PROGRAM_GATE, OWN_GATE] {
         for (n, byte) in GATE_CODE.iter().enumerate() {
             // SAFETY: inside the page mapped above.
             unsafe { ((start + n) as *mut u8).write(*byte) };
@@ -51,7 +51,7 @@ pub fn map() -> Result<(), Errno> {
     // SAFETY: our own page, which stays.
     unsafe {
         mprotect(STUB, PAGE_SIZE, PROT_READ | PROT_EXEC)?;
-        syscall::issue_at(HOUSE);
+        syscall::issue_at(OWN_GATE);
     }
     Ok(())
 }

@@ -1,11 +1,12 @@
-//! *What*: for each system call, which of its arguments the kernel takes for pointers, and
-//! how much of what they point at it reads or writes. Filter A is made from it (trap if one of
-//! these arguments lies in the arena), and the SIGSYS handler (bring that much in).
+//! *What*: for each system call, which of its arguments the kernel takes for pointers, and how much
+//! it reads or writes there. Filter A is made from it (trap if one of these arguments lies in the
+//! arena), and the SIGSYS handler goes by it (pin that much). A call is added in
+//! `arch/NAME/table.rs`.
 //!
 //! *Invariants*: sorted by number. A call that is not listed and below [`END`] has no pointers, or
 //! its pointers are addresses that the kernel does not access (`munmap`), or it must not be
 //! touched (`rt_sigreturn`, `clone`). Extents are never less than what the kernel accesses; more
-//! is harmless. Where it depends on other arguments, [`super::ranges`] knows better.
+//! is harmless. Where it depends on other arguments, [`super::ranges`] decides.
 //! *Locking*: none. *Context*: any.
 
 pub use crate::arch::table::{END, TABLE};
@@ -23,7 +24,7 @@ pub enum Extent {
     CString,
     /// Bits in argument number `.0`, in whole words of 8 bytes: file descriptor and CPU sets.
     Bits(u8),
-    /// Nobody knows: a page and more, as far as mapped.
+    /// Not known: a page and more, as far as mapped.
     Unknown,
 }
 
@@ -35,7 +36,7 @@ pub struct Pointer {
     /// The kernel writes there.
     #[allow(
         dead_code,
-        reason = "pins make no difference yet; whoever reads the table does"
+        reason = "pins are the same for reads and writes; for readers of the table"
     )]
     pub write: bool,
     /// How much.
@@ -97,7 +98,7 @@ pub const fn wb(arg: u8, bits: u8) -> Pointer {
 pub const fn rb(arg: u8, bits: u8) -> Pointer {
     p(arg, false, Extent::Bits(bits))
 }
-/// Who knows.
+/// Extent not known.
 pub const fn u(arg: u8) -> Pointer {
     p(arg, true, Extent::Unknown)
 }

@@ -11,15 +11,15 @@ use uzswap_sys::file;
 use super::stub;
 use crate::mappings::{self, Mapping};
 
-/// Most ranges that are told apart; further ones are joined with the one before.
-pub const NR_RANGES: usize = 12;
+/// Ranges that filter B can name; it does not guard text beyond them.
+pub const MAX_RANGES: usize = 12;
 const LOW: usize = 1 << 32;
 
 /// The ranges (first and end address), and how many.
 #[must_use]
-pub fn foreign() -> ([(usize, usize); NR_RANGES], usize) {
+pub fn foreign() -> ([(usize, usize); MAX_RANGES], usize) {
     let mut found = Ranges {
-        ranges: [(0, 0); NR_RANGES],
+        ranges: [(0, 0); MAX_RANGES],
         nr: 0,
         joinable: false,
     };
@@ -28,9 +28,9 @@ pub fn foreign() -> ([(usize, usize); NR_RANGES], usize) {
 }
 
 struct Ranges {
-    ranges: [(usize, usize); NR_RANGES],
+    ranges: [(usize, usize); MAX_RANGES],
     nr: usize,
-    /// Nothing of ours lies between the last range and what comes next.
+    /// Nothing of ours lies between the last range and what follows.
     joinable: bool,
 }
 

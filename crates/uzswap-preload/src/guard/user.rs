@@ -70,7 +70,7 @@ unsafe fn transfer(call: usize, ours: usize, theirs: usize, len: usize) -> Resul
     match unsafe { call6(call, pid, local, 1, remote, 1, 0) } {
         Ok(n) if n == len => Ok(()),
         Ok(_) | Err(Errno::EFAULT) => Err(Errno::EFAULT),
-        // A sandbox forbids the call: trust the address.
+        // A sandbox forbids the call: access the memory directly.
         // SAFETY: as natively, a bad address is the end.
         Err(_) => unsafe {
             copy(call, ours, theirs, len);
@@ -89,8 +89,8 @@ unsafe fn copy(call: usize, ours: usize, theirs: usize, len: usize) {
     unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len) };
 }
 
-/// Whether memory is in the frames that the trapped call was made from: there, and worth half a
-/// microsecond.
+/// Whether memory is in the stack frames of the trapped call: certainly mapped, and half a
+/// microsecond saved.
 fn is_near_stack(addr: usize, len: usize) -> bool {
     const NEAR: usize = 4096;
     let here = 0u8;

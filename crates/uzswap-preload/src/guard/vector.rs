@@ -49,10 +49,10 @@ struct MmsgHdr {
 
 const _: () = assert!(size_of::<MsgHdr>() == 56 && size_of::<MmsgHdr>() == 64);
 
-/// Address of a peer, at most.
-const MOST_NAME: usize = 4096;
-/// Control messages, at most: `optmem_max` is far below.
-const MOST_CONTROL: usize = 1 << 20;
+/// Longest address of a peer.
+const MAX_NAME_BYTES: usize = 4096;
+/// Longest control messages: `optmem_max` is far below.
+const MAX_CONTROL_BYTES: usize = 1 << 20;
 
 /// Element `n` of a vector in the record.
 ///
@@ -64,8 +64,8 @@ pub unsafe fn nth(iov: *const [IoVec; UIO_MAXIOV], n: usize) -> IoVec {
     unsafe { iov.cast::<IoVec>().add(n).read() }
 }
 
-/// Copies what moves `len` bytes after the first `done` from `user_iov` (`count` elements) to `iov`,
-/// and returns how many elements that are.
+/// Copies what moves `len` bytes after the first `done` from `user_iov` (`count` elements) to
+/// `iov`, and returns how many elements that are.
 ///
 /// # Safety
 /// `r` is the calling thread's record.
@@ -156,7 +156,7 @@ pub unsafe fn transfer(m: &Masked, r: *mut Record, call: &Call) -> isize {
                 };
                 pieces::run(m, r, &transfer, buffers, total)
             }
-            // Nothing of ours, or an error that the kernel tells best.
+            // Nothing of ours, or an error for the kernel to report.
             _ => Frame::issue(r, call),
         }
     }
@@ -167,9 +167,19 @@ unsafe fn pin_ends(m: &Masked, r: *mut Record, header: &MsgHdr) -> Result<(), Er
     // SAFETY: the record is this thread's with an open frame.
     unsafe {
         if header.name != 0 {
-            Frame::pin_whole(m, r, header.name, (header.name_len as usize).min(MOST_NAME))?;
+            Frame::pin_whole(
+                m,
+                r,
+                header.name,
+                (header.name_len as usize).min(MAX_NAME_BYTES),
+            )?;
         }
-        Frame::pin_whole(m, r, header.control, header.control_len.min(MOST_CONTROL))
+        Frame::pin_whole(
+            m,
+            r,
+            header.control,
+            header.control_len.min(MAX_CONTROL_BYTES),
+        )
     }
 }
 
@@ -259,18 +269,18 @@ unsafe fn write_back(_: &Masked, r: *mut Record, ret: isize) {
 /// # Safety
 /// `r` is the calling thread's record with an open frame.
 pub unsafe fn messages(m: &Masked, r: *mut Record, call: &Call) -> isize {
-    const MOST_MESSAGES: usize = 64;
+    const MAX_MESSAGES: usize = 64;
     let mut call = *call;
     let [_, at, count, ..] = call.args;
     // SAFETY: the record is this thread's with an open frame; headers are plain numbers.
     unsafe {
         let mut taken = 0;
-        while taken < count.min(MOST_MESSAGES) {
+        while taken < count.min(MAX_MESSAGES) {
             let kept = (*r).frame.nr_pins;
             match pin_message(m, r, at + taken * size_of::<MmsgHdr>()) {
                 Ok(()) => taken += 1,
                 Err(Errno::EFAULT | Errno::EINVAL) => {
-                    // The kernel tells, when it comes to this message.
+                    // The kernel reports it when it comes to this message.
                     taken += 1;
                 }
                 Err(_) if taken > 0 => {
@@ -322,7 +332,7 @@ pub unsafe fn process_vm(m: &Masked, r: *mut Record, call: &Call) -> isize {
             {
                 for n in 0..count {
                     let IoVec { base, len } = nth(&raw const (*r).user_iov, n);
-                    // What does not fit is transferred as far as it is there, and told so.
+                    // What does not fit is transferred as far as it is present: a short result.
                     let _ = Frame::pin(m, r, base, len);
                 }
             }
@@ -336,17 +346,17 @@ pub unsafe fn process_vm(m: &Masked, r: *mut Record, call: &Call) -> isize {
 /// # Safety
 /// `r` is the calling thread's record with an open frame.
 pub unsafe fn futexes(m: &Masked, r: *mut Record, call: &Call) -> isize {
-    const MOST_FUTEXES: usize = 128;
+    const MAX_FUTEXES: usize = 128;
     let [at, count, ..] = call.args;
     // SAFETY: the record is this thread's with an open frame; the vector is plain numbers.
     unsafe {
         if let Err(errno) = ranges::pin(m, r, call) {
             return fail(errno);
         }
-        for n in 0..count.min(MOST_FUTEXES) {
+        for n in 0..count.min(MAX_FUTEXES) {
             // value, address, flags
             if let Ok(address) = user::value::<usize>(at + n * 24 + 8) {
-                // What cannot be had the kernel misses.
+                // What cannot be pinned makes the call fail.
                 let _ = Frame::pin(m, r, address, 8);
             }
         }

@@ -1,10 +1,9 @@
 //! *What*: the program's heap, behind the functions of [`super`]: mimalloc, or jemalloc where the
-//! program was linked with it. Such a program keeps its allocator, whose memory, too, comes from our
-//! `mmap`: it was chosen for a reason, and the program may ask it for statistics, or free by
-//! `dallocx` what it got from `malloc`.
+//! program was linked with it. Such a program keeps its allocator, whose memory comes from our
+//! `mmap` too: it may ask it for statistics, or free by `dallocx` what it got from `malloc`.
 //!
-//! *Invariants*: which of them it is is settled before the first block is allocated. With jemalloc every
-//! block is its own: none is [`super::large`].
+//! *Invariants*: the choice is made before the first block is allocated. With jemalloc no block is
+//! [`super::large`].
 //! *Locking*: theirs. *Context*: the program's.
 
 use core::cell::UnsafeCell;
@@ -15,11 +14,11 @@ use libmimalloc_sys as mi;
 use super::{callers, large};
 use crate::next::Next;
 
-/// Least size asked of mimalloc, bytes: smaller blocks of its are aligned to less than glibc's.
-pub const LEAST: usize = 16;
+/// Least size asked of mimalloc, bytes: its smaller blocks are aligned to less than glibc's.
+pub const MIN_SIZE: usize = 16;
 
-// Declared in `arch`. The loader fills it in with jemalloc's function, or with null: before anything
-// is allocated, and without our asking it, which it does not always bear.
+// Declared in `arch`. The loader stores jemalloc's function or null there before anything is
+// allocated; calling `dlsym` that early is not always safe.
 unsafe extern "C" {
     #[link_name = "uzswap_mallctl"]
     static MALLCTL: usize;
@@ -51,12 +50,12 @@ unsafe impl Sync for Found {}
 
 static OWN: Found = Found(UnsafeCell::new(None));
 
-/// Finds out whose heap it is; after [`callers::set_up`].
+/// Chooses the heap; after [`callers::set_up`].
 pub fn set_up() {
     // SAFETY: a word that the loader has relocated.
     let linked = unsafe { MALLCTL } != 0;
     let malloc = Next::new(c"malloc");
-    // Loaded for another's sake, after libc, it is not what the program allocates from.
+    // Loaded after libc, for another library, jemalloc is not what the program allocates from.
     if !linked || callers::is_libc(malloc.get() as usize) {
         return;
     }
@@ -87,14 +86,14 @@ pub fn allocate(size: usize) -> *mut c_void {
         // SAFETY: any size will do.
         return unsafe { (own.malloc)(size) };
     }
-    if size >= large::SMALLEST {
+    if size >= large::MIN_SIZE {
         let p = large::allocate(size);
         if !p.is_null() {
             return p;
         }
     }
     // SAFETY: any size will do.
-    unsafe { mi::mi_malloc(size.max(LEAST)) }
+    unsafe { mi::mi_malloc(size.max(MIN_SIZE)) }
 }
 
 /// A block of `nr * size` zeroes, or null.
@@ -104,11 +103,11 @@ pub fn zeroed(nr: usize, size: usize) -> *mut c_void {
         return unsafe { (own.calloc)(nr, size) };
     }
     if let Some(len) = nr.checked_mul(size) {
-        if len < LEAST {
+        if len < MIN_SIZE {
             // SAFETY: any size will do.
-            return unsafe { mi::mi_zalloc(LEAST) };
+            return unsafe { mi::mi_zalloc(MIN_SIZE) };
         }
-        if len >= large::SMALLEST {
+        if len >= large::MIN_SIZE {
             let p = large::allocate(len);
             if !p.is_null() {
                 return p;
@@ -129,8 +128,8 @@ pub fn aligned(size: usize, align: usize) -> *mut c_void {
     unsafe { mi::mi_malloc_aligned(size, align) }
 }
 
-/// Makes a block larger or smaller where the heap knows better than to copy it; `Err`: the bytes that
-/// the caller is to copy.
+/// Makes a block larger or smaller where the heap can do so itself; `Err`: the bytes that the
+/// caller is to copy.
 ///
 /// # Safety
 /// `p` is a live block of this heap.
@@ -140,15 +139,15 @@ pub unsafe fn resize(p: *mut c_void, size: usize) -> Result<*mut c_void, usize> 
         if let Some(own) = own() {
             Ok((own.realloc)(p, size))
         } else if large::owns(p) {
-            if size >= large::SMALLEST {
+            if size >= large::MIN_SIZE {
                 Ok(large::resize(p, size))
             } else {
                 Err(large::usable(p))
             }
-        } else if size >= large::SMALLEST {
+        } else if size >= large::MIN_SIZE {
             Err(mi::mi_usable_size(p))
         } else {
-            Ok(mi::mi_realloc(p, size.max(LEAST)))
+            Ok(mi::mi_realloc(p, size.max(MIN_SIZE)))
         }
     }
 }

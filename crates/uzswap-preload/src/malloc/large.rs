@@ -1,11 +1,11 @@
 //! *What*: blocks of 16 MiB and more, each a mapping of its own in the arena, so that growing one
 //! moves page table entries instead of data: `realloc` in a loop must not need twice the memory.
 //!
-//! A block's mapping starts on a 32 MiB boundary with a header of 64 bytes; mimalloc's blocks lie in
-//! segments that fill such units, so one bit for each unit tells whose a pointer is.
+//! A block's mapping starts on a 32 MiB boundary with a header of 64 bytes; mimalloc's blocks lie
+//! in segments that fill such units, so one bit for each unit tells whose a pointer is.
 //!
-//! *Invariants*: a bit of [`STARTS`] is set exactly while a large block's mapping starts in its unit.
-//! The header's length is the mapping's.
+//! *Invariants*: a bit of [`STARTS`] is set exactly while a large block's mapping starts in its
+//! unit. The header's length is the mapping's.
 //! *Locking*: the engine's. *Context*: the program's.
 
 use core::ffi::c_void;
@@ -19,7 +19,7 @@ use uzswap_sys::mem::{PROT_READ, PROT_WRITE};
 use crate::init::ENGINE;
 
 /// Smallest block: what mimalloc, too, would give a segment of its own.
-pub const SMALLEST: usize = 16 << 20;
+pub const MIN_SIZE: usize = 16 << 20;
 /// Bytes before the block, which keep it aligned to a cache line.
 const HEADER: usize = 64;
 const NR_UNITS: usize = ARENA_LEN / UNIT;
@@ -110,11 +110,11 @@ pub unsafe fn free(p: *mut c_void) {
     let _ = Masked::block(|m| ENGINE.unmap(m, addr, len));
 }
 
-/// The block with room for `size` bytes, moved if need be; null, and the block as it was, if there is
-/// no room.
+/// Makes room for `size` bytes, and returns where the block is then; null, and the block is as it
+/// was, if there is no room.
 ///
 /// # Safety
-/// `p` is a large block, `size` at least [`SMALLEST`].
+/// `p` is a large block, `size` at least [`MIN_SIZE`].
 pub unsafe fn resize(p: *mut c_void, size: usize) -> *mut c_void {
     let addr = header(p) as usize;
     // SAFETY: the caller's.
@@ -123,7 +123,7 @@ pub unsafe fn resize(p: *mut c_void, size: usize) -> *mut c_void {
         return null_mut();
     };
     if needed > old {
-        // What grows will grow again: address space for that costs nothing.
+        // What grows will grow again: reserve address space for that, which costs nothing.
         let roomy = needed.saturating_mul(2).min(needed + (1 << 34));
         set(addr, false);
         let moved = Masked::block(|m| {

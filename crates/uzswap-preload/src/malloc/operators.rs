@@ -8,7 +8,7 @@ use core::ffi::{CStr, c_char, c_void};
 
 use crate::arch::malloc::throwing_new;
 
-use super::heap::{self, LEAST};
+use super::heap::{self, MIN_SIZE};
 use super::{free, ready};
 
 unsafe extern "C" {
@@ -30,7 +30,7 @@ extern "C" fn allocate(size: usize, align: usize) -> *mut c_void {
     ready();
     loop {
         // C++ passes alignments that are powers of two.
-        let p = if align <= LEAST {
+        let p = if align <= MIN_SIZE {
             heap::allocate(size)
         } else {
             heap::aligned(size, align)
@@ -53,7 +53,7 @@ extern "C" fn allocate(size: usize, align: usize) -> *mut c_void {
     }
 }
 
-/// Who throws `std::bad_alloc`; without a C++ library nobody can catch it either.
+/// The function that throws `std::bad_alloc`; without a C++ library nobody could catch it.
 extern "C" fn thrower() -> *mut c_void {
     let thrower = find(c"_ZSt17__throw_bad_allocv");
     if thrower.is_null() {
@@ -87,8 +87,7 @@ nothrow_new! {
     _ZnamSt11align_val_tRKSt9nothrow_t(size, align);
 }
 
-/// All forms of `delete`: the further arguments (size, alignment, nothrow) tell nothing that the
-/// address does not.
+/// All forms of `delete`: the further arguments (size, alignment, nothrow) are not needed.
 macro_rules! delete {
     ($($name:ident)*) => {$(
         /// A form of `operator delete`.

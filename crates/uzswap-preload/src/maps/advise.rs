@@ -1,9 +1,8 @@
 //! *What*: madvise.
 //!
-//! `MADV_FREE` drops at once: the kernel may do so at any moment, and memory the program has given up
-//! is not worth compressing. `MADV_WILLNEED` is accepted and left to faults, which read ahead
-//! themselves. Huge page, merge and dump advice is accepted: arena pages are small, never merged, and
-//! dumped as the kernel sees them.
+//! `MADV_FREE` drops at once, as the kernel may: memory that the program has given up is not worth
+//! compressing. `MADV_WILLNEED` is accepted and left to faults, which read ahead themselves. Huge
+//! page, merge and dump advice is accepted and has no effect.
 //!
 //! *Invariants*: none of its own. *Locking*: the engine's. *Context*: the program's.
 
@@ -34,7 +33,7 @@ pub fn madvise(m: &Masked, addr: usize, len: usize, advice: i32) -> Result<(), E
         return kernel(addr, len);
     };
     let mut result = Ok(());
-    // Holes are passed over and told at the end, as in the kernel.
+    // Holes are passed over and reported at the end, as in the kernel.
     let mut keep = |part: Result<(), Errno>| match part {
         Err(Errno::ENOMEM) => {
             result = Err(Errno::ENOMEM);
@@ -74,7 +73,7 @@ fn next_foreign(from: usize, end: usize) -> usize {
                 return at;
             }
             Some(region) => at = region.end,
-            // A hole: whatever follows it is told by the call that meets it.
+            // A hole: the caller reports it.
             None => return end,
         }
     }

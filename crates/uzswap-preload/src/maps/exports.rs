@@ -1,6 +1,7 @@
 //! *What*: the C functions that programs call.
 //!
-//! *Invariants*: as libc's: -1 or `MAP_FAILED` and `errno` on failure, `errno` untouched on success.
+//! *Invariants*: as libc's: -1 or `MAP_FAILED` and `errno` on failure, `errno` untouched on
+//! success.
 //! *Locking*: the engine's. *Context*: the program's.
 
 use core::ffi::{c_int, c_uchar, c_void};
@@ -11,11 +12,11 @@ use uzswap_sys::mem::{self, MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT};
 use uzswap_sys::syscall::{call3, call4, call5, int};
 use uzswap_sys::{Errno, nr};
 
-use super::map::{self, Request};
+use super::map::{self, MmapArgs};
 use super::protect::CHUNK;
-use super::remap::{self, Move};
+use super::remap::{self, MremapArgs};
 use super::span::{Span, aligned};
-use super::{advise, give, kept, protect, set_errno};
+use super::{advise, give_back, protect, set_errno, unmanaged};
 use crate::init;
 use crate::next::Next;
 
@@ -41,8 +42,8 @@ fn address(result: Result<usize, Errno>) -> *mut c_void {
     }
 }
 
-/// A call that concerns the arena goes to the engine, with signals blocked; any other, and every call
-/// of a process that is not managed, to the kernel.
+/// A call that concerns the arena goes to the engine, with signals blocked. Any other, and every
+/// call of a process that is not managed, goes to the kernel.
 fn run<R>(concerned: bool, kernel: impl FnOnce() -> R, ours: impl FnOnce(&Masked) -> R) -> R {
     if concerned && init::managed() {
         Masked::block(ours)
@@ -70,7 +71,7 @@ pub unsafe extern "C" fn mmap(
 ) -> *mut c_void {
     // libc passes negative offsets on; the kernel takes them for huge ones.
     let offset = narrow(offset.cast_unsigned());
-    let request = Request {
+    let request = MmapArgs {
         prot,
         flags,
         fd,
@@ -110,7 +111,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
         // SAFETY: the program's call.
         unsafe { mem::munmap(addr, len) }?;
         if let Some(span) = Span::new(addr, len) {
-            kept::forget(span);
+            unmanaged::uncount(span);
         }
         Ok(())
     };
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
-    let call = Move {
+    let call = MremapArgs {
         old: old as usize,
         old_len,
         new_len,
@@ -163,7 +164,8 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -
     status(advised(addr, len, advice))
 }
 
-/// `posix_madvise(3)`: returns the error; `POSIX_MADV_DONTNEED` must not drop data, so does nothing.
+/// `posix_madvise(3)`: returns the error; `POSIX_MADV_DONTNEED` must not drop data, so does
+/// nothing.
 ///
 /// # Safety
 /// As the C library's.
@@ -207,7 +209,7 @@ pub unsafe extern "C" fn pkey_mprotect(
     if key != -1
         && in_arena(addr, len)
         && init::managed()
-        && let Err(errno) = give::give_away(addr, len)
+        && let Err(errno) = give_back::give_back(addr, len)
     {
         return status(Err(errno));
     }
@@ -263,8 +265,8 @@ pub unsafe extern "C" fn munlock(addr: *const c_void, len: usize) -> c_int {
     }))
 }
 
-/// `mlockall(2)`: in a managed process it says yes and does nothing, because the kernel would try to
-/// fill the whole arena.
+/// `mlockall(2)`: in a managed process it succeeds and does nothing, because the kernel would try
+/// to fill the whole arena.
 #[unsafe(no_mangle)]
 pub extern "C" fn mlockall(flags: c_int) -> c_int {
     if flags == 0 || flags == MCL_ONFAULT || flags & !(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0
@@ -342,7 +344,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: *mut c_void) -> c
     if request == UFFDIO_REGISTER && init::managed() {
         // SAFETY: the request's argument starts with a range: address and length.
         let [addr, len] = unsafe { arg.cast::<[usize; 2]>().read_unaligned() };
-        if let Err(errno) = give::give_away(addr, len) {
+        if let Err(errno) = give_back::give_back(addr, len) {
             return status(Err(errno));
         }
     }
@@ -353,8 +355,8 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: usize, arg: *mut c_void) -> c
     unsafe { real(fd, request, arg) }
 }
 
-/// What mimalloc calls for `prctl(2)` (the linker renames it): it only ever names its memory, which
-/// would split the arena's one mapping.
+/// Called by mimalloc in place of `prctl(2)` (the linker renames it). It only names its memory,
+/// which would split the arena's one mapping.
 ///
 /// # Safety
 /// As the C library's.

@@ -1,9 +1,8 @@
 //! *What*: mmap and munmap.
 //!
-//! Anonymous private memory becomes managed, wherever the program asks for it without insisting.
-//! What has to lie at a fixed place outside the arena, is shared, executable, a stack, of huge pages
-//! or below 4 GiB is left to the kernel and counted. File mappings are left to the kernel: their
-//! pages can be dropped by it without us.
+//! Anonymous private memory becomes managed, unless the program insists on an address outside the
+//! arena. That, and what is shared, executable, a stack, of huge pages or below 4 GiB, is left to
+//! the kernel and counted. File mappings are left to the kernel, which can drop their pages itself.
 //!
 //! *Invariants*: a mapping of the kernel's inside the arena is marked foreign in the engine before
 //! the program knows of it.
@@ -18,19 +17,19 @@ use uzswap_sys::mem::{
 use uzswap_sys::{Errno, PAGE_SIZE};
 
 use super::errno_of;
-use super::kept::{self, Why};
 use super::span::Span;
+use super::unmanaged::{self, Reason};
 use crate::init::ENGINE;
 
-/// Address space reservations above this are left to the kernel: they would leave too little of the
-/// arena, and whoever makes them commits a small part elsewhere.
-const LARGEST_RESERVATION: usize = ARENA_LEN / 8;
+/// Reservations of address space above this are left to the kernel: they would leave too little of
+/// the arena, and programs commit a small part of them only.
+const MAX_RESERVATION: usize = ARENA_LEN / 8;
 /// The protection bits that the engine knows.
 const PROT_BITS: i32 = PROT_READ | PROT_WRITE | PROT_EXEC;
 
 /// The arguments of mmap(2), but for address and length.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub struct MmapArgs {
     /// `PROT_` bits.
     pub prot: i32,
     /// `MAP_` bits.
@@ -41,13 +40,14 @@ pub struct Request {
     pub offset: usize,
 }
 
-impl Request {
+impl MmapArgs {
     const fn has(self, flag: i32) -> bool {
         self.flags & flag != 0
     }
 
-    /// Why the kernel keeps this mapping, if that is worth telling; `Ok` if it can be managed.
-    fn managed(self, len: usize) -> Result<(), Option<Why>> {
+    /// `Ok` if this mapping can be managed; `Err` if the kernel keeps it, with the reason if it counts as
+    /// unmanaged.
+    fn managed(self, len: usize) -> Result<(), Option<Reason>> {
         if !self.has(MAP_ANONYMOUS) {
             return Err(None);
         }
@@ -56,12 +56,12 @@ impl Request {
             || self.prot & !PROT_BITS != 0
             || self.prot & PROT_EXEC != 0
         {
-            return Err(Some(Why::Special));
+            return Err(Some(Reason::Special));
         }
         if self.has(MAP_STACK | MAP_GROWSDOWN) {
-            return Err(Some(Why::Stack));
+            return Err(Some(Reason::Stack));
         }
-        if self.prot == PROT_NONE && len > LARGEST_RESERVATION {
+        if self.prot == PROT_NONE && len > MAX_RESERVATION {
             return Err(None);
         }
         Ok(())
@@ -72,7 +72,7 @@ impl Request {
 ///
 /// # Errors
 /// As mmap(2).
-pub fn mmap(m: &Masked, addr: usize, len: usize, request: Request) -> Result<usize, Errno> {
+pub fn mmap(m: &Masked, addr: usize, len: usize, request: MmapArgs) -> Result<usize, Errno> {
     let fixed = request.has(MAP_FIXED | MAP_FIXED_NOREPLACE);
     let span = if fixed {
         Span::new(addr, len)
@@ -96,11 +96,11 @@ pub fn mmap(m: &Masked, addr: usize, len: usize, request: Request) -> Result<usi
             let addr = kernel(addr, len, request)?;
             let made = Span { addr, ..span };
             if fixed {
-                kept::forget(made);
+                unmanaged::uncount(made);
             }
             match why {
-                Ok(()) => kept::keep(made, Why::Fixed),
-                Err(Some(why)) => kept::keep(made, why),
+                Ok(()) => unmanaged::count(made, Reason::Fixed),
+                Err(Some(why)) => unmanaged::count(made, why),
                 Err(None) => {}
             }
             Ok(addr)
@@ -109,7 +109,7 @@ pub fn mmap(m: &Masked, addr: usize, len: usize, request: Request) -> Result<usi
 }
 
 /// Passes the call on.
-pub(super) fn kernel(addr: usize, len: usize, request: Request) -> Result<usize, Errno> {
+pub(super) fn kernel(addr: usize, len: usize, request: MmapArgs) -> Result<usize, Errno> {
     // SAFETY: the program's call, outside the arena or over a range of it that it owns.
     unsafe {
         mem::mmap(
@@ -124,8 +124,8 @@ pub(super) fn kernel(addr: usize, len: usize, request: Request) -> Result<usize,
 }
 
 /// A mapping that has to be exactly there, and there is at least partly in the arena.
-fn map_in_arena(m: &Masked, span: Span, request: Request) -> Result<usize, Errno> {
-    // The engine tells what lies at an address, not what comes next; a fixed mapping that must not
+fn map_in_arena(m: &Masked, span: Span, request: MmapArgs) -> Result<usize, Errno> {
+    // The engine knows what lies at an address, not what comes next; a fixed mapping that must not
     // replace is rare and small.
     let taken = |part: Span| {
         (part.addr..part.end())
@@ -175,9 +175,9 @@ pub(super) fn lay_over(
     made
 }
 
-/// A fixed mapping across an edge of the arena: each part where it belongs, as far as it can be cut.
-fn straddle(m: &Masked, span: Span, part: Span, request: Request) -> Result<usize, Errno> {
-    let cut = |part: Span| Request {
+/// A fixed mapping across an edge of the arena, made in parts.
+fn straddle(m: &Masked, span: Span, part: Span, request: MmapArgs) -> Result<usize, Errno> {
+    let cut = |part: Span| MmapArgs {
         offset: request.offset + (part.addr - span.addr),
         ..request
     };
@@ -189,7 +189,7 @@ fn straddle(m: &Masked, span: Span, part: Span, request: Request) -> Result<usiz
 }
 
 /// `MAP_POPULATE` and `MAP_LOCKED`: best effort, as in the kernel.
-fn ready_now(m: &Masked, addr: usize, len: usize, request: Request) {
+fn ready_now(m: &Masked, addr: usize, len: usize, request: MmapArgs) {
     if request.has(MAP_LOCKED) {
         let _ = super::protect::mlock(m, addr, len);
     } else if request.has(MAP_POPULATE) && request.prot & (PROT_READ | PROT_WRITE) != 0 {
@@ -213,7 +213,7 @@ pub fn munmap(m: &Masked, addr: usize, len: usize) -> Result<(), Errno> {
     for outside in span.outside() {
         // SAFETY: the program's call, outside the arena.
         unsafe { mem::munmap(outside.addr, outside.len) }?;
-        kept::forget(outside);
+        unmanaged::uncount(outside);
     }
     Ok(())
 }

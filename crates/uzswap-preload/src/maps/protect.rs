@@ -1,7 +1,7 @@
 //! *What*: mprotect, mlock, mincore.
 //!
-//! *Invariants*: pages that cannot be read are not evicted, which the engine sees to; memory under a
-//! protection key is given away, because our handlers run without its rights.
+//! *Invariants*: the engine does not evict pages that cannot be read. Memory under a protection key
+//! is given back to the kernel, because our handlers run without the key's rights.
 //! *Locking*: the engine's. *Context*: the program's.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -44,9 +44,8 @@ pub fn mprotect(m: &Masked, addr: usize, len: usize, prot: i32) -> Result<(), Er
 /// Bytes held by [`mlock`].
 static LOCKED: AtomicUsize = AtomicUsize::new(0);
 
-/// `mlock(2)`: brings the range in. What fits the engine's pin budget stays in for good; more than
-/// that could not be kept within the limit, and is as safe from a swap device as the rest: there is
-/// none.
+/// `mlock(2)`: brings the range in. What fits the engine's pin budget stays in for good; what does
+/// not may be evicted again, as the limit demands.
 ///
 /// # Errors
 /// As mlock(2).
@@ -103,11 +102,10 @@ pub fn munlock(_: &Masked, addr: usize, len: usize) -> Result<(), Errno> {
     mapped(part.addr, part.len)
 }
 
-/// Pages told about at once by [`mincore`].
+/// Most pages that one [`mincore`] reports.
 pub const CHUNK: usize = 1024;
 
-/// `mincore(2)` for at most [`CHUNK`] pages: 1 where a page holds data, be it evicted, since bringing
-/// it in costs no I/O.
+/// `mincore(2)` for at most [`CHUNK`] pages: 1 where a page holds data, evicted or not.
 ///
 /// # Errors
 /// As mincore(2).

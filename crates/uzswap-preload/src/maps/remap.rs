@@ -16,7 +16,7 @@ use crate::init::ENGINE;
 
 /// The arguments of mremap(2).
 #[derive(Clone, Copy, Debug)]
-pub struct Move {
+pub struct MremapArgs {
     /// Old address.
     pub old: usize,
     /// Old length.
@@ -29,7 +29,7 @@ pub struct Move {
     pub new: usize,
 }
 
-impl Move {
+impl MremapArgs {
     const fn has(self, flag: i32) -> bool {
         self.flags & flag != 0
     }
@@ -66,7 +66,7 @@ impl Move {
 ///
 /// # Errors
 /// As mremap(2).
-pub fn mremap(m: &Masked, call: Move) -> Result<Result<usize, Move>, Errno> {
+pub fn mremap(m: &Masked, call: MremapArgs) -> Result<Result<usize, MremapArgs>, Errno> {
     let into_arena = call.has(MREMAP_FIXED) && uzswap_core::in_arena(call.new);
     if !ENGINE.started() || !(uzswap_core::in_arena(call.old) || into_arena) {
         return call.kernel().map(Ok);
@@ -113,7 +113,7 @@ pub fn mremap(m: &Masked, call: Move) -> Result<Result<usize, Move>, Errno> {
 }
 
 /// Moves managed memory to `new` in the arena.
-fn relocate(m: &Masked, call: Move, old: Span, new: Span) -> Result<usize, Errno> {
+fn relocate(m: &Masked, call: MremapArgs, old: Span, new: Span) -> Result<usize, Errno> {
     let region = ENGINE.region(old.addr).ok_or(Errno::EFAULT)?;
     let to = RemapTo::Fixed(new.addr);
     let at = ENGINE
@@ -128,7 +128,7 @@ fn relocate(m: &Masked, call: Move, old: Span, new: Span) -> Result<usize, Errno
 }
 
 /// A mapping of the kernel's that lies in the arena.
-fn foreign(m: &Masked, call: Move, old: Span, new: Span) -> Result<usize, Errno> {
+fn foreign(m: &Masked, call: MremapArgs, old: Span, new: Span) -> Result<usize, Errno> {
     let at = if call.has(MREMAP_FIXED) && uzswap_core::in_arena(new.addr) {
         lay_over(m, new, || call.kernel().map(|_| ()))?;
         new.addr
@@ -152,7 +152,7 @@ fn foreign(m: &Masked, call: Move, old: Span, new: Span) -> Result<usize, Errno>
 ///
 /// # Errors
 /// As mremap(2).
-pub fn move_out(call: Move) -> Result<usize, Errno> {
+pub fn move_out(call: MremapArgs) -> Result<usize, Errno> {
     let (old, new) = call.check()?;
     let prot = ENGINE.region(old.addr).ok_or(Errno::EFAULT)?.flags.prot();
     let writable = mem::PROT_READ | mem::PROT_WRITE;
@@ -162,8 +162,8 @@ pub fn move_out(call: Move) -> Result<usize, Errno> {
     if prot & mem::PROT_READ.unsigned_abs() == 0 {
         Masked::block(|m| super::protect::mprotect(m, old.addr, old.len, writable))?;
     }
-    // SAFETY: both ranges are mapped, readable and writable; faults in the old one are served, since
-    // signals are not blocked. Racing writes lose as they would against the kernel's move.
+    // SAFETY: both ranges are mapped, readable and writable; faults in the old one are served,
+    // since signals are not blocked. Racing writes lose as they would against the kernel's move.
     unsafe {
         core::ptr::copy_nonoverlapping(
             old.addr as *const u8,

@@ -2,11 +2,11 @@
 //! alternate stack that it set, with the frame that it expects there, under the mask that it asked
 //! for.
 //!
-//! *Invariants*: the frame built here has the kernel's layout, so the program's restorer,
-//! unwinders and debuggers find what they know; its `uc_stack` is our slot stack, since the kernel
-//! takes it for its own at `rt_sigreturn`. Nothing of ours is left behind when the handler runs.
-//! Differences that remain: `SS_AUTODISARM` does not disarm; `uc_stack` does not show the program's
-//! own alternate stack.
+//! *Invariants*: the frame built here has the kernel's layout, so the program's restorer, unwinders
+//! and debuggers read it as they would the kernel's. Its `uc_stack` is our handler stack, since the
+//! kernel makes that the alternate stack at `rt_sigreturn`. Nothing of ours is left on any stack
+//! when the handler runs. Differences that remain: `SS_AUTODISARM` does not disarm; `uc_stack` does
+//! not show the program's own alternate stack.
 //! *Locking*: the table of actions, for a moment. *Context*: signal.
 
 use uzswap_core::Masked;
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn on_program(
 /// # Safety
 /// In a handler of ours, `uc` its context.
 pub unsafe fn collapse(m: &Masked, uc: *mut UContext) -> SigSet {
-    // SAFETY: the caller's promise; a stack pointer in a slot is on the stack of its thread.
+    // SAFETY: the caller's promise; a handler stack is its thread's.
     unsafe {
         let sp = (*uc).stack_pointer();
         let Some(r) = threads::at(sp) else {
@@ -58,12 +58,12 @@ pub unsafe fn collapse(m: &Masked, uc: *mut UContext) -> SigSet {
 }
 
 /// Returns the context that starts the program's handler for `signal`, or that ends the process if
-/// that is what the program's action comes to. `raised`: the thread itself caused it, so it can be
-/// neither ignored nor put off.
+/// the program's action does. `raised`: the thread itself caused it, so it can be neither ignored
+/// nor put off.
 ///
 /// # Safety
-/// In a handler of ours: `uc` is its context, `scratch` memory for another on the slot stack; `r`
-/// is the thread's record.
+/// In a handler of ours: `uc` is its context, `scratch` memory for another on the handler stack;
+/// `r` is the thread's record.
 #[expect(
     clippy::too_many_arguments,
     reason = "what a handler knows of its signal"
@@ -112,7 +112,8 @@ pub unsafe fn default(signal: i32, info: &SigInfo, uc: *mut UContext) -> *mut UC
     uc
 }
 
-/// Puts a frame for the handler of `action` where it belongs and returns the context that enters it.
+/// Puts a frame for the handler of `action` where it belongs and returns the context that enters
+/// it.
 #[expect(
     clippy::too_many_arguments,
     reason = "what a handler knows of its signal"
@@ -129,7 +130,7 @@ unsafe fn build(
 ) -> *mut UContext {
     // SAFETY: the context, the record and the scratch space are this thread's.
     unsafe {
-        // A thread without a slot got its frame on its own stack already: there it stays.
+        // A thread without a handler stack has the frame on its own stack already: there it stays.
         let in_place = threads::at(uc as usize).is_none();
         let sp = (*uc).stack_pointer();
         let altstack = r.map(|r| (*r).altstack);
@@ -147,7 +148,7 @@ unsafe fn build(
             }
         };
         let context = &raw mut (*frame).context;
-        // The program's view of its own mask: its beliefs are in the record.
+        // Our signals are not in it: whether the program blocks them is in the record.
         (*context).uc_sigmask = (*uc).uc_sigmask;
         if let Some(r) = r {
             (*context).uc_stack = threads::kernel_stack(r);

@@ -1,8 +1,9 @@
-//! *What*: SIGBUS, and without userfaultfd SIGSEGV. A fault in the arena is the engine's; any other is the program's.
+//! *What*: SIGBUS, and SIGSEGV where there is no userfaultfd. A fault in the arena is the engine's;
+//! any other is the program's.
 //!
-//! *Invariants*: a fault of the engine's is served with all signals blocked, and the access is made
-//! again. What the engine has no page for reaches the program as the SIGSEGV that it natively is; a page that is
-//! lost, and a mapping of the program's own beyond its file's end, as SIGBUS.
+//! *Invariants*: the engine serves a fault with all signals blocked, and the access is made again.
+//! An access to what is not mapped reaches the program as the SIGSEGV that it natively is; one to a
+//! page that is lost, or beyond the end of a mapped file, as SIGBUS.
 //! *Locking*: the engine's. *Context*: signal.
 
 use uzswap_core::region::Flags;
@@ -11,7 +12,7 @@ use uzswap_sys::signal::{
     Access, BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGSEGV, SigInfo, UContext,
 };
 
-use super::{believes_blocked, deliver, ours};
+use super::{deliver, has_blocked, ours};
 use crate::init::ENGINE;
 use crate::threads;
 
@@ -28,34 +29,34 @@ pub unsafe extern "C" fn on_fault(
     // SAFETY: our handlers' masks are full; the pointers are the kernel's frame.
     unsafe {
         let m = Masked::assume();
-        let mut told = *info;
-        if may_be_ours(signal, &told) {
-            let addr = told.si_addr();
+        let mut info = *info;
+        if may_be_ours(signal, &info) {
+            let addr = info.si_addr();
             let forbidden = signal == SIGSEGV && is_forbidden(addr, (*uc).fault_access());
             if !forbidden {
                 match ENGINE.fault(&m, addr) {
                     Fault::Resolved => return uc,
-                    Fault::NotMapped => (told.si_signo, told.si_code) = (SIGSEGV, SEGV_MAPERR),
-                    Fault::Corrupt => (told.si_signo, told.si_code) = (SIGBUS, BUS_ADRERR),
+                    Fault::NotMapped => (info.si_signo, info.si_code) = (SIGSEGV, SEGV_MAPERR),
+                    Fault::Corrupt => (info.si_signo, info.si_code) = (SIGBUS, BUS_ADRERR),
                     Fault::OverLimit { needed_bytes } => ENGINE.end_over_limit(needed_bytes),
                     Fault::Foreign => {}
                 }
             }
         }
-        let number = told.si_signo;
+        let number = info.si_signo;
         let r = threads::at(scratch as usize);
-        let raised = !threads::is_sent(&told);
+        let raised = !threads::is_sent(&info);
         let mask = deliver::collapse(&m, uc);
         let blocked = if ours().contains(number) {
-            believes_blocked(r, number)
+            has_blocked(r, number)
         } else {
             (*uc).uc_sigmask.contains(number)
         };
         if raised && blocked {
             // The kernel ends a process that faults with the signal blocked.
-            return deliver::default(number, &told, uc);
+            return deliver::default(number, &info, uc);
         }
-        deliver::deliver(&m, r, number, &told, uc, scratch, mask, raised)
+        deliver::deliver(&m, r, number, &info, uc, scratch, mask, raised)
     }
 }
 

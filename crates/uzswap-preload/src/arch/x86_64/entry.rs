@@ -1,17 +1,17 @@
-//! *What*: where the kernel enters our handlers: the switch to a slot stack, and the return.
+//! *What*: where the kernel enters our handlers: the switch to a handler stack, and the return.
 //!
-//! *Invariants*: a handler's body runs on a slot stack if there is one to be had, with all signals
-//! blocked. It ends by `rt_sigreturn` from the context that the body returns, never by `ret`: no
-//! frame of ours outlives it, and the step into a program's handler (registers, stack and mask) is
-//! a single system call.
+//! *Invariants*: a handler's body runs on a handler stack if there is one to be had, with all
+//! signals blocked. It ends by `rt_sigreturn` from the context that the body returns, never by
+//! `ret`: no frame of ours outlives it, and the step into a program's handler (registers, stack and
+//! mask) is a single system call.
 //! *Locking*: none. *Context*: signal.
 
 use core::arch::naked_asm;
 use uzswap_sys::nr;
 use uzswap_sys::signal::{SigInfo, UContext};
 
-use crate::guard::stub::HOUSE;
-use crate::threads::{SLOTS, SLOTS_LEN, enter};
+use crate::guard::stub::OWN_GATE;
+use crate::threads::{STACKS, STACKS_LEN, enter};
 
 /// Bytes that an entry leaves free for a context to return to.
 const SCRATCH: usize = 512;
@@ -32,10 +32,10 @@ macro_rules! entry {
                 // Frame pointer 0 ends back traces.
                 "xor ebp, ebp",
                 "and rsp, -16",
-                "movabs rcx, {slots}",
+                "movabs rcx, {stacks}",
                 "mov rax, rsp",
                 "sub rax, rcx",
-                "movabs rcx, {slots_len}",
+                "movabs rcx, {stacks_len}",
                 "cmp rax, rcx",
                 "jb 2f",
                 "mov rdi, rdx",
@@ -51,15 +51,15 @@ macro_rules! entry {
                 "call {body}",
                 "mov rsp, rax",
                 "mov eax, {sigreturn}",
-                "movabs rcx, {house}",
+                "movabs rcx, {own_gate}",
                 "jmp rcx",
-                slots = const SLOTS,
-                slots_len = const SLOTS_LEN,
+                stacks = const STACKS,
+                stacks_len = const STACKS_LEN,
                 enter = sym enter,
                 scratch = const SCRATCH,
                 body = sym $body,
                 sigreturn = const nr::RT_SIGRETURN,
-                house = const HOUSE,
+                own_gate = const OWN_GATE,
             )
         }
     };

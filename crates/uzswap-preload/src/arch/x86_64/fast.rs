@@ -1,8 +1,8 @@
-//! *What*: the code that issues a call for the fast paths ([`crate::guard::fast`]), in the program's
-//! own context.
+//! *What*: the code that issues a call for the fast paths ([`crate::guard::fast`]), in the
+//! program's own context.
 //!
-//! *Invariants*: the call's number is in the word below the stack pointer from before the call until
-//! its caller goes on.
+//! *Invariants*: the call's number is in the word below the stack pointer from before the call
+//! until its caller goes on.
 //! *Locking*: none. *Context*: the program's.
 
 use core::arch::naked_asm;
@@ -11,7 +11,7 @@ use core::sync::atomic::AtomicU64;
 use uzswap_sys::signal::UContext;
 
 use crate::guard::fast::NOT_ISSUED;
-use crate::guard::stub::CALL;
+use crate::guard::stub::PROGRAM_GATE;
 
 /// Issues a call through the stub page.
 ///
@@ -37,9 +37,9 @@ pub unsafe extern "C" fn issue(
         "mov r10, r8",
         "mov r8, r9",
         "mov r9, [rsp + 8]",
-        "movabs r11, {call}",
+        "movabs r11, {program_gate}",
         "jmp r11",
-        call = const CALL,
+        program_gate = const PROGRAM_GATE,
     )
 }
 
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn issue_announced(
         "uzswap_announced:",
         "cmp [r11], rcx",
         "jne 2f",
-        "movabs r11, {call}",
+        "movabs r11, {program_gate}",
         "jmp r11",
         "2:",
         ".globl uzswap_not_announced",
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn issue_announced(
         "uzswap_not_announced:",
         "mov rax, {not_issued}",
         "ret",
-        call = const CALL,
+        program_gate = const PROGRAM_GATE,
         not_issued = const NOT_ISSUED,
     )
 }
@@ -95,13 +95,13 @@ unsafe extern "C" {
     fn uzswap_not_announced();
 }
 
-/// Whether a thread interrupted at `ip` is in [`issue_announced`] past its loads, or at the call, and
-/// has not issued it.
+/// Whether a thread interrupted at `ip` is in [`issue_announced`] past its loads, or at the call,
+/// and has not issued it.
 #[must_use]
 pub fn is_before_issue(ip: usize) -> bool {
     let announced =
         uzswap_announced as *const () as usize..uzswap_not_announced as *const () as usize;
-    ip == CALL || announced.contains(&ip)
+    ip == PROGRAM_GATE || announced.contains(&ip)
 }
 
 /// Where the number is of the call that has just returned to `uc`.

@@ -26,8 +26,9 @@ macro_rules! with_caller {
 }
 pub(crate) use with_caller;
 
-/// Forms of `operator new` that throw: call `allocate(size, align)` (0: no alignment asked for), and
-/// where it returns null jump to what `thrower()` returns, with the stack as the caller left it.
+/// Forms of `operator new` that throw: call `allocate(size, align)` (0: no alignment asked for),
+/// and where it returns null jump to what `thrower()` returns, with the stack as the caller left
+/// it.
 macro_rules! throwing_new {
     ($($name:ident($($arg:ident),*);)*) => {$(
         /// A form of `operator new` that throws.

@@ -1,17 +1,17 @@
 //! *What*: the code that issues a call through the stub page, and the *window*
 //! ([`crate::guard::stub`]).
 //!
-//! *Invariants*: between the window's two mask changes stand loads, the call and a move only; r13 is
-//! [`CALL`] until it is the call's result.
+//! *Invariants*: between the window's two mask changes stand loads, the call and a move only; r13
+//! is [`PROGRAM_GATE`] until it is the call's result.
 //! *Locking*: none. *Context*: signal, init.
 
 use core::arch::naked_asm;
 use uzswap_sys::signal::{SIG_SETMASK, SigSet, UContext};
 use uzswap_sys::{PAGE_SIZE, nr};
 
-use crate::guard::stub::{CALL, CALL_RETURN, Call, HOUSE, STUB, State};
+use crate::guard::stub::{Call, OWN_GATE, PROGRAM_GATE, PROGRAM_GATE_RETURN, STUB, State};
 
-/// Issues `call` through [`CALL`] with all signals left blocked.
+/// Issues `call` through [`PROGRAM_GATE`] with all signals left blocked.
 ///
 /// # Safety
 /// As for the call itself; the stub page is mapped.
@@ -19,7 +19,7 @@ use crate::guard::stub::{CALL, CALL_RETURN, Call, HOUSE, STUB, State};
 pub unsafe extern "C" fn issue(call: &Call) -> isize {
     naked_asm!(
         "push rbx",
-        "movabs rbx, {call}",
+        "movabs rbx, {program_gate}",
         "mov rax, [rdi]",
         "mov rsi, [rdi + 16]",
         "mov rdx, [rdi + 24]",
@@ -30,18 +30,18 @@ pub unsafe extern "C" fn issue(call: &Call) -> isize {
         "call rbx",
         "pop rbx",
         "ret",
-        call = const CALL,
+        program_gate = const PROGRAM_GATE,
     )
 }
 
-/// Unblocks all but `mask`, issues `call` through [`CALL`], blocks all signals again.
+/// Unblocks all but `mask`, issues `call` through [`PROGRAM_GATE`], blocks all signals again.
 ///
 /// A handler that interrupts it must not return here with the program's code having run: it
 /// collapses the frame ([`crate::guard::frame`]) first.
 ///
 /// # Safety
-/// As for the call itself; on a slot stack, with all signals blocked, and with the thread's frame
-/// open.
+/// As for the call itself; on a handler stack, with all signals blocked, and with the thread's
+/// frame open.
 #[unsafe(naked)]
 pub unsafe extern "C" fn window(call: &Call, mask: &SigSet) -> isize {
     naked_asm!(
@@ -49,8 +49,8 @@ pub unsafe extern "C" fn window(call: &Call, mask: &SigSet) -> isize {
         "push r12",
         "push r13",
         "mov rbx, rdi",
-        "movabs r12, {house}",
-        "movabs r13, {call}",
+        "movabs r12, {own_gate}",
+        "movabs r13, {program_gate}",
         "mov edi, {setmask}",
         "xor edx, edx",
         "mov r10d, 8",
@@ -90,8 +90,8 @@ pub unsafe extern "C" fn window(call: &Call, mask: &SigSet) -> isize {
         ".hidden uzswap_window_end",
         "uzswap_window_end:",
         "ud2",
-        house = const HOUSE,
-        call = const CALL,
+        own_gate = const OWN_GATE,
+        program_gate = const PROGRAM_GATE,
         setmask = const SIG_SETMASK,
         sigprocmask = const nr::RT_SIGPROCMASK,
     )
@@ -116,13 +116,13 @@ pub fn state(uc: &UContext) -> Option<State> {
     let returned = uzswap_window_returned as *const () as usize;
     let saved = uzswap_window_saved as *const () as usize;
     let end = uzswap_window_end as *const () as usize;
-    if ip == CALL_RETURN || ip == CALL_RETURN + 1 || ip == returned {
+    if ip == PROGRAM_GATE_RETURN || ip == PROGRAM_GATE_RETURN + 1 || ip == returned {
         Some(State::Returned(uc.syscall_return()))
     } else if (saved..end).contains(&ip) {
         Some(State::Returned(r13.cast_signed()))
-    } else if ip == HOUSE {
+    } else if ip == OWN_GATE {
         // About to block again: r13 is the call's address until there is a result.
-        if r13 == CALL {
+        if r13 == PROGRAM_GATE {
             Some(State::NotIssued)
         } else {
             Some(State::Returned(r13.cast_signed()))

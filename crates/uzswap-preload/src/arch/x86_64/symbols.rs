@@ -4,8 +4,8 @@
 
 use core::arch::global_asm;
 
-// A weak reference, for `malloc::heap`: the loader stores the address of the program's `mallctl`, or
-// null.
+// A weak reference, for `malloc::heap`: the loader stores the address of the program's `mallctl`,
+// or null.
 global_asm!(
     ".pushsection .data.rel.ro.uzswap_mallctl, \"aw\", @progbits",
     ".balign 8",
@@ -17,7 +17,7 @@ global_asm!(
 );
 
 // The precompiled `core` refers to it for unwinding. Without link-time optimization, as in debug
-// builds, the reference stays; nothing ever calls it.
+// builds, the reference stays; nothing calls it.
 #[cfg(debug_assertions)]
 global_asm!(
     ".globl rust_eh_personality",

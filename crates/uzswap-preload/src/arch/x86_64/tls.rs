@@ -1,9 +1,9 @@
 //! *What*: one thread-local word: the address of the calling thread's record, for code in the
 //! program's own context that must be quick.
 //!
-//! *Invariants*: null, or the record of this thread, or (on a thread made by a raw clone that shares
-//! its maker's thread-local storage) of its maker: good for hints, not for stacks. The word is in the
-//! initial TLS block, which a preloaded library always is, so reaching it calls nothing.
+//! *Invariants*: null, or the record of this thread, or (on a thread made by a raw clone that
+//! shares its maker's thread-local storage) its maker's: good for hints, not for stacks. The word
+//! is in the initial TLS block, as that of every preloaded library, so an access calls no function.
 //! *Locking*: none. *Context*: the program's.
 
 use core::arch::{asm, global_asm};

@@ -1,4 +1,4 @@
-//! *What*: `sigprocmask` and `pthread_sigmask` without a trap, where no signal of ours is in it.
+//! *What*: `sigprocmask` and `pthread_sigmask` without a trap, where the set has no signal of ours.
 //!
 //! *Invariants*: the kernel's mask never has our signals while the program runs.
 //! *Locking*: none. *Context*: the program's.

@@ -1,7 +1,7 @@
-//! *What*: vectors and messages. With nothing of ours in them they are not trapped, where filter B,
-//! which cannot look into them, would; what `writev` is given of our memory is brought in first.
+//! *What*: vectors and messages. Those that name no memory of ours are issued here: filter B, which
+//! cannot look into them, would trap them. For `writev`, memory of ours is brought in first.
 //!
-//! *Invariants*, *locking*, *context*: as [`super`].
+//! *Invariants*, *Locking*, *Context*: as [`super`].
 
 use uzswap_core::Masked;
 use uzswap_sys::arch::abi::USER_END;
@@ -10,8 +10,8 @@ use uzswap_sys::syscall::int;
 use uzswap_sys::{PAGE_SIZE, nr};
 
 use super::{
-    Attempt, IoVecs, MOST, MOST_VECTORS, Message, NOT_ISSUED, attempt, in_arena, is_present,
-    is_regular, issue, next, on, real, returned, write,
+    Attempt, IoVecs, MAX_FAST_BYTES, MAX_FAST_VECTORS, Message, NOT_ISSUED, attempt, in_arena,
+    is_present, is_regular, issue, next, on, real, returned, write,
 };
 use crate::guard::vector::MsgHdr;
 use crate::init::ENGINE;
@@ -21,10 +21,11 @@ const fn is_plausible(at: usize) -> bool {
     at >= PAGE_SIZE && at < USER_END
 }
 
-/// Where the buffers of a vector lie after its first `done` bytes, and how long they are; empty ones are passed over.
+/// Address and length of the buffers of a vector after its first `done` bytes, but for empty ones.
 ///
 /// # Safety
-/// The vector is the program's and can be read. (The C library looks at it, too, in some of these calls.)
+/// The vector is the program's and can be read. (In some of these calls the C library reads it
+/// too.)
 unsafe fn buffers(iov: usize, count: usize, done: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut skip = done;
     (0..count).filter_map(move |n| {
@@ -38,7 +39,7 @@ unsafe fn buffers(iov: usize, count: usize, done: usize) -> impl Iterator<Item =
 
 /// Whether none of a vector's buffers is ours, nor the vector itself.
 unsafe fn is_foreign(iov: usize, count: usize) -> bool {
-    if count > MOST_VECTORS
+    if count > MAX_FAST_VECTORS
         || !is_plausible(iov)
         || in_arena(iov, count * size_of::<IoVec>()).is_some()
     {
@@ -97,11 +98,11 @@ pub unsafe extern "C" fn writev(fd: i32, iov: usize, count: i32) -> isize {
     }
 }
 
-/// Brings the buffers of a vector in, and returns their length; `None` if that is not worth it. Evicted
-/// again before the call is made, they make it fail with `EFAULT`, or stop at that page.
+/// Brings the buffers of a vector in, and returns their length; `None` if that is not worth it. If
+/// one is evicted again before the call, the call fails with `EFAULT`, or stops at that page.
 unsafe fn bring_in(iov: usize, count: usize) -> Option<usize> {
     let size = count * size_of::<IoVec>();
-    if count == 0 || count > MOST_VECTORS || !is_plausible(iov) {
+    if count == 0 || count > MAX_FAST_VECTORS || !is_plausible(iov) {
         return None;
     }
     if in_arena(iov, size).is_some() && !is_present(iov, size) {
@@ -111,20 +112,20 @@ unsafe fn bring_in(iov: usize, count: usize) -> Option<usize> {
     // SAFETY: the program's vector.
     for (base, len) in unsafe { buffers(iov, count, 0) } {
         total = total.checked_add(len)?;
-        if total > MOST {
+        if total > MAX_FAST_BYTES {
             return None;
         }
         if let Some((at, len)) = in_arena(base, len)
             && !is_present(at, len)
         {
-            // Not by an access: where there is nothing to be had, the call finds out.
+            // Not by an access: where nothing is mapped, the call reports it.
             let _ = Masked::block(|m| ENGINE.populate(m, at, len));
         }
     }
     Some(total)
 }
 
-/// Goes on with a vector of which `done` bytes are written, if it was a missing page that stopped it.
+/// Writes the rest of a vector of which `done` bytes are written, if a missing page stopped it.
 unsafe fn carry_on(fd: i32, iov: usize, count: usize, done: usize) -> isize {
     let is_out = |(at, len)| in_arena(at, len).is_some_and(|(ours, len)| !is_present(ours, len));
     // SAFETY: the caller's promise.

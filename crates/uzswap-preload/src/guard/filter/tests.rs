@@ -88,10 +88,10 @@ fn what_must_not_be_touched_passes() {
         assert_eq!(run(code, &call(nr, [IN_ARENA; 6])).0, RET_ALLOW, "{nr}");
     }
     let mut stub = call(nr::READ, [0, IN_ARENA, 1, 0, 0, 0]);
-    stub.ip = stub::CALL_RETURN as u64;
+    stub.ip = stub::PROGRAM_GATE_RETURN as u64;
     assert_eq!(run(code, &stub).0, RET_ALLOW);
     let mut other = stub;
-    other.ip = stub::HOUSE_RETURN as u64;
+    other.ip = stub::OWN_GATE_RETURN as u64;
     assert_eq!(run(code, &other).0, TRAP_A);
     let mut foreign = call(nr::READ, [IN_ARENA; 6]);
     foreign.nr |= FOREIGN_ABI_NR;
@@ -110,7 +110,7 @@ fn mappings_in_the_arena_change_by_the_engine_alone() {
         data.ip = ip as u64;
         run(code, &data).0
     };
-    for ip in [stub::CALL_RETURN, stub::HOUSE_RETURN] {
+    for ip in [stub::PROGRAM_GATE_RETURN, stub::OWN_GATE_RETURN] {
         assert_eq!(at(nr::MUNMAP, [IN_ARENA, 4096, 0, 0, 0, 0], ip), RET_ALLOW);
         assert_eq!(at(nr::MMAP, [IN_ARENA, 4096, 3, 0x32, 0, 0], ip), RET_ALLOW);
     }
@@ -175,7 +175,7 @@ fn foreign_text_traps_and_other_text_does_not() {
         (LIBC.0 - 1, RET_ALLOW),
         (LIBC.1 + 1, RET_ALLOW),
         (LIBC.0 + (1 << 32), RET_ALLOW),
-        (stub::CALL_RETURN, RET_ALLOW),
+        (stub::PROGRAM_GATE_RETURN, RET_ALLOW),
         (0x40_1000, RET_ALLOW),
     ] {
         c.ip = ip as u64;

@@ -1,5 +1,5 @@
-//! *What*: the signal frame: what the kernel puts on the stack before it enters a handler, and reads
-//! back at `rt_sigreturn`.
+//! *What*: the signal frame: what the kernel puts on the stack before it enters a handler, and
+//! reads back at `rt_sigreturn`.
 //! *Invariants*: layouts are the kernel's.
 //! *Locking*: none. *Context*: any.
 

@@ -13,8 +13,8 @@ pub const SYSCALL_LEN: usize = 2;
 /// `syscall; ret`: what stands at a gate.
 pub const GATE_CODE: [u8; 3] = [0x0f, 0x05, 0xc3];
 
-/// Where every call of ours is issued. A seccomp filter judges calls by where they come from, and one
-/// that this process inherited names text of other programs, where this one may have its own.
+/// Where our calls are issued. A seccomp filter judges a call by its address, and one that this
+/// process inherited may name the address range where our own text lies now.
 pub(crate) static GATE: AtomicPtr<()> = AtomicPtr::new(own as *const () as *mut ());
 
 #[unsafe(naked)]
@@ -22,12 +22,12 @@ unsafe extern "C" fn own() {
     naked_asm!("syscall", "ret")
 }
 
-/// Has all calls of ours issued by the `syscall; ret` at `gate` from now on.
+/// Issues all calls of ours at `gate` from now on.
 ///
 /// # Safety
-/// It is there, and stays.
+/// [`GATE_CODE`] is there, and stays.
 pub unsafe fn issue_at(gate: usize) {
-    // Relaxed: whoever sees the old one issues its call from there.
+    // Relaxed: the old gate still works.
     GATE.store(gate as *mut (), Ordering::Relaxed);
 }
 
@@ -44,8 +44,8 @@ fn gate() -> *mut () {
 #[inline(always)]
 pub unsafe fn call_raw(nr: usize, args: [usize; 6]) -> isize {
     let ret: isize;
-    // SAFETY: the operand list is the x86-64 kernel ABI, and the gate keeps to it; what the call itself
-    // does is the caller's promise. Memory is assumed clobbered (no `nomem`).
+    // SAFETY: the operand list is the x86-64 kernel ABI, and the gate keeps to it; what the call
+    // itself does is the caller's promise. Memory is assumed clobbered (no `nomem`).
     unsafe {
         asm!(
             "call {gate}",

@@ -1,10 +1,10 @@
 //! *What*: what is mapped outside the arena because it has to be, so that the gauges of unmanaged
 //! memory fall again when it is unmapped.
 //!
-//! *Invariants*: the gauges hold the sum of the table. What finds no room in the table, or the table
-//! busy for long, is not counted: the numbers explain, nothing depends on them.
-//! *Locking*: one leaf lock, only ever tried: its holder may be a frame that a handler of the program
-//! interrupted, or a thread that a fork left behind. *Context*: the program's.
+//! *Invariants*: the gauges hold the sum of the table. What finds the table full, or locked for
+//! long, is not counted: nothing depends on the gauges.
+//! *Locking*: one leaf lock, only ever tried: its holder may be a frame that a handler of the
+//! program interrupted, or a thread that a fork left behind. *Context*: the program's.
 
 use core::hint::spin_loop;
 use core::sync::atomic::AtomicU64;
@@ -15,11 +15,11 @@ use uzswap_sync::lock::{Lock, LockGuard};
 use super::span::Span;
 use crate::init::ENGINE;
 
-const NR: usize = 256;
+const MAX_ENTRIES: usize = 256;
 
 /// Why memory is not managed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum Reason {
     /// Its place is fixed, outside the arena.
     Fixed,
     /// It is a stack.
@@ -28,12 +28,12 @@ pub enum Why {
     Special,
 }
 
-impl Why {
+impl Reason {
     const fn gauge(self, counters: &Counters) -> &AtomicU64 {
         match self {
-            Why::Fixed => &counters.unmanaged_fixed,
-            Why::Stack => &counters.unmanaged_stack,
-            Why::Special => &counters.unmanaged_special,
+            Reason::Fixed => &counters.unmanaged_fixed,
+            Reason::Stack => &counters.unmanaged_stack,
+            Reason::Special => &counters.unmanaged_special,
         }
     }
 }
@@ -42,11 +42,11 @@ impl Why {
 struct Entry {
     start: usize,
     end: usize,
-    why: Why,
+    reason: Reason,
 }
 
 struct Table {
-    entries: [Entry; NR],
+    entries: [Entry; MAX_ENTRIES],
     nr: usize,
 }
 
@@ -54,8 +54,8 @@ static TABLE: Lock<Table> = Lock::new(Table {
     entries: [Entry {
         start: 0,
         end: 0,
-        why: Why::Fixed,
-    }; NR],
+        reason: Reason::Fixed,
+    }; MAX_ENTRIES],
     nr: 0,
 });
 
@@ -85,7 +85,7 @@ impl Table {
 }
 
 /// `span` has been left to the kernel.
-pub fn keep(span: Span, why: Why) {
+pub fn count(span: Span, reason: Reason) {
     let Some(process) = ENGINE.process() else {
         return;
     };
@@ -93,15 +93,15 @@ pub fn keep(span: Span, why: Why) {
     let entry = Entry {
         start: span.addr,
         end: span.end(),
-        why,
+        reason,
     };
     if table.push(entry) {
-        add(why.gauge(&process.counters), span.len as u64);
+        add(reason.gauge(&process.counters), span.len as u64);
     }
 }
 
 /// `span` has been unmapped, or mapped over.
-pub fn forget(span: Span) {
+pub fn uncount(span: Span) {
     let Some(process) = ENGINE.process() else {
         return;
     };
@@ -116,7 +116,7 @@ pub fn forget(span: Span) {
             at += 1;
             continue;
         }
-        // The last one takes its place; what is left of it, if anything, comes last.
+        // The last entry takes its place; what is left of this one is pushed behind it.
         table.nr -= 1;
         let last = table.nr;
         table.entries.swap(at, last);
@@ -134,7 +134,7 @@ pub fn forget(span: Span) {
                 gone += rest.end - rest.start;
             }
         }
-        sub(entry.why.gauge(&process.counters), gone as u64);
+        sub(entry.reason.gauge(&process.counters), gone as u64);
         // Neither rest overlaps the span, so looking at one again does no harm.
     }
 }

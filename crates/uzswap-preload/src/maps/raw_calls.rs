@@ -1,15 +1,16 @@
-//! *What*: calls of the mmap family that a program makes behind the C library's back: by an instruction of its own, or
-//! by `syscall(3)`. Where they concern the arena, filter A traps them.
+//! *What*: calls of the mmap family that the program makes by an instruction of its own, or by
+//! `syscall(3)`. Where they concern the arena, filter A traps them.
 //!
-//! *Invariants*: they do what the functions of the same names do, but for what cannot be done with signals blocked.
+//! *Invariants*: they do what the functions of the same names do, but for what cannot be done with
+//! signals blocked.
 //! *Locking*: the engine's. *Context*: signal.
 
 use uzswap_core::Masked;
 use uzswap_sys::syscall::to_int;
 use uzswap_sys::{Errno, nr};
 
-use super::map::{self, Request};
-use super::remap::{self, Move};
+use super::map::{self, MmapArgs};
+use super::remap::{self, MremapArgs};
 use super::{advise, protect};
 use crate::guard::frame::fail;
 use crate::guard::stub::Call;
@@ -20,7 +21,7 @@ pub fn serve(m: &Masked, call: &Call) -> Option<isize> {
     let zero = |done: Result<(), Errno>| done.map(|()| 0);
     let done = match call.nr {
         nr::MMAP => {
-            let request = Request {
+            let request = MmapArgs {
                 prot: to_int(c),
                 flags: to_int(d),
                 fd: to_int(e),
@@ -29,7 +30,7 @@ pub fn serve(m: &Masked, call: &Call) -> Option<isize> {
             map::mmap(m, a, b, request)
         }
         nr::MREMAP => {
-            let asked = Move {
+            let args = MremapArgs {
                 old: a,
                 old_len: b,
                 new_len: c,
@@ -37,7 +38,7 @@ pub fn serve(m: &Masked, call: &Call) -> Option<isize> {
                 new: e,
             };
             // Out of the arena it would have to be copied, which may fault.
-            remap::mremap(m, asked).and_then(|moved| moved.map_err(|_| Errno::ENOMEM))
+            remap::mremap(m, args).and_then(|moved| moved.map_err(|_| Errno::ENOMEM))
         }
         nr::MUNMAP => zero(map::munmap(m, a, b)),
         nr::MPROTECT => zero(protect::mprotect(m, a, b, to_int(c))),

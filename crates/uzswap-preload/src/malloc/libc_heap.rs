@@ -1,11 +1,12 @@
-//! *What*: a small heap outside the arena, for what libc allocates for itself.
+//! *What*: a small heap outside the arena, for what libc itself allocates.
 //!
-//! Slabs of 64 KiB, each cut into blocks of one size class, from one reserved range; free blocks are
-//! chained through their first word. It is bounded: when the budget is used up the caller gets
+//! Slabs of 64 KiB, each cut into blocks of one size class, from one reserved range; free blocks
+//! are chained through their first word. It is bounded: when the budget is used up the caller gets
 //! managed memory instead.
 //!
-//! *Invariants*: a slab keeps its class for good; [`CLASS_OF`] says which, 0 while it is not in use.
-//! Every block of a slab is allocated, on its class's chain, or above the class's `fresh` mark.
+//! *Invariants*: a slab keeps its class for good; [`CLASS_OF`] says which, 0 while it is not in
+//! use. Every block of a slab is allocated, on its class's chain, or above the class's `fresh`
+//! mark.
 //! *Locking*: one leaf lock a class. [`hold`] takes all of them across a fork.
 //! *Context*: the program's.
 
@@ -20,17 +21,17 @@ const SLAB: usize = 64 << 10;
 const NR_SLABS: usize = 512;
 const RANGE: usize = SLAB * NR_SLABS;
 /// Largest block.
-const LARGEST: usize = SLAB;
+const MAX_SIZE: usize = SLAB;
 /// Eight classes 16 bytes apart, then four to each power of two.
 const NR_CLASSES: usize = 8 + 4 * 9;
-/// What may be used without a limit being known, bytes.
-const SMALLEST_BUDGET: usize = 1 << 20;
+/// Bytes that may be used before the limit is known.
+const MIN_BUDGET: usize = 1 << 20;
 
 /// First address of the range; 0: there is none.
 static START: AtomicUsize = AtomicUsize::new(0);
 static NR_USED: AtomicUsize = AtomicUsize::new(0);
 /// Slabs that may be used.
-static BUDGET: AtomicUsize = AtomicUsize::new(SMALLEST_BUDGET / SLAB);
+static BUDGET: AtomicUsize = AtomicUsize::new(MIN_BUDGET / SLAB);
 /// Class of each slab, plus 1.
 static CLASS_OF: [AtomicU8; NR_SLABS] = [const { AtomicU8::new(0) }; NR_SLABS];
 static CLASSES: [Lock<Class>; NR_CLASSES] = [const { Lock::new(Class::new()) }; NR_CLASSES];
@@ -76,7 +77,7 @@ const fn size_of_class(class: usize) -> usize {
 
 const _: () = {
     assert!(
-        class_of(LARGEST) == NR_CLASSES - 1,
+        class_of(MAX_SIZE) == NR_CLASSES - 1,
         "the last class is the largest"
     );
     let mut class = 0;
@@ -107,16 +108,17 @@ pub fn set_up() {
 
 /// Sets how many bytes may be used.
 pub fn set_budget(bytes: usize) {
-    let slabs = bytes.clamp(SMALLEST_BUDGET, RANGE) / SLAB;
+    let slabs = bytes.clamp(MIN_BUDGET, RANGE) / SLAB;
     BUDGET.store(slabs, Ordering::Relaxed);
 }
 
 /// A block of at least `size` bytes, or null: too large, or the budget is used up.
 ///
-/// Not inlined, as [`free`]: the program's own calls, which are by far the most, would save registers for it.
+/// Not inlined, nor is [`free`]: the program's own calls, by far the most, would save registers for
+/// it.
 #[inline(never)]
 pub fn allocate(size: usize) -> *mut c_void {
-    if size > LARGEST {
+    if size > MAX_SIZE {
         return null_mut();
     }
     let class = class_of(size);

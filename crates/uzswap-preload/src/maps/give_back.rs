@@ -1,8 +1,8 @@
-//! *What*: giving managed memory back to the kernel for good, for programs that do things with it
-//! that cannot be done behind their back: their own userfaultfd, protection keys.
+//! *What*: giving managed memory back to the kernel for good, for uses that an engine between the
+//! program and the kernel would break: a userfaultfd of the program's own, protection keys.
 //!
-//! *Invariants*: the contents stay, and pages that hold nothing stay missing: a userfaultfd of the
-//! program's own wants to hear of them.
+//! *Invariants*: the contents stay, and pages without contents stay missing: a userfaultfd of the
+//! program's own is to report them.
 //! *Locking*: the engine's, for short. *Context*: the program's, with signals as they are.
 
 use uzswap_core::region::Flags;
@@ -15,12 +15,12 @@ use super::span::Span;
 use crate::init::ENGINE;
 
 /// Makes the managed parts of `[addr, addr + len)` ordinary memory of the kernel's, contents and
-/// protection kept. To be called with signals not blocked, before the call that needs it; nobody may
-/// write to the range meanwhile.
+/// protection kept. To be called with signals not blocked, before the call that needs it; nobody
+/// may write to the range meanwhile.
 ///
 /// # Errors
 /// No memory, or the kernel refused.
-pub fn give_away(addr: usize, len: usize) -> Result<(), Errno> {
+pub fn give_back(addr: usize, len: usize) -> Result<(), Errno> {
     let start = addr & !(PAGE_SIZE - 1);
     let span = Span::new(start, len.saturating_add(addr - start)).ok_or(Errno::EINVAL)?;
     let Some(part) = span.inside().filter(|_| ENGINE.started()) else {
@@ -55,7 +55,8 @@ fn give_region(span: Span, prot: u32) -> Result<(), Errno> {
     // SAFETY: a fresh mapping where the kernel likes.
     let aside = unsafe { mem::mmap(0, span.len, writable, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) }?;
     for page in (0..span.len).step_by(PAGE_SIZE) {
-        // SAFETY: both pages are mapped; a fault in the arena is served, as signals are not blocked.
+        // SAFETY: both pages are mapped; a fault in the arena is served, as signals are not
+        // blocked.
         unsafe { copy_unless_zero((span.addr + page) as *const u64, (aside + page) as *mut u64) };
     }
     Masked::block(|m| {
