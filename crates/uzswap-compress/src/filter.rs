@@ -191,6 +191,7 @@ type Lines = [__m128i; 8];
 /// Interleaves the bytes of the two halves of 128 bytes: a byte's seven-bit index is rotated left
 /// by one. Four times make eight planes of sixteen words, three times more make words again.
 #[inline(always)]
+#[expect(clippy::indexing_slicing, reason = "indices below 8, of arrays of 8")]
 fn riffle(lines: Lines) -> Lines {
     let mut out = lines;
     for i in 0..4 {

@@ -10,6 +10,18 @@
 //! thread at a time use it.
 //! *Context*: any, signal handlers included (stack use: see docs/notes/codecs.md).
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::todo,
+        clippy::unimplemented,
+        clippy::unreachable
+    )
+)]
 
 mod codec;
 mod compressor;

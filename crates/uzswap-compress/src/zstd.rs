@@ -110,7 +110,7 @@ pub(crate) unsafe fn init_dctx(memory: *mut u8, len: usize) -> Option<NonNull<ZS
 /// # Safety
 /// `cctx` is from [`init_cctx`] and nobody else uses it.
 #[inline]
-pub(crate) unsafe fn compress(
+unsafe fn compress(
     cctx: NonNull<ZSTD_CCtx>,
     src: &[u8],
     dst: &mut [u8],
@@ -201,7 +201,7 @@ pub(crate) unsafe fn decompress_block(
 /// # Safety
 /// `dctx` is from [`init_dctx`] and nobody else uses it.
 #[inline]
-pub(crate) unsafe fn decompress(
+unsafe fn decompress(
     dctx: NonNull<ZSTD_DCtx>,
     src: &[u8],
     dst: &mut [u8],

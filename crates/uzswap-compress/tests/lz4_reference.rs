@@ -1,5 +1,5 @@
 //! Our LZ4 against the C library, which is the reference for the format: each reads what the other
-//! writes. And against the end of memory: buffers end, or begin, where nothing is mapped.
+//! writes. Also with unmapped memory before or after the buffers.
 #![cfg(not(miri))]
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 #![allow(clippy::cast_possible_wrap, reason = "lengths of at most 64 KiB")]
@@ -29,7 +29,7 @@ fn c_compress(src: &[u8]) -> Vec<u8> {
     out
 }
 
-/// `None` if the C library takes it for damaged.
+/// `None` if the C library refuses it.
 fn c_decompress(object: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut out = vec![0u8; len];
     // SAFETY: both buffers are as long as is said.
@@ -89,7 +89,7 @@ fn each_reads_what_the_other_writes() {
     }
 }
 
-/// Runs of every period and length, behind and before something else: the overlapping copies.
+/// Runs of every period and length, between other bytes: the overlapping copies.
 #[test]
 fn runs_of_every_period_and_length_come_back() {
     let mut ours = Ours::new();
@@ -107,9 +107,8 @@ fn runs_of_every_period_and_length_come_back() {
     }
 }
 
-/// Records of every length, of which the first bytes are their own: after the first block the next
-/// record is expected where the one before was. Some have a byte changed, in some blocks they begin
-/// anywhere, and some blocks are something else.
+/// Records of every length with unique first bytes, some with a byte changed, at any offset of the
+/// block, and blocks of other contents between.
 #[test]
 fn records_of_one_shape_come_back_whatever_comes_between() {
     let seed = 0x7ec0;

@@ -1,5 +1,5 @@
-//! After init no codec calls the C library's allocator, also when it fails; and what each one needs
-//! of the stack is known, because a fault handler runs on whatever stack the program has.
+//! After init no codec calls the C library's allocator, even on errors; and its stack use is
+//! bounded, because a fault handler runs on the program's stack.
 #![cfg(not(miri))]
 
 use std::cell::Cell;
@@ -75,7 +75,7 @@ fn codecs() -> [Codec; 10] {
     ]
 }
 
-/// Uses a workspace in all ways, good and bad.
+/// Compresses and decompresses, with good and bad arguments.
 fn exercise(w: &mut Workspace, sources: &[pages::Block], out: &mut [u8], back: &mut [u8]) {
     for src in sources {
         // SAFETY: the block is of that length, in ordinary memory, aligned to 64.
@@ -141,7 +141,7 @@ extern "C" fn run_job(job: *mut c_void) {
     );
 }
 
-/// The deepest stack of each codec, on a thread whose stack was painted before.
+/// Measures each codec's stack on a thread whose stack is filled with a pattern.
 #[test]
 fn the_stack_use_of_every_codec_is_bounded() {
     static ALIVE: AtomicU32 = AtomicU32::new(0);

@@ -1,5 +1,5 @@
-//! What goes in comes out, for every codec, level, block size and kind of memory; what does not fit
-//! is refused; and an object is never taken for what it is not.
+//! Every block comes back, for every codec, level, block size and kind of contents; what does not
+//! fit is refused; a damaged object fails or decodes inside its buffer.
 #![cfg(not(miri))]
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
@@ -89,7 +89,7 @@ fn the_first_pages_of_a_block_are_as_if_all_were_decoded() {
     }
 }
 
-/// Blocks whose words are better written in another way, each told by the first byte of its object.
+/// Blocks that each filter suits best; the first byte of the object names it.
 #[test]
 fn words_that_are_numbers_are_filtered_and_come_back() {
     let mut rng = Rng(0x5eed);

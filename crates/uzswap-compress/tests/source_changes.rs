@@ -1,5 +1,5 @@
-//! A block that other threads write while it is compressed: the result is worthless and is thrown
-//! away, but nothing outside is read or written, and the next block is right.
+//! Other threads write a block while it is compressed: the result is worthless, but nothing outside
+//! is read or written, and the next block is right.
 #![cfg(not(miri))]
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
@@ -10,7 +10,7 @@ use uzswap_sys::mem;
 mod owned;
 mod pages;
 
-/// Tells the writer to stop, also when an assertion has failed: the scope waits for it.
+/// Stops the writer on drop, also after a failed assertion: the scope waits for it.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

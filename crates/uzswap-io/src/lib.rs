@@ -12,6 +12,18 @@
 //! *Context*: any, signal handlers included: no allocation, no panic, no `errno`. Device calls
 //! wait.
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::todo,
+        clippy::unimplemented,
+        clippy::unreachable
+    )
+)]
 
 pub mod crc;
 pub mod device;

@@ -1,4 +1,4 @@
-//! Processes that fork made share a key and go on sealing, reading and failing by themselves.
+//! Fork children share the key, and seal, read and fail independently.
 #![cfg(not(miri))]
 
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ const LABEL: Label = Label {
     generation: 1,
 };
 const BODY: usize = 40;
-/// Header and body, as far as the next object: 64 objects a slot.
+/// Distance of two objects, in bytes: 64 objects a slot.
 const STEP: usize = 64;
 const NR_SLOTS: usize = 32;
 const NR_OBJECTS: usize = NR_SLOTS * SLOT / STEP;

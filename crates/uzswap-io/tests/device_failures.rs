@@ -1,5 +1,4 @@
-//! A device does all that it was asked or says why not: on a real file, and on one that fails on
-//! purpose.
+//! A device transfers everything or says why not: on a real file, and with injected failures.
 #![cfg(not(miri))]
 
 use std::fs::{File, OpenOptions};
@@ -99,8 +98,7 @@ fn nothing_outside_its_slots_is_touched() {
     assert_eq!(Device::<Fd>::new(-1, 1).map(drop), Err(Errno::EBADF));
 }
 
-/// A device whose slots have other numbers is the same device: numbers tell it from others, and say
-/// nothing else.
+/// The numbers of a device's slots change nothing else about it.
 #[test]
 fn slots_are_known_by_the_numbers_they_were_given() {
     const FIRST: u64 = 1000;

@@ -1,4 +1,4 @@
-//! Reads of several places at once bring what single reads would, and fail where they would.
+//! Queued reads of several places return what single reads return, and fail where those fail.
 #![cfg(not(miri))]
 
 use std::fs::File;
@@ -68,7 +68,7 @@ fn scattered_slots_come_in_the_order_that_was_asked() {
     }
 }
 
-/// The stories above and below hold without a queue too: here it is seen that there is one.
+/// The other tests pass without a queue too; this one checks that there is one.
 #[test]
 fn the_kernel_takes_them_together() {
     let (file, _device) = device();
@@ -109,8 +109,8 @@ fn what_was_cut_off_fails_as_it_does_alone() {
     assert!(matches!(done, Err(DeviceError::Io(_))), "{done:?}");
 }
 
-/// The kernel knows a queue by process: a child reads on, with its copy of the parent's, which
-/// stays the parent's.
+/// The kernel keeps a queue for one process: a fork child sets up its own, and the parent's goes
+/// on.
 #[test]
 fn a_fork_child_reads_on() {
     let (_file, device) = device();
@@ -134,8 +134,8 @@ fn a_fork_child_reads_on() {
     assert!(read(), "the parent, after its child");
 }
 
-/// A read that is begun comes while other things are done, one that cannot come says so, and one
-/// that is begun before the last was waited for waits for it.
+/// `start` returns before the read is complete, `finish` reports what is incomplete, and a second
+/// `start` waits for the first read.
 #[test]
 fn what_is_begun_comes_later() {
     let (file, device) = device();

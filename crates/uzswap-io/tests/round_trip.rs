@@ -1,5 +1,5 @@
-//! What was packed comes back from the slots that were named, and only for the page it was packed
-//! for; with any bit wrong it does not come back at all.
+//! A packed object opens from the slots of its extent, under its own label only; with any bit wrong
+//! it does not open.
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use std::mem::MaybeUninit;
@@ -14,12 +14,12 @@ use uzswap_io::{
 /// Where the runs of these tests lie on their device.
 const RUN: u64 = 1000;
 
-/// `n`, or as few as Miri gets through in a minute or two.
+/// `n`, or few enough for Miri.
 fn many(n: usize) -> usize {
     if cfg!(miri) { n.min(3) } else { n }
 }
 
-/// A new key, where there are system calls.
+/// A random key; under Miri, which has no system calls, a fixed one.
 fn key(memory: &mut MaybeUninit<Key>) -> &Key {
     if cfg!(miri) {
         return Key::from_bytes(memory, &mut [7; KEY_LEN]);
@@ -27,8 +27,8 @@ fn key(memory: &mut MaybeUninit<Key>) -> &Key {
     Key::generate(memory).expect("getrandom")
 }
 
-/// Tells a story with the checksum, then with encryption. Not with that under Miri, which takes
-/// minutes for a page: there the stories of encryption alone must do.
+/// Runs a story with checksums, then with encryption; under Miri, which takes minutes to encrypt a
+/// page, with checksums only.
 fn with_both(story: impl Fn(Seal<'_>)) {
     story(Seal::Checksummed);
     if cfg!(miri) {
@@ -59,7 +59,7 @@ impl Rng {
     }
 }
 
-/// An object as the engine remembers it, and what it must be.
+/// An object as the engine remembers it, and its expected body.
 struct Packed {
     label: Label,
     place: Place,
@@ -88,7 +88,7 @@ impl Packed {
     }
 }
 
-/// Packs bodies until the run is full or `lens` is at its end; the buffer was dirty.
+/// Packs bodies until the run is full or `lens` ends, in a dirty buffer.
 fn pack(seal: Seal<'_>, nr_slots: usize, lens: &[usize], rng: &mut Rng) -> (Vec<Packed>, Vec<u8>) {
     let mut buffer = vec![0xee; nr_slots * SLOT];
     let mut run = Run::new(&mut buffer, seal);
@@ -411,8 +411,7 @@ mod at_random {
     }
 }
 
-/// By its fingerprint a page's stored form is taken for the copy on the device: one bit more or
-/// less, or another page's, must not be.
+/// A fingerprint identifies the copy on the device, so it depends on every bit and on the page.
 #[test]
 fn a_fingerprint_is_of_every_bit_and_of_the_page() {
     let mut memory = MaybeUninit::uninit();

@@ -1,6 +1,5 @@
-//! Whatever the decoder is given, it fails or fills the page, and what it fills it with depends on
-//! the object alone. Miri (`cargo +nightly miri test -p uzswap-pz`) sees to it that no access is
-//! out of bounds.
+//! Given any bytes, the decoder fails or fills the block, with contents that depend on the object
+//! alone. Miri (`cargo +nightly miri test -p uzswap-pz`) checks that no access is out of bounds.
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use uzswap_pz::{BlockWorkspace, Level, MAX_BLOCK, Memory, PAGE, Workspace, compress, decompress};
@@ -17,7 +16,7 @@ fn rounds(short: u64) -> u64 {
     }
 }
 
-/// Two decoders with different pasts, of objects of blocks of `len` bytes.
+/// Two workspaces with different pasts, for blocks of `len` bytes.
 struct Decoders<const PAGES: usize, const HASHES: usize> {
     workspaces: [Box<Memory<PAGES, HASHES>>; 2],
     len: usize,
@@ -43,8 +42,8 @@ impl<const PAGES: usize, const HASHES: usize> Decoders<PAGES, HASHES> {
         }
     }
 
-    /// Decodes into blocks of different contents, the second time after another object: both must
-    /// come to the same.
+    /// Decodes into blocks of different contents, by workspaces with different pasts: the results
+    /// are equal.
     fn check(&mut self, object: &[u8], what: &str) {
         let mut blocks = [vec![0; self.len], vec![0xff; self.len]];
         // Its own allocation, so that Miri and sanitizers know where it ends.

@@ -1,5 +1,5 @@
-//! The format as docs/pz-format.md tells it, on objects written by hand, and one of each code that
-//! must stay readable.
+//! The format as in docs/pz-format.md, by objects written by hand, and an old object of each
+//! version, which must stay readable.
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use uzswap_pz::{BlockWorkspace, Corrupt, Level, PAGE, Workspace, compress, decompress};
@@ -22,7 +22,7 @@ fn plain(tokens: &[u8], extras: &[u8], literals: &[u8]) -> Vec<u8> {
     object
 }
 
-/// Kind, literals and match as they stand in a token.
+/// A token of kind, literals and match.
 const fn token(kind: u8, nr_literals: u8, len: u8) -> u8 {
     kind << 6 | nr_literals << 4 | len
 }
@@ -149,8 +149,8 @@ fn digits(object: &[u8]) -> String {
     object.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Objects of version 1 stay readable: this one, of all three streams coded, was written when the
-/// version was made.
+/// Objects of version 1 stay readable: this one, with all three streams coded, is from the time of
+/// the version's making.
 #[test]
 fn an_old_object() {
     let page: Page = records();

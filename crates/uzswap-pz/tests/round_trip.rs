@@ -1,5 +1,4 @@
-//! What is compressed comes back the same, at every level, or is refused as poor: never anything
-//! else.
+//! At every level a block comes back the same, or is refused as poor.
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use uzswap_pz::{
@@ -12,8 +11,8 @@ use pages::Rng;
 
 type Page = [u8; PAGE];
 
-/// Lengths of blocks: the shortest, the longest, those that are stored, and one that is no number
-/// of pages.
+/// Lengths of blocks: the shortest, the longest, those that the engine stores, and one that is not
+/// whole pages.
 const BLOCKS: [usize; 5] = [PAGE + 1, 16 << 10, MAX_BLOCK, 3 * PAGE, 40_000];
 
 fn rounds(short: u64) -> u64 {
@@ -118,8 +117,8 @@ fn each_length_has_its_workspace() {
     assert_eq!(got, Err(Corrupt), "a page's object is none of a block");
 }
 
-/// A block as a decoder would make it: literals and copies with lengths and distances of all sizes,
-/// those where the format changes its way of writing them most often.
+/// A block of literals and copies of all lengths and distances, mostly those near the limits of the
+/// format's fields.
 fn copies(rng: &mut Rng, len: usize) -> Vec<u8> {
     let mut page = vec![0; len];
     let alphabet = [1, 2, 16, 256][rng.below(4) as usize];
