@@ -62,8 +62,8 @@ fn fold_cell(to: &AtomicU64, from: &AtomicU64, kind: Kind) {
 pub const GROUP_LEN: usize = size_of::<Group>();
 
 impl Group {
-    /// Claims a record for process `pid`. When all belong to live processes, as `is_alive` says, the
-    /// last one is shared.
+    /// Claims a record for process `pid`. When all belong to live processes, as `is_alive` says,
+    /// the last one is shared.
     pub fn claim(&self, pid: u32, ppid: u32, tsc: u64, is_alive: impl Fn(u32) -> bool) -> &Process {
         self.nr_started.fetch_add(1, Ordering::Relaxed);
         // A process that execs keeps its pid: what it counted before has ended.
@@ -115,8 +115,8 @@ impl Group {
     }
 
     /// Frees the records of processes that held swap slots and are dead (also those that never
-    /// began) or have become process `pid` of record `own` by exec. `release` puts the swap slots of
-    /// the record with that number.
+    /// began) or have become process `pid` of record `own` by exec. `release` puts the swap slots
+    /// of the record with that number.
     pub fn reap(
         &self,
         own: &Process,

@@ -30,7 +30,8 @@ impl Histogram {
         ((octave as usize) * 4 + usize::try_from(quarter).unwrap_or(0)).min(NR_BUCKETS - 1)
     }
 
-    /// Smallest duration that falls into bucket `index`, in ticks: the inverse of [`Histogram::bucket`].
+    /// Smallest duration that falls into bucket `index`, in ticks: the inverse of
+    /// [`Histogram::bucket`].
     #[must_use]
     pub fn lower_bound(index: usize) -> u64 {
         if index < 8 {

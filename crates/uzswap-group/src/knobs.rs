@@ -114,15 +114,15 @@ impl Knobs {
         }
     }
 
-    /// The compressor of new pages; for [`CODEC_AUTO`] the one that it begins with. `None`: the cell
-    /// holds no codec.
+    /// The compressor of new pages; for [`CODEC_AUTO`] the one that it begins with. `None`: the
+    /// cell holds no codec.
     #[must_use]
     pub fn codec(&self) -> Option<Codec> {
         codec_of(self.compressor.load(Relaxed))
     }
 
-    /// The denser codec of [`CODEC_AUTO`]: for single pages pz, which is denser and faster than zstd;
-    /// for blocks zstd, which adapts its codes to them.
+    /// The denser codec of [`CODEC_AUTO`]: for single pages pz, which is denser and faster than
+    /// zstd; for blocks zstd, which adapts its codes to them.
     #[must_use]
     pub fn denser_codec(&self) -> Codec {
         match self.block.load(Relaxed) {

@@ -1,20 +1,23 @@
 //! A request to a managed process from outside: `uzswap reclaim` asks it to evict or to write back,
-//! `uzswap set` to come down to a lower limit, `uzswap swapoff` to bring back what is on a swap device.
+//! `uzswap set` to come down to a lower limit, `uzswap swapoff` to bring back what is on a swap
+//! device.
 //!
 //! *What*: one word in the process's slot, the *door*, and what is asked behind it. An idle program
 //! has nobody in the engine, and a thread that waited for requests would be seen by it, so the
-//! request is announced by a SIGSYS, which every managed process handles and none can block. Whoever
-//! handles it starts a thread that does the work and ends.
+//! request is announced by a SIGSYS, which every managed process handles and none can block.
+//! Whoever handles it starts a thread that does the work and ends.
 //!
 //! *Invariants*
 //! - SIGSYS ends a process that does not handle it. It is sent only by whoever has turned the door
-//!   from [`Door::Open`] to [`Door::Ringing`], and a process whose door is open has the handler until it shuts
-//!   the door: before it executes another program, when it waits for a ring under way.
-//! - What is asked is written by whoever rings, before the signal; the answer by the process, before
-//!   it opens the door again.
+//!   from [`Door::Open`] to [`Door::Ringing`], and a process whose door is open has the handler
+//!   until it shuts the door: before it executes another program, when it waits for a ring under
+//!   way.
+//! - What is asked is written by whoever rings, before the signal; the answer by the process,
+//!   before it opens the door again.
 //!
-//! *Locking*: none; the door's states are passed on by compare-and-swap; modelled in `tests/shuttle_door.rs`. *Context*: the process's side
-//! signal and worker; the other side `uzswap reclaim`.
+//! *Locking*: none; the door's states are passed on by compare-and-swap; modelled in
+//! `tests/shuttle_door.rs`. *Context*: the process's side signal and worker; the other side `uzswap
+//! reclaim`.
 
 use crate::shared::{Encoded, Shared, encoded};
 use uzswap_sync::primitive::{
@@ -107,9 +110,9 @@ impl Request {
         self.door.store(Door::Open, Release);
     }
 
-    /// The process will not handle the signal any more: another program is to be executed, to which it would be fatal.
-    /// Waits for one that is on its way. `came` takes back a signal that is pending, `is_alive` says whether a process is
-    /// still there, and `wait` passes time.
+    /// The process will not handle the signal any more: another program is to be executed, to which
+    /// it would be fatal. Waits for one that is on its way. `came` takes back a signal that is
+    /// pending, `is_alive` says whether a process is still there, and `wait` passes time.
     pub fn shut(
         &self,
         mut came: impl FnMut() -> bool,
@@ -147,7 +150,8 @@ impl Request {
         }
     }
 
-    /// The signal has come. `None`: it is none of ours. `Some(false)`: nobody waits for it any more.
+    /// The signal has come. `None`: it is none of ours. `Some(false)`: nobody waits for it any
+    /// more.
     pub fn take(&self) -> Option<bool> {
         // Acquire: what is asked was written before.
         let taken = self.door.fetch_update(AcqRel, Acquire, |door| match door {
@@ -166,7 +170,8 @@ impl Request {
             .compare_exchange(Door::Working, Door::Open, AcqRel, Relaxed);
     }
 
-    /// Asks, for process `pid`, which then sends the signal. Otherwise the state that the door is in.
+    /// Asks, for process `pid`, which then sends the signal. Otherwise the state that the door is
+    /// in.
     ///
     /// # Errors
     /// The door is not open.

@@ -1,4 +1,5 @@
-//! Records of the group: who claims one while a fork fails beside it, and children that never began.
+//! Records of the group: who claims one while a fork fails beside it, and children that never
+//! began.
 #![cfg(not(loom))]
 #![allow(clippy::indexing_slicing, reason = "a failed index fails the test")]
 
@@ -8,7 +9,8 @@ use uzswap_group::group::{Group, ProcessState, SwapUser};
 
 fn group() -> Box<Group> {
     let layout = std::alloc::Layout::new::<Group>();
-    // SAFETY: a group file begins as zeroes, as it consists of atomics; the box frees it as it was allocated.
+    // SAFETY: a group file begins as zeroes, as it consists of atomics; the box frees it as it was
+    // allocated.
     unsafe { Box::from_raw(std::alloc::alloc_zeroed(layout).cast()) }
 }
 

@@ -11,7 +11,7 @@
 #[path = "../tests/pool_support/mod.rs"]
 mod pool_support;
 
-use pool_support::{Ground, Random, Stored, Table};
+use pool_support::{Random, Stored, Table, TestPool};
 use std::hint::black_box;
 use std::time::Instant;
 use uzswap_sync::charge::Reserve;
@@ -38,18 +38,18 @@ fn report(what: &str, start: Instant, operations: u32) {
 
 /// One object of one class again and again: the fixed cost.
 fn ping_pong() {
-    let ground = Ground::new(1 << 30, u64::MAX);
-    let mut reserve = Reserve::empty(&ground.charge);
+    let test = TestPool::new(1 << 30, u64::MAX);
+    let mut reserve = Reserve::empty(&test.charge);
     // Another object keeps the zspage alive.
-    ground.alloc(1200, 0).unwrap();
+    test.alloc(1200, 0).unwrap();
     let start = Instant::now();
     for owner in 0..ROUNDS {
-        let loc = ground
+        let loc = test
             .pool
             .alloc(black_box(1200), owner, &mut reserve)
             .unwrap();
         // SAFETY: allocated just now.
-        unsafe { ground.pool.free(black_box(loc), &ground.charge) };
+        unsafe { test.pool.free(black_box(loc), &test.charge) };
     }
     report("alloc + free, same object", start, ROUNDS);
 }
@@ -57,7 +57,7 @@ fn ping_pong() {
 /// A full pool in which random objects are replaced by others, from all threads:
 /// what a program that refaults at random does. Most of it is cache misses.
 fn replace(threads: u32) {
-    let ground = &Ground::new(1 << 30, u64::MAX);
+    let test = &TestPool::new(1 << 30, u64::MAX);
     let each = STORED / threads;
     let start = std::sync::Barrier::new(threads as usize);
     let start = &start;
@@ -65,9 +65,9 @@ fn replace(threads: u32) {
         for thread in 0..threads {
             scope.spawn(move || {
                 let mut random = Random::new(u64::from(thread) + 1);
-                let mut reserve = Reserve::empty(&ground.charge);
+                let mut reserve = Reserve::empty(&test.charge);
                 let mut stored: Vec<_> = (0..each)
-                    .map(|owner| ground.alloc(random.compressed_size(), owner).unwrap())
+                    .map(|owner| test.alloc(random.compressed_size(), owner).unwrap())
                     .collect();
                 // Sizes and victims are drawn beforehand.
                 let plan: Vec<_> = (0..ROUNDS / 2)
@@ -82,8 +82,8 @@ fn replace(threads: u32) {
                 let start = Instant::now();
                 for &(victim, size) in &plan {
                     // SAFETY: stored, and freed once.
-                    unsafe { ground.pool.free(stored[victim], &ground.charge) };
-                    stored[victim] = ground.pool.alloc(size, 7, &mut reserve).unwrap();
+                    unsafe { test.pool.free(stored[victim], &test.charge) };
+                    stored[victim] = test.pool.alloc(size, 7, &mut reserve).unwrap();
                 }
                 report(
                     &format!("free + alloc, random of {STORED}, thread {thread} of {threads}"),
@@ -97,33 +97,33 @@ fn replace(threads: u32) {
 
 /// A pool that grows from nothing and goes back to nothing: the kernel's share.
 fn fill_and_empty() {
-    let ground = Ground::new(1 << 30, u64::MAX);
+    let test = TestPool::new(1 << 30, u64::MAX);
     let mut random = Random::new(3);
     let sizes: Vec<_> = (0..STORED).map(|_| random.compressed_size()).collect();
-    let mut reserve = Reserve::empty(&ground.charge);
+    let mut reserve = Reserve::empty(&test.charge);
     let start = Instant::now();
     let locs: Vec<_> = sizes
         .iter()
-        .map(|&size| ground.pool.alloc(size, 7, &mut reserve).unwrap())
+        .map(|&size| test.pool.alloc(size, 7, &mut reserve).unwrap())
         .collect();
     report("alloc, into fresh memory", start, STORED);
     let start = Instant::now();
     for &loc in &locs {
         // SAFETY: stored, and freed once.
-        unsafe { ground.pool.free(loc, &ground.charge) };
+        unsafe { test.pool.free(loc, &test.charge) };
     }
-    ground.pool.trim(&ground.charge);
+    test.pool.trim(&test.charge);
     report("free, memory given back", start, STORED);
 }
 
 fn packing() {
-    let ground = Ground::new(1 << 30, u64::MAX);
+    let test = TestPool::new(1 << 30, u64::MAX);
     let mut random = Random::new(9);
     let table = Table::new(STORED);
     let mut bytes = 0;
     let store = |owner, random: &mut Random| {
         let size = random.compressed_size();
-        let loc = ground.alloc(size, owner).unwrap();
+        let loc = test.alloc(size, owner).unwrap();
         *table.hold(owner) = Some(Stored {
             loc,
             size,
@@ -132,7 +132,7 @@ fn packing() {
         size
     };
     let waste = |bytes: usize| {
-        let pages = ground.pool.total_pages();
+        let pages = test.pool.total_pages();
         ((pages * 4096) as f64 / bytes as f64 - 1.0) * 100.0
     };
     for owner in 0..STORED {
@@ -143,12 +143,12 @@ fn packing() {
         let owner = random.below(u64::from(STORED)) as u32;
         let old = table.hold(owner).take().unwrap();
         // SAFETY: the entry is empty now.
-        unsafe { ground.pool.free(old.loc, &ground.charge) };
+        unsafe { test.pool.free(old.loc, &test.charge) };
         bytes = bytes - old.size + store(owner, &mut random);
     }
     println!("waste after ten generations: {:.2} %", waste(bytes));
     let start = Instant::now();
-    let freed = ground.pool.compact(&ground.charge, u64::MAX, &mut &table);
+    let freed = test.pool.compact(&test.charge, u64::MAX, &mut &table);
     let took = start.elapsed();
     println!(
         "waste after compaction: {:.2} % ({freed} pages in {took:.1?}, {:.2} us a page)",

@@ -1,8 +1,7 @@
-//! # What
-//! The size classes: which object sizes share a class, and how many pages a
+//! *What*: the size classes: which object sizes share a class, and how many pages a
 //! zspage of each class has. Everything here is computed at compile time.
 //!
-//! # Invariants
+//! *Invariants*
 //! - Sizes are counted in granules of 16 bytes, the owner word included.
 //! - A class takes every size between the next smaller class and its own size.
 //!   Two sizes whose zspages have the same pages and the same number of objects
@@ -12,11 +11,8 @@
 //!   in the descriptor. So a location alone tells where its data begin.
 //! - Class 0 does not exist: a descriptor of zeroes belongs to no class.
 //!
-//! # Locking
-//! None; constants.
-//!
-//! # Context
-//! Any.
+//! *Locking*: none; constants.
+//! *Context*: any.
 
 use core::num::NonZeroU32;
 use uzswap_sys::PAGE_SIZE;

@@ -1,23 +1,19 @@
-//! # What
-//! Compaction: moves the objects of the emptiest zspages of a class into its
+//! *What*: compaction: moves the objects of the emptiest zspages of a class into its
 //! fuller ones, and gives the emptied memory back.
 //!
-//! # Invariants
+//! *Invariants*
 //! - An object moves only while its page table entry is held and says that the
 //!   object is where we found it. An object that was allocated and not yet
 //!   published fails that test; one that a fault is reading fails the try-lock.
-//! - Copy, then publish the new location, then free the old slot. The copy lies
+//! - Copy, then publish the new location, then free the old object. The copy lies
 //!   inside the hold: copied earlier, it could miss what the owner wrote before
 //!   publishing.
-//! - The pool does not know an object's true size, so the whole slot is copied.
+//! - The pool does not know an object's true size, so all bytes of its class are copied.
 //!
-//! # Locking
-//! The class lock is held while entries are held, against the usual order
+//! *Locking*: the class lock is held while entries are held, against the usual order
 //! (extent before class): [`Relocate::try_hold`] must therefore never wait. The
 //! class lock is dropped between zspages.
-//!
-//! # Context
-//! Signal, worker.
+//! *Context*: signal, worker.
 
 use crate::class::{self, ClassId, HUGE};
 use crate::partial::{Class, Partial};
@@ -150,13 +146,13 @@ impl Pool {
             };
             let target_zspage = area.zspages.get(target);
             let target_memory = area.memory(target);
-            // SAFETY: `target` is a live zspage of the class that is not full; the
-            // slot taken is ours, `size` bytes long and not the old one. The old
-            // object is published and its entry held: nobody else writes to it.
+            // SAFETY: `target` is a live zspage of the class that is not full; the object taken is
+            // ours, `size` bytes long and not the old one. The old object is published and its
+            // entry held: nobody else writes to it.
             let new_ptr = unsafe {
                 let inuse = (*target_zspage).inuse;
-                let slot = zspage::take_object(target_zspage, shape, target_memory);
-                let new_ptr = zspage::object_ptr(shape, target_memory, slot);
+                let object_taken = zspage::take_object(target_zspage, shape, target_memory);
+                let new_ptr = zspage::object_ptr(shape, target_memory, object_taken);
                 new_ptr.copy_from_nonoverlapping(old_ptr, shape.size as usize);
                 partial.regroup(area, shape, target, inuse, inuse.wrapping_add(1));
                 new_ptr

@@ -1,5 +1,4 @@
-//! # What
-//! The compressed pool, after the kernel's zsmalloc: objects of 1 to 4096 bytes
+//! *What*: the compressed pool, after the kernel's zsmalloc: objects of 1 to 4096 bytes
 //! packed into *zspages*, runs of 1 to 8 pages that are neighbours in the address
 //! space, so that an object is always one piece of memory.
 //!
@@ -10,7 +9,7 @@
 //! whose data an object holds, kept in the object so that [`Pool::compact`] can
 //! find the page table entry, with no table of handles between.
 //!
-//! # Invariants
+//! *Invariants*
 //! - `total_pages = Σ live zspages + Σ idle zspages + descriptor pages`, all of
 //!   them charged; resident never exceeds it.
 //! - Metadata a stored page: 4 bytes of owner plus 16 bytes a zspage.
@@ -18,14 +17,11 @@
 //!   page table entry is held through [`Relocate::try_hold`].
 //! - All-zero memory is a pool before [`Pool::init`].
 //!
-//! # Locking
-//! Order: slot, extent lock, LRU lock, pool class lock, window lock (leaf). One
+//! *Locking*: order: operation, extent lock, LRU lock, pool class lock, window lock (leaf). One
 //! class lock for each [`Pool::alloc`] or [`Pool::free`]; the window lock only
 //! when a zspage is made or becomes empty. Compaction goes against the order,
 //! with a class lock held towards an extent lock: there it only ever *tries*.
-//!
-//! # Context
-//! Signal, worker, init; under the rules of [`uzswap_sync::lock`]. Never allocates.
+//! *Context*: signal, worker, init; under the rules of [`uzswap_sync::lock`]. Never allocates.
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
     not(test),
@@ -249,12 +245,12 @@ impl Pool {
         }
     }
 
-    /// Finds room for `size` bytes and notes `owner` in front of them. The bytes
+    /// Allocates an object of `size` bytes and writes `owner` in front of it. The bytes
     /// themselves are not zeroed, nor written: see [`Pool::data_ptr`].
     ///
-    /// Memory comes from, in this order: a free slot in the fullest zspage of the
-    /// class; the cache of empty zspages; the reserve; the limit's room; empty
-    /// zspages of other lengths; a free slot of a larger class.
+    /// Memory comes from, in this order: a free object in the fullest zspage of the class; the
+    /// cache of empty zspages; the reserve; the limit's room; empty zspages of other lengths; a
+    /// free object of a larger class.
     ///
     /// Until the caller has published the location in the owner's page table
     /// entry, compaction leaves the object where it is.
@@ -279,7 +275,7 @@ impl Pool {
         }
     }
 
-    /// A slot in class `id`; without a reserve, only where one is free already.
+    /// An object of class `id`; without a reserve, only where one is free already.
     #[inline]
     fn alloc_in(
         &self,
@@ -345,7 +341,7 @@ impl Pool {
         Ok(self.loc_of(area.memory(index)))
     }
 
-    /// A free slot of any larger class: wasteful, and better than to fail.
+    /// A free object of any larger class: wasteful, but better than to fail.
     #[cold]
     fn alloc_larger(&self, id: ClassId, owner: u32) -> Option<Loc> {
         (id.saturating_add(1)..HUGE)
@@ -429,8 +425,8 @@ impl Pool {
             .wrapping_add(if huge { offset } else { offset + OWNER })
     }
 
-    /// Asks for what a load of an object of `size` bytes touches, and the freeing after it, to be brought into
-    /// the cache. A hint: it may have been freed meanwhile.
+    /// Prefetches what loading and freeing an object of `size` bytes touches. A hint: the object
+    /// may have been freed.
     #[inline]
     pub fn prefetch(&self, loc: Loc, size: usize) {
         let place = self.place(loc);
@@ -477,7 +473,7 @@ impl Pool {
         unsafe { object.write(owner) };
     }
 
-    /// What [`Pool::set_note`] noted of an object of 4096 bytes; 0 if nothing was.
+    /// What [`Pool::set_note`] wrote beside an object of 4096 bytes; 0 if nothing was.
     ///
     /// # Safety
     /// `loc` is an object in use, of 4096 bytes, and stays so during the call.
@@ -487,7 +483,7 @@ impl Pool {
         unsafe { (*self.area(0).zspages.get(place.index)).prev }
     }
 
-    /// Notes something of an object of 4096 bytes, which has no room for it in itself.
+    /// Writes `note`, such as a checksum, beside an object of 4096 bytes, which fills its page.
     ///
     /// # Safety
     /// As for [`Pool::note`], and nobody else reads or notes meanwhile.

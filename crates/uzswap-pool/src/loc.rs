@@ -1,15 +1,9 @@
-//! # What
-//! [`Loc`]: where an object is, as the page table stores it.
+//! *What*: [`Loc`]: where an object is, as the page table stores it.
 //!
-//! # Invariants
-//! Counted in granules of 16 bytes from the pool's base, below 2^36 (1 TiB), and
+//! *Invariants*: counted in granules of 16 bytes from the pool's base, below 2^36 (1 TiB), and
 //! never 0.
-//!
-//! # Locking
-//! None; a value.
-//!
-//! # Context
-//! Any.
+//! *Locking*: none; a value.
+//! *Context*: any.
 
 use crate::class::GRANULE;
 

@@ -1,14 +1,8 @@
-//! # What
-//! The pool's two requests to the kernel: have these pages, take them back.
+//! *What*: the pool's two requests to the kernel: populate these pages, discard them.
 //!
-//! # Invariants
-//! Pages are charged before [`populate`] and uncharged after [`discard`].
-//!
-//! # Locking
-//! Called under a window lock: the kernel's work here is a few microseconds.
-//!
-//! # Context
-//! Signal, worker, init. No errno is touched.
+//! *Invariants*: pages are charged before [`populate`] and uncharged after [`discard`].
+//! *Locking*: called under a window lock: the kernel's work here is a few microseconds.
+//! *Context*: signal, worker, init. No errno is touched.
 
 use uzswap_sys::{Errno, PAGE_SIZE};
 

@@ -1,19 +1,15 @@
-//! # What
-//! What changes in a size class: its zspages with free slots, by fullness, so that
-//! the fullest is filled first and the emptiest become empty; and its counts.
+//! *What*: the mutable part of a size class: its counts, and its zspages with free objects by
+//! fullness. The fullest is filled first, so that the emptiest become empty.
 //!
-//! # Invariants
+//! *Invariants*
 //! - Every zspage of the class with `0 < inuse < objects` is in the group of its
 //!   fullness; full ones are on no list.
 //! - Bit `g` of `nonempty` is set exactly while `groups[g]` has members.
-//! - `nr_objects + free slots = nr_zspages * objects`.
+//! - `nr_objects + free objects = nr_zspages * objects`.
 //!
-//! # Locking
-//! The class lock is the lock around [`Partial`]; it guards the descriptors and
-//! the free slots of the class's zspages as well.
-//!
-//! # Context
-//! Signal, worker.
+//! *Locking*: the class lock is the lock around [`Partial`]; it guards the descriptors and the free
+//! objects of the class's zspages as well.
+//! *Context*: signal, worker.
 
 use crate::class::{GROUPS, SizeClass};
 use crate::window::Area;
@@ -22,18 +18,18 @@ use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::{AtomicU64, Ordering};
 use uzswap_sync::strict_assert;
 
-/// What changes in a size class. Zero is an empty class.
+/// The mutable part of a size class. Zero is an empty class.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Class {
     pub(crate) partial: Lock<Partial>,
     // Both change under the lock (the huge class has none: by atomic additions).
-    // `nr_objects + free slots = nr_zspages * objects`.
+    // `nr_objects + free objects = nr_zspages * objects`.
     pub(crate) nr_zspages: AtomicU64,
     pub(crate) nr_objects: AtomicU64,
 }
 
-/// A class's zspages with free slots, by fullness.
+/// A class's zspages with free objects, by fullness.
 #[derive(Debug)]
 pub(crate) struct Partial {
     groups: [List; GROUPS],
@@ -79,7 +75,8 @@ impl Class {
         Self::add(counter, nr.wrapping_neg());
     }
 
-    /// States `nr_objects + free slots = nr_zspages * objects`, as far as counts alone show it.
+    /// States `nr_objects + free objects = nr_zspages * objects`, as far as the counts alone show
+    /// it.
     ///
     /// The caller holds the class's lock.
     #[inline]
@@ -87,7 +84,7 @@ impl Class {
         let nr = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         strict_assert!(
             nr(&self.nr_objects) <= nr(&self.nr_zspages) * u64::from(shape.objects),
-            "more objects than slots"
+            "nr_objects + free objects = nr_zspages * objects"
         );
     }
 }

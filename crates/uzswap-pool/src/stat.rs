@@ -1,15 +1,9 @@
-//! # What
-//! How much the pool holds, and how well it packs.
+//! *What*: how much the pool holds, and how well it packs.
 //!
-//! # Invariants
-//! Figures of a running pool are read one after the other: each is right, the sum
+//! *Invariants*: figures of a running pool are read one after the other: each is right, the sum
 //! of two may be a moment off.
-//!
-//! # Locking
-//! None, but [`Pool::idle_pages`] takes each window's lock for a moment.
-//!
-//! # Context
-//! Signal, worker.
+//! *Locking*: none, but [`Pool::idle_pages`] takes each window's lock for a moment.
+//! *Context*: signal, worker.
 
 use crate::Pool;
 use crate::class::{self, ClassId, HUGE};

@@ -1,9 +1,7 @@
-//! # What
-//! A window: the part of the pool's address range that holds the zspages of one
-//! length, and where they come from and go to. Classes take whole zspages from
-//! it and put empty ones back.
+//! *What*: a window, the part of the pool's address range that holds the zspages of one length.
+//! Classes take whole zspages from it and put empty ones back.
 //!
-//! # Invariants
+//! *Invariants*
 //! - A zspage below `nr_cut` is *live* (in a class), *idle* (memory without
 //!   objects, on `idle`) or *hollow* (no memory, on `hollow`). One at or above
 //!   `nr_cut` was never used, and neither its pages nor its descriptor were
@@ -12,12 +10,9 @@
 //! - Live and idle zspages, and descriptor pages below `nr_cut`, are charged.
 //!   Descriptor pages are never given back: 1/256 of the most that was stored.
 //!
-//! # Locking
-//! One leaf lock a window, taken under a class lock or alone. Two window locks
+//! *Locking*: one leaf lock a window, taken under a class lock or alone. Two window locks
 //! are never held together.
-//!
-//! # Context
-//! Signal, worker. System calls are made under the lock.
+//! *Context*: signal, worker. System calls are made under the lock.
 
 use crate::class::{GRANULE, HUGE};
 use crate::memory;
@@ -31,8 +26,8 @@ use uzswap_sys::PAGE_SIZE;
 
 /// Pages made resident by one system call.
 const BATCH: u32 = 16;
-/// Empty pages that a window may keep at least, so that a class which breathes
-/// does not call the kernel each time, and at most.
+/// Empty pages that a window may keep at least, so that a class that shrinks and grows does not
+/// call the kernel each time, and at most.
 const IDLE_MIN: u32 = 8;
 const IDLE_MAX: u32 = 64;
 

@@ -1,7 +1,6 @@
-//! # What
-//! One zspage's descriptor, the objects in it, and lists of zspages.
+//! *What*: one zspage's descriptor, the objects in it, and lists of zspages.
 //!
-//! # Invariants
+//! *Invariants*
 //! - 16 bytes a zspage, in the metadata area, never in the object pages. All
 //!   zeroes is the zspage that was never used.
 //! - A zspage is known by its index in its window. Index 0 is never used, so 0
@@ -15,15 +14,12 @@
 //!   or a fullness group of its class. Full zspages and huge ones are on none,
 //!   and a huge one keeps its owner in `next` and its object's note in `prev`.
 //!
-//! # Locking
-//! `state` changes under the window lock alone. The rest belongs to the class's
+//! *Locking*: `state` changes under the window lock alone. The rest belongs to the class's
 //! lock while the zspage is `LIVE`, to the window's otherwise. `class` does not
 //! change while an object lives, so the holder of a location reads it unlocked.
 //! Fields are reached one by one through raw pointers, never through a reference
 //! to the whole: two locks may guard two fields of one descriptor.
-//!
-//! # Context
-//! Signal, worker, init.
+//! *Context*: signal, worker, init.
 
 use crate::class::{ClassId, GRANULE, SizeClass};
 use uzswap_sync::strict_assert;

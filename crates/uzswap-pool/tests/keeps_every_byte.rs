@@ -9,7 +9,7 @@
 
 mod pool_support;
 
-use pool_support::{Ground, Random, Stored, Table, fill, is_intact};
+use pool_support::{Random, Stored, Table, TestPool, fill, is_intact};
 use uzswap_pool::{Loc, PoolError, Relocate};
 use uzswap_sync::charge::Reserve;
 
@@ -42,8 +42,8 @@ const OWNERS: u32 = if cfg!(miri) { 24 } else { 600 };
 const DATA_LEN: usize = if cfg!(miri) { 4 << 20 } else { 32 << 20 };
 
 fn run(ops: &[Op]) {
-    let ground = Ground::new(DATA_LEN, 400);
-    let (pool, charge) = (&ground.pool, &ground.charge);
+    let test = TestPool::new(DATA_LEN, 400);
+    let (pool, charge) = (&test.pool, &test.charge);
     let table = Table::new(OWNERS);
     for (version, &op) in ops.iter().enumerate() {
         let version = version as u32;
@@ -54,7 +54,7 @@ fn run(ops: &[Op]) {
                     // SAFETY: the entry was held and is empty now.
                     unsafe { pool.free(old.loc, charge) };
                 }
-                match ground.alloc(size, owner) {
+                match test.alloc(size, owner) {
                     Ok(loc) => {
                         // SAFETY: `size` bytes at `loc` are this object's.
                         unsafe { fill(pool.data_ptr(loc), size, owner, version) };
@@ -87,10 +87,10 @@ fn run(ops: &[Op]) {
             Op::Limit { pages } => charge.set_limit(pages),
         }
         if ops.len() < 40 || version.is_multiple_of(61) {
-            check(&ground, &table);
+            check(&test, &table);
         }
     }
-    check(&ground, &table);
+    check(&test, &table);
     for owner in 0..OWNERS {
         if let Some(old) = table.hold(owner).take() {
             // SAFETY: the entry was held and is empty now.
@@ -100,11 +100,11 @@ fn run(ops: &[Op]) {
     pool.trim(charge);
     assert_eq!(pool.nr_objects(), 0);
     assert_eq!(pool.total_pages(), pool.metadata_pages());
-    ground.assert_charged_is_resident();
+    test.assert_charged_is_resident();
 }
 
-fn check(ground: &Ground, table: &Table) {
-    let pool = &ground.pool;
+fn check(test: &TestPool, table: &Table) {
+    let pool = &test.pool;
     let mut ranges = Vec::new();
     for owner in 0..OWNERS {
         let Some(stored) = *table.hold(owner) else {
@@ -137,7 +137,7 @@ fn check(ground: &Ground, table: &Table) {
         pool.total_pages(),
         zspages + pool.idle_pages() + pool.metadata_pages()
     );
-    ground.assert_charged_is_resident();
+    test.assert_charged_is_resident();
 }
 
 fn random_op(random: &mut Random) -> Op {
@@ -175,13 +175,13 @@ fn long_random_histories_agree_with_a_map() {
 
 #[test]
 fn every_size_comes_back() {
-    let ground = Ground::new(DATA_LEN, u64::MAX);
-    let pool = &ground.pool;
+    let test = TestPool::new(DATA_LEN, u64::MAX);
+    let pool = &test.pool;
     let step = if cfg!(miri) { 173 } else { 1 };
     let mut stored = Vec::new();
     for size in (1..=4096).step_by(step) {
         let owner = size as u32;
-        let loc = ground.alloc(size, owner).unwrap();
+        let loc = test.alloc(size, owner).unwrap();
         // SAFETY: `size` bytes at `loc` are this object's.
         unsafe { fill(pool.data_ptr(loc), size, owner, 7) };
         stored.push((loc, size));
@@ -194,29 +194,23 @@ fn every_size_comes_back() {
                 "{size}"
             );
             assert_eq!(pool.owner(loc), size as u32);
-            pool.free(loc, &ground.charge);
+            pool.free(loc, &test.charge);
         }
     }
-    assert_eq!(ground.alloc(0, 1), Err(PoolError::BadSize { size: 0 }));
-    assert_eq!(
-        ground.alloc(4097, 1),
-        Err(PoolError::BadSize { size: 4097 })
-    );
-    pool.trim(&ground.charge);
-    ground.assert_charged_is_resident();
+    assert_eq!(test.alloc(0, 1), Err(PoolError::BadSize { size: 0 }));
+    assert_eq!(test.alloc(4097, 1), Err(PoolError::BadSize { size: 4097 }));
+    pool.trim(&test.charge);
+    test.assert_charged_is_resident();
 }
 
 #[test]
 fn a_reserve_is_enough_when_the_limit_is_reached() {
-    let ground = Ground::new(DATA_LEN, 64);
-    let (pool, charge) = (&ground.pool, &ground.charge);
+    let test = TestPool::new(DATA_LEN, 64);
+    let (pool, charge) = (&test.pool, &test.charge);
     let mut reserve = Reserve::charged(charge, 10).unwrap();
     // Something else of the process takes the rest.
     charge.charge_unchecked(charge.room() + 5);
-    assert!(matches!(
-        ground.alloc(1000, 1),
-        Err(PoolError::NoRoom { .. })
-    ));
+    assert!(matches!(test.alloc(1000, 1), Err(PoolError::NoRoom { .. })));
     let loc = pool.alloc(1000, 1, &mut reserve).unwrap();
     assert_eq!(reserve.pages() + pool.total_pages(), 10);
     // The next one of the same class needs none of it.

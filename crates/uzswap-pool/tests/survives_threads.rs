@@ -8,7 +8,7 @@
 
 mod pool_support;
 
-use pool_support::{Ground, Random, Stored, Table, fill, is_intact};
+use pool_support::{Random, Stored, Table, TestPool, fill, is_intact};
 use std::sync::atomic::{AtomicU64, Ordering};
 use uzswap_pool::PoolError;
 use uzswap_sync::charge::Reserve;
@@ -22,9 +22,9 @@ const LIMIT: u64 = if cfg!(miri) { 30 } else { 400 };
 
 fn stress(threads: u32, seed: u64) {
     println!("{threads} threads, seed {seed}");
-    let ground = &Ground::new(DATA_LEN, LIMIT);
+    let test = &TestPool::new(DATA_LEN, LIMIT);
     let table = &Table::new(OWNERS);
-    let (pool, charge) = (&ground.pool, &ground.charge);
+    let (pool, charge) = (&test.pool, &test.charge);
     let moved = &AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -43,15 +43,15 @@ fn stress(threads: u32, seed: u64) {
                         1 => {
                             pool.trim(charge);
                         }
-                        2..120 => store(ground, table, owner, step, &mut random),
-                        _ => load(ground, table, owner, random.below(2) == 0),
+                        2..120 => store(test, table, owner, step, &mut random),
+                        _ => load(test, table, owner, random.below(2) == 0),
                     }
                 }
             });
         }
     });
     assert!(charge.peak() <= LIMIT);
-    ground.assert_charged_is_resident();
+    test.assert_charged_is_resident();
     let mut left = 0;
     for owner in 0..OWNERS {
         left += u64::from(table.hold(owner).is_some());
@@ -62,27 +62,27 @@ fn stress(threads: u32, seed: u64) {
         moved.load(Ordering::Relaxed)
     );
     for owner in 0..OWNERS {
-        load(ground, table, owner, true);
+        load(test, table, owner, true);
     }
     pool.trim(charge);
     assert_eq!(pool.total_pages(), pool.metadata_pages());
-    ground.assert_charged_is_resident();
+    test.assert_charged_is_resident();
 }
 
-fn store(ground: &Ground, table: &Table, owner: u32, version: u32, random: &mut Random) {
+fn store(test: &TestPool, table: &Table, owner: u32, version: u32, random: &mut Random) {
     let size = random.compressed_size();
     let mut entry = table.hold(owner);
     if let Some(old) = entry.take() {
         // SAFETY: the entry was held and is empty now.
-        unsafe { ground.pool.free(old.loc, &ground.charge) };
+        unsafe { test.pool.free(old.loc, &test.charge) };
     }
-    let mut reserve = Reserve::empty(&ground.charge);
+    let mut reserve = Reserve::empty(&test.charge);
     let _ = reserve.grow(random.below(12));
-    match ground.pool.alloc(size, owner, &mut reserve) {
+    match test.pool.alloc(size, owner, &mut reserve) {
         Ok(loc) => {
             // Not published yet: compaction may look at it, and must let it be.
             // SAFETY: `size` bytes at `loc` are this object's.
-            unsafe { fill(ground.pool.data_ptr(loc), size, owner, version) };
+            unsafe { fill(test.pool.data_ptr(loc), size, owner, version) };
             *entry = Some(Stored { loc, size, version });
         }
         Err(PoolError::NoRoom { .. }) => {}
@@ -90,21 +90,21 @@ fn store(ground: &Ground, table: &Table, owner: u32, version: u32, random: &mut 
     }
 }
 
-fn load(ground: &Ground, table: &Table, owner: u32, drop: bool) {
+fn load(test: &TestPool, table: &Table, owner: u32, drop: bool) {
     let mut entry = table.hold(owner);
     let Some(stored) = *entry else { return };
-    let data = ground.pool.data_ptr(stored.loc);
+    let data = test.pool.data_ptr(stored.loc);
     // SAFETY: the entry is held, so the object neither moves nor goes; freed, its
     // entry is empty.
     unsafe {
-        assert_eq!(ground.pool.owner(stored.loc), owner);
+        assert_eq!(test.pool.owner(stored.loc), owner);
         assert!(
             is_intact(data, stored.size, owner, stored.version),
             "{stored:?}"
         );
         if drop {
             *entry = None;
-            ground.pool.free(stored.loc, &ground.charge);
+            test.pool.free(stored.loc, &test.charge);
         }
     }
 }

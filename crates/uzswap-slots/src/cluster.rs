@@ -1,6 +1,5 @@
-//! # What
-//! A cluster: [`CLUSTER_SLOTS`] slots of one device, the states it goes through, and which of
-//! its slots are taken.
+//! *What*: a cluster: [`CLUSTER_SLOTS`] slots of one device, the states it goes through, and which
+//! of its slots are taken.
 //!
 //! ```text
 //!            ┌────────────────────── put: empty ──────────────────────┐
@@ -9,35 +8,36 @@
 //!      └──── discarded ──── Discarding ◄── take_discard ── Discard
 //! ```
 //!
-//! # Invariants
-//! - A cluster has a *home*: one process, whose row of counts here is the cluster's *map*. A slot is free
-//!   exactly while its byte there is 0. The home's own counts are in the map as in any row; what others
-//!   count and the home does not is marked as *foreign* there. So one word says whether a slot
-//!   is taken and, in a cluster that nobody else uses, all there is to say: a process may be killed
-//!   between any two instructions and leaves nothing that contradicts itself.
-//! - The home changes only while the cluster is empty and its home dead: no operation of it is under way.
-//! - The home allocates and puts without a lock. Only where the map may say less than the rows, because a
-//!   fork made others count what the home counts (`is_shared`), it puts under the lock. `is_shared` becomes
-//!   true in the fork of the home, with no operation of it under way.
-//! - Whoever counts a slot of it is one of its `users`, and so is the home. There may be more.
-//! - `Full(o)` has fewer than [`FEW`] free slots, `Nonfull(o)` has more and an aligned run of 2^o of them, `Frag(o)` has
-//!   more but no such run, `Free`, `Discard` and `Discarding` have nothing else; while nothing is under way:
-//!   who frees slots looks at the state after them, and who changes the state looks at the slots
-//!   after it, so one of them sees the other. `Current(o)` may be any. (How many slots of a full cluster are
-//!   free is only estimated until they are enough.)
-//! - A `Current(o)` cluster is named by at least one seat of order `o`, unless its holder died.
+//! *Invariants*
+//! - A cluster has a *home*: one process, whose row of counts here is the cluster's *map*. A slot
+//!   is free exactly while its byte there is 0. The home's own counts are in the map as in any row;
+//!   what others count and the home does not is marked as *foreign* there. So one word says whether
+//!   a slot is taken and, in a cluster that nobody else uses, who counts it how often: a process
+//!   killed between any two instructions leaves a consistent state.
+//! - The home changes only while the cluster is empty and the old home is dead, so none of its
+//!   operations is under way.
+//! - The home allocates and puts without a lock. Only in a shared cluster, where a fork made others
+//!   count what the home counts, the home puts under the lock. A cluster becomes shared in the fork
+//!   of its home, with no operation of it under way.
+//! - Whoever counts a slot of it is one of its `users`, and so is the home. A user may count none.
+//! - `Full(o)` has fewer than [`MIN_FREE_LISTED`] free slots, `Nonfull(o)` has more and an aligned
+//!   run of 2^o of them, `Frag(o)` has more but no such run, `Free`, `Discard` and `Discarding`
+//!   have free slots alone. This holds while no operation is under way: whoever frees slots reads
+//!   the state afterwards, and whoever changes the state reads the map afterwards, so one of them
+//!   sees the other. `Current(o)` may be any. The number of free slots of a full cluster is an
+//!   estimate until it reaches the threshold.
+//! - A `Current(o)` cluster is the current one of at least one CPU for order `o`, unless the
+//!   process that made it so died.
 //!
-//! # Locking
-//! `home`, `users`, the rows of all but the home, and the change of a map's byte to or from foreign belong to
-//! `lock`; words of the map change by read-modify-write all the same, since the home needs no lock. `state`
-//! changes under `lock`, and to or from a state that has a list under the device lock too; `next` and `prev`
-//! belong to the device lock. `cursor` and `nr_free` are hints.
+//! *Locking*: `home`, `users`, the rows of all but the home, and the change of a map's byte to or
+//! from foreign belong to `lock`; words of the map change by read-modify-write even then, since the
+//! home needs no lock. `state` changes under `lock`, and to or from a state that has a list under
+//! the device lock too; `next` and `prev` belong to the device lock. `cursor` and `nr_free` are
+//! hints.
 //!
-//! What is read by each alloc and put, the [`Standing`], lies apart: eight bytes a cluster, of which a cache
-//! holds all, while the descriptors of a large device would be as far away as its counts.
-//!
-//! # Context
-//! Signal, worker, init; in every process of the group.
+//! *Layout*: each alloc and put reads the [`Summary`], which lies apart from the [`Descriptor`]: at
+//! eight bytes a cluster, those of a large device stay in the CPU's cache.
+//! *Context*: signal, worker, init; in every process of the group.
 
 use crate::lock::SharedLock;
 use crate::memory::NR_ROWS;
@@ -49,8 +49,8 @@ pub const CLUSTER_SLOTS: u32 = if cfg!(loom) { 4 } else { 512 };
 /// Orders of runs: a run of order `o` is 2^o slots; the largest is a whole cluster.
 pub const NR_ORDERS: usize = if cfg!(loom) { 3 } else { 10 };
 
-/// Free slots from which on a cluster is worth a place on a list. Those with fewer are come across by going round.
-pub(crate) const FEW: u32 = if cfg!(loom) { 1 } else { 64 };
+/// A cluster with fewer free slots is full: on no list, found by scanning all clusters.
+pub(crate) const MIN_FREE_LISTED: u32 = if cfg!(loom) { 1 } else { 64 };
 
 const USER_WORDS: usize = NR_ROWS.div_ceil(64);
 
@@ -70,9 +70,9 @@ pub(crate) enum State {
     Frag(u8),
     /// Hardly a slot is free; on no list.
     Full(u8),
-    /// Nothing in it; the device has not been told yet.
+    /// Nothing in it; not discarded on the device yet.
     Discard,
-    /// The process with this index is telling the device; on no list.
+    /// The process with this index discards it on the device; on no list.
     Discarding(u16),
 }
 
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// Whether there is a cluster in use with this state, but no list of them.
+    /// Whether clusters of this state are in use and on no list.
     pub(crate) fn is_unlisted(self) -> bool {
         matches!(self, State::Current(_) | State::Full(_))
     }
@@ -121,17 +121,17 @@ fn user_bit(index: usize) -> u64 {
     1 << (index % 64)
 }
 
-/// What every alloc and put looks at. Zero is [`State::Free`], and nobody's home.
+/// What every alloc and put reads. Zero is [`State::Free`], without a home.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Standing {
+pub(crate) struct Summary {
     state: AtomicU32,
     home: AtomicU16,
-    /// Free slots of a full cluster, about; 0 only if there are none.
+    /// Estimated free slots of a full cluster; 0 only if there are none.
     nr_free: AtomicU16,
 }
 
-/// What is looked at when a cluster changes its state, or by the holder of its lock.
+/// What is read when a cluster changes its state, or by the holder of its lock.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Descriptor {
@@ -145,9 +145,9 @@ pub(crate) struct Descriptor {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Standing>() == 8 && size_of::<Descriptor>() == 64);
+const _: () = assert!(size_of::<Summary>() == 8 && size_of::<Descriptor>() == 64);
 
-impl Standing {
+impl Summary {
     #[cfg(loom)]
     pub(crate) fn new() -> Self {
         Self {
@@ -171,26 +171,26 @@ impl Descriptor {
     }
 }
 
-/// A cluster, an eighth of a byte and a little more a slot beside its counts.
+/// A cluster: 72 bytes for 512 slots, beside the counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cluster<'m> {
-    pub(crate) standing: &'m Standing,
+    pub(crate) summary: &'m Summary,
     pub(crate) descriptor: &'m Descriptor,
 }
 
 impl<'m> Cluster<'m> {
     #[inline]
     pub(crate) fn state(self) -> State {
-        State::decode(self.standing.state.load(Ordering::Relaxed))
+        State::decode(self.summary.state.load(Ordering::Relaxed))
     }
 
     /// Whether some CPU allocates runs of `order` from it.
     #[inline]
     pub(crate) fn is_current(self, order: u8) -> bool {
-        self.standing.state.load(Ordering::Relaxed) == State::Current(order).encode()
+        self.summary.state.load(Ordering::Relaxed) == State::Current(order).encode()
     }
 
-    /// The same after a change of the map; see [`Cluster::state_after_change`].
+    /// As [`Cluster::is_current`], after a change of the map; see [`Cluster::state_after_change`].
     #[inline]
     pub(crate) fn is_current_after_change(self, order: u8) -> bool {
         self.word_after_change() == State::Current(order).encode()
@@ -198,8 +198,8 @@ impl<'m> Cluster<'m> {
 
     /// The state after a change of the map by a SeqCst read-modify-write.
     ///
-    /// If whoever changed the state at that time did not see the map's change in [`Cluster::set_state`]'s
-    /// aftermath, the new state is seen here.
+    /// A concurrent [`Cluster::set_state`] whose caller does not see the map's change afterwards is
+    /// seen here.
     #[inline]
     pub(crate) fn state_after_change(self) -> State {
         State::decode(self.word_after_change())
@@ -210,13 +210,13 @@ impl<'m> Cluster<'m> {
         // Loom takes SeqCst accesses for less than they are.
         #[cfg(loom)]
         fence(Ordering::SeqCst);
-        self.standing.state.load(Ordering::SeqCst)
+        self.summary.state.load(Ordering::SeqCst)
     }
 
-    /// For [`crate::lists::Lists`] alone, which moves the cluster between lists with it. Whatever of the
-    /// map is read afterwards is read after it.
+    /// [`crate::lists::Lists::move_to`] calls this for states with a list. Later reads of the map
+    /// are ordered after it.
     pub(crate) fn set_state(self, state: State) {
-        self.standing.state.store(state.encode(), Ordering::Release);
+        self.summary.state.store(state.encode(), Ordering::Release);
         // Pairs with the SeqCst accesses around `state_after_change`.
         fence(Ordering::SeqCst);
     }
@@ -224,7 +224,7 @@ impl<'m> Cluster<'m> {
     /// Whose row is the map.
     #[inline]
     pub(crate) fn home(self) -> Option<usize> {
-        let home = self.standing.home.load(Ordering::Relaxed) & (SHARED - 1);
+        let home = self.summary.home.load(Ordering::Relaxed) & (SHARED - 1);
         usize::from(home).checked_sub(1)
     }
 
@@ -237,37 +237,37 @@ impl<'m> Cluster<'m> {
     /// Whether process `index` is the home, and slots that it counts are counted by nobody else.
     #[inline]
     pub(crate) fn is_private_to(self, index: usize) -> bool {
-        usize::from(self.standing.home.load(Ordering::Relaxed)) == index + 1
+        usize::from(self.summary.home.load(Ordering::Relaxed)) == index + 1
     }
 
-    /// Makes process `index` the home: the cluster is empty, and no other home is alive.
+    /// Makes process `index` the home. The cluster is empty, and no other home is alive.
     pub(crate) fn set_home(self, index: usize) {
         strict_assert!(
             self.state().is_empty(),
             "the home changes while the cluster is empty"
         );
         let home = u16::try_from(index + 1).unwrap_or(0);
-        self.standing.home.store(home, Ordering::Relaxed);
+        self.summary.home.store(home, Ordering::Relaxed);
     }
 
     /// From now on, others may count what the home counts.
     pub(crate) fn set_shared(self) {
-        let home = self.standing.home.load(Ordering::Relaxed);
-        self.standing.home.store(home | SHARED, Ordering::Relaxed);
+        let home = self.summary.home.load(Ordering::Relaxed);
+        self.summary.home.store(home | SHARED, Ordering::Relaxed);
     }
 
-    /// About how many slots of this full cluster are free.
+    /// The estimated number of free slots of this full cluster.
     #[inline]
     pub(crate) fn nr_free(self) -> u32 {
-        self.standing.nr_free.load(Ordering::Relaxed).into()
+        self.summary.nr_free.load(Ordering::Relaxed).into()
     }
 
-    /// Not by a read-modify-write: what a thread counts that does so at the same time may be forgotten, but not that
-    /// there is something.
+    /// A plain store: of two threads that count at the same time one may be lost, but the estimate
+    /// does not become 0 by that.
     #[inline]
     pub(crate) fn set_nr_free(self, nr: u32) {
         let nr = u16::try_from(nr).unwrap_or(u16::MAX);
-        self.standing.nr_free.store(nr, Ordering::Relaxed);
+        self.summary.nr_free.store(nr, Ordering::Relaxed);
     }
 
     #[inline]
@@ -281,14 +281,15 @@ impl<'m> Cluster<'m> {
         self.descriptor.cursor.store(slot, Ordering::Relaxed);
     }
 
-    /// Whether process `index` may count slots here. Never wrongly `false` for a process that does not run.
+    /// Whether process `index` may count slots here. Never wrongly `false` for a process that does
+    /// not run.
     #[inline]
     pub(crate) fn has_user(self, index: usize) -> bool {
         let word = self.descriptor.users.get(index / 64);
         word.is_some_and(|word| word.load(Ordering::Relaxed) & user_bit(index) != 0)
     }
 
-    /// To be called before its first count here.
+    /// Called before its first count here.
     pub(crate) fn add_user(self, index: usize) {
         if let Some(word) = self.descriptor.users.get(index / 64) {
             let users = word.load(Ordering::Relaxed) | user_bit(index);
@@ -300,7 +301,7 @@ impl<'m> Cluster<'m> {
     pub(crate) fn remove_user(self, index: usize) {
         if let Some(word) = self.descriptor.users.get(index / 64) {
             let users = word.load(Ordering::Relaxed) & !user_bit(index);
-            // Release: not before its counts are gone.
+            // Release: its counts are gone before.
             word.store(users, Ordering::Release);
         }
     }

@@ -1,28 +1,26 @@
-//! # What
-//! Who counts which slot how often: `dup`, `put`, slots that went bad; under the cluster's lock.
+//! *What*: the counts of slots under the cluster's lock: `dup`, `put`, bad slots.
 //!
-//! # Invariants
-//! - Each process has a row of counts, 8 bits a slot. The supervisor's row says which slots are bad.
+//! *Invariants*
+//! - Each process has a row of counts, 8 bits a slot. The supervisor's row says which slots are
+//!   bad.
 //! - A process is one of a cluster's users from before its first count there until after its last.
-//! - Of two processes that count a slot, at most one is the cluster's home. What others than the home count is
-//!   marked as foreign in the map before it is counted, and until after it was, unless the home counts it too.
-//! - So a holder of the lock who dies leaves marks too many at worst, never too few.
+//! - Of two processes that count a slot, at most one is the cluster's home. A slot that others than
+//!   the home count is marked as foreign in the map from before it is counted until after, unless
+//!   the home counts it too.
+//! - So a holder of the lock who dies leaves too many marks at worst, never too few.
 //!
-//! # Locking
-//! Held: the cluster's lock. Reading a count without it is a hint. The home changes its own counts meanwhile
-//! (see `home`).
-//!
-//! # Context
-//! Signal, worker, fork; in every process of the group.
+//! *Locking*: the cluster's lock is held. Reading a count without it is a hint. The home changes
+//! its own counts meanwhile (see `home`).
+//! *Context*: signal, worker, fork; in every process of the group.
 
-use crate::cluster::{CLUSTER_SLOTS, FEW, State};
+use crate::cluster::{CLUSTER_SLOTS, MIN_FREE_LISTED, State};
 use crate::device::{Held, Slots};
 use crate::home::Freed;
 use crate::memory::{NR_PROCESSES, SUPERVISOR};
 use crate::row::{
-    CLUSTER_WORDS, Row, bytes, foreign, homely, nr_ones, ones_of, words_of, words_up,
+    CLUSTER_WORDS, Row, bytes, foreign, home_counts, nr_ones, ones_of, words_of, words_up,
 };
-use crate::{Owner, Run, step};
+use crate::{Owner, Run, crash_point};
 use core::{mem, ops::Range};
 use uzswap_sync::primitive::{Ordering, fence};
 use uzswap_sync::{strict_assert, strict_unreachable};
@@ -58,12 +56,12 @@ impl<'m> Slots<'m> {
         held.is_some_and(|held| held.row(owner.index()).count_up(offsets))
     }
 
-    /// Takes one count of `owner`'s off each slot of `run`, which lies in one cluster. A slot whose last count
-    /// this was is free.
+    /// Takes one count of `owner`'s off each slot of `run`, which lies in one cluster. A slot whose
+    /// last count this was is free.
     #[inline]
     pub fn put(&self, owner: Owner, run: Run) {
         match run.nr {
-            // Compiled apart, as in `alloc`.
+            // A copy of its own for single slots, as in `alloc`.
             1 => self.put_inline(owner, Run { nr: 1, ..run }),
             _ => self.put_run(owner, run),
         }
@@ -99,12 +97,13 @@ impl<'m> Slots<'m> {
                 may_be_last: true,
             };
             if held.cluster.should_move(held.map(), freed, offsets) {
-                held.settle();
+                held.relist_after_free();
             }
         }
     }
 
-    /// Counts of `slot` by all processes; `u16::MAX` for a slot that went bad. A hint while others count.
+    /// Counts of `slot` by all processes; `u16::MAX` for a slot that went bad. A hint while others
+    /// count.
     #[must_use]
     pub fn count(&self, slot: u32) -> u16 {
         let Some(cluster) = self.cluster(slot / CLUSTER_SLOTS) else {
@@ -133,8 +132,8 @@ impl<'m> Slots<'m> {
             .any(|cluster| slots_of(cluster).any(|slot| self.count_of(index, slot) > 0))
     }
 
-    /// Calls `f` with every slot that process `index` holds and its counts, with no lock held: the way to
-    /// bring everything back before a device goes.
+    /// Calls `f` with every slot that process `index` holds and its counts, with no lock held.
+    /// Swapoff brings them back so.
     pub fn for_each_owned(&self, index: usize, mut f: impl FnMut(u32, u8)) {
         for cluster in self.used_by(index) {
             for slot in slots_of(cluster) {
@@ -162,7 +161,7 @@ impl<'m> Slots<'m> {
         Row::new(self.counts.get(at))
     }
 
-    /// The row that says which slots of a cluster are free. Of a cluster that was never used, a row that is empty.
+    /// The row that says which slots of a cluster are free; an empty row if it was never used.
     #[inline]
     pub(crate) fn map(&self, cluster: u32) -> Row<'m> {
         let home = self.cluster(cluster).and_then(|cluster| cluster.home());
@@ -195,14 +194,14 @@ impl<'m> Held<'_, 'm> {
             };
             let mut claimed = 0;
             if !map.claim(marks(), &mut claimed) {
-                // The home was faster.
+                // The home took one of them meanwhile.
                 map.unclaim(marks().take(claimed));
                 continue;
             }
             if !at_home {
                 for (number, up) in ups() {
                     self.row(index).update(number, |word| word | up);
-                    step();
+                    crash_point();
                 }
             }
             let nr = 1 << order;
@@ -223,28 +222,28 @@ impl<'m> Held<'_, 'm> {
     fn add_user(&self, index: usize) {
         if !self.cluster.has_user(index) {
             self.cluster.add_user(index);
-            step();
+            crash_point();
         }
     }
 
-    /// Makes the owner the home of this cluster, which is empty, so that it needs no lock here. Not while there is
-    /// another one who may not need it.
-    pub(crate) fn move_in(&self) {
+    /// Makes the owner the home of this cluster, which is empty, unless another home may run.
+    pub(crate) fn become_home(&self) {
         let index = self.owner.index();
         let home = self.cluster.home().filter(|&home| home != index);
-        // What died between taking slots and seeing that the cluster had gone may have left some taken.
+        // A home killed after taking slots from a cluster that was no longer current leaves them
+        // taken.
         if home.is_some_and(|home| self.slots.may_run(home)) || !self.map().is_empty(0) {
             return;
         }
         self.add_user(index);
         self.cluster.set_home(index);
-        step();
+        crash_point();
         if let Some(home) = home {
             self.cluster.remove_user(home);
         }
     }
 
-    /// How many slots are free now that were not.
+    /// Takes one count off each slot; how many slots that freed.
     fn put(&self, offsets: Range<u32>) -> u32 {
         self.count_down(self.owner.index(), offsets, |counts, ones| {
             let counted = ones_of(counts) & ones;
@@ -253,7 +252,7 @@ impl<'m> Held<'_, 'm> {
         })
     }
 
-    /// Takes `down(counts, ones)` off each word of process `index`; how many slots are free now that were not.
+    /// Takes `down(counts, ones)` off each word of process `index`; how many slots that freed.
     fn count_down(&self, index: usize, offsets: Range<u32>, down: impl Fn(u64, u64) -> u64) -> u32 {
         let (map, at_home) = (self.map(), self.cluster.is_home_of(index));
         let mut nr_freed = 0;
@@ -261,24 +260,24 @@ impl<'m> Held<'_, 'm> {
             let others = self.counted_by_others(index, number);
             if at_home {
                 let after = |word| {
-                    let before = homely(word);
+                    let before = home_counts(word);
                     let after = before - down(before, ones);
                     let kept = ones_of(before) & !ones_of(after) & others;
                     after | bytes(foreign(word) | kept)
                 };
                 let (before, after) = map.update(number, after);
                 nr_freed += nr_ones(ones_of(before) & !ones_of(after));
-                step();
+                crash_point();
                 continue;
             }
             let after = |before| before - down(before, ones);
             let (before, after) = self.row(index).update(number, after);
-            step();
+            crash_point();
             let freed = ones_of(before) & !ones_of(after) & !others;
             if freed != 0 {
                 map.update(number, |word| word & !bytes(freed));
                 nr_freed += nr_ones(freed);
-                step();
+                crash_point();
             }
         }
         nr_freed
@@ -294,7 +293,7 @@ impl<'m> Held<'_, 'm> {
     fn counts(&self, index: usize, number: usize) -> u64 {
         let word = self.row(index).load(number);
         if self.cluster.is_home_of(index) {
-            homely(word)
+            home_counts(word)
         } else {
             word
         }
@@ -309,17 +308,17 @@ impl<'m> Held<'_, 'm> {
         let (map, index) = (self.map(), self.owner.index());
         for (number, ones) in words_of(offsets) {
             self.row(SUPERVISOR).update(number, |bad| bad | ones);
-            step();
+            crash_point();
             if self.cluster.is_home_of(index) {
                 map.update(number, |word| word | bytes(ones));
             } else {
                 self.row(index).update(number, |own| own & !bytes(ones));
             }
-            step();
+            crash_point();
         }
-        // A run used in part had free slots, and there may be no room any more.
+        // A run used in part had free slots: there may be less room now.
         match self.cluster.state() {
-            State::Nonfull(order) | State::Frag(order) => self.rest(order),
+            State::Nonfull(order) | State::Frag(order) => self.relist(order),
             _ => {}
         }
     }
@@ -330,23 +329,23 @@ impl<'m> Held<'_, 'm> {
         let to_home = self.cluster.is_home_of(child);
         if to_home || self.cluster.is_home_of(parent) {
             self.cluster.set_shared();
-            step();
+            crash_point();
         }
         for number in 0..CLUSTER_WORDS {
             let counts = self.counts(parent, number);
             self.row(child).update(number, |word| {
-                // What the parent counts is marked as foreign there.
+                // The map of a home marks what the parent counts as foreign.
                 (word & !bytes(ones_of(counts))) | counts
             });
-            step();
+            crash_point();
         }
     }
 
-    /// Takes off all counts of process `index`, which is gone, and undoes what it was about.
+    /// Drops all counts of process `index`, which is gone, and ends a discard that it began.
     pub(crate) fn drop_counts(&self, index: usize) {
         if index < NR_PROCESSES && self.cluster.has_user(index) {
             self.count_down(index, 0..CLUSTER_SLOTS, |counts, _| counts);
-            self.settle();
+            self.relist_after_free();
             if !self.cluster.is_home_of(index) {
                 self.cluster.remove_user(index);
             }
@@ -356,7 +355,7 @@ impl<'m> Held<'_, 'm> {
         }
     }
 
-    /// Takes off the marks that a holder of the lock left who died in the middle of a change.
+    /// Removes the foreign marks of a holder of the lock who died in the middle of a change.
     pub(crate) fn repair(&self) {
         let map = self.map();
         for number in 0..CLUSTER_WORDS {
@@ -367,37 +366,37 @@ impl<'m> Held<'_, 'm> {
                 .fold(0, |all, user| all | ones_of(self.counts(user, number)));
             let stray = |word| bytes(foreign(word) & !counted);
             map.update(number, |word| word & !stray(word));
-            step();
+            crash_point();
         }
         match self.cluster.state() {
             State::Current(order)
             | State::Nonfull(order)
             | State::Frag(order)
-            | State::Full(order) => self.rest(order),
+            | State::Full(order) => self.relist(order),
             State::Free | State::Discard | State::Discarding(_) => {}
         }
     }
 
-    /// Sends the cluster to the list where it belongs now that slots were freed.
-    pub(crate) fn settle(&self) {
+    /// Moves the cluster to the list where it belongs after slots were freed.
+    pub(crate) fn relist_after_free(&self) {
         match self.cluster.state() {
             State::Nonfull(_) if !self.map().is_empty(0) => {}
-            State::Nonfull(order) | State::Frag(order) | State::Full(order) => self.rest(order),
+            State::Nonfull(order) | State::Frag(order) | State::Full(order) => self.relist(order),
             State::Current(_) | State::Free | State::Discard | State::Discarding(_) => {}
         }
     }
 
-    /// Sends the cluster to the list where it belongs when nobody allocates from it.
-    pub(crate) fn rest(&self, order: u8) {
+    /// Moves the cluster to the list where it belongs when it is no CPU's current one.
+    pub(crate) fn relist(&self, order: u8) {
         let mut nr_free = self.nr_free();
         loop {
-            let to = self.resting(order, nr_free);
+            let to = self.list_for(order, nr_free);
             self.cluster.set_nr_free(nr_free);
             if to != self.cluster.state() {
                 self.change_to(to);
             }
-            // The home may have put slots that it took for a current cluster's, or counted them before the
-            // number was stored.
+            // The home may have put slots meanwhile: without looking at the number, as the cluster
+            // was current, or before the number was stored.
             fence(Ordering::SeqCst);
             let before = mem::replace(&mut nr_free, self.nr_free());
             if before == nr_free {
@@ -414,17 +413,17 @@ impl<'m> Held<'_, 'm> {
     pub(crate) fn change_to(&self, state: State) {
         if self.cluster.state().is_unlisted() && state.is_unlisted() {
             self.cluster.set_state(state);
-            step();
+            crash_point();
         } else {
             self.slots.lists(self.owner).move_to(self, state);
         }
     }
 
-    /// Where this cluster belongs when nobody allocates from it.
-    fn resting(&self, order: u8, nr_free: u32) -> State {
+    /// The state of this cluster when it is no CPU's current one.
+    fn list_for(&self, order: u8, nr_free: u32) -> State {
         match nr_free {
             CLUSTER_SLOTS => self.slots.empty(),
-            0..FEW => State::Full(order),
+            0..MIN_FREE_LISTED => State::Full(order),
             _ if self.map().find_run(order, 0).is_some() => State::Nonfull(order),
             _ => State::Frag(order),
         }

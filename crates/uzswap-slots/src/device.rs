@@ -1,47 +1,45 @@
-//! # What
-//! [`Slots`], one device: allocation from the CPU's current cluster, and the choice of the next one.
+//! *What*: [`Slots`], one device: allocation from the CPU's current cluster, and the choice of the
+//! next one.
 //!
-//! # Invariants
+//! *Invariants*
 //! - A run is handed out by the home of its cluster (see `home`) or by the holder of its lock.
-//! - A seat's cluster that is not `Current` of the seat's order any more is no current cluster: a seat may be
-//!   stale.
+//! - The cluster that a CPU names as current may be stale: it is current only while its state says
+//!   so, for the same order.
 //!
-//! # Locking
-//! Alloc: none in the seat's cluster by its home. Otherwise the seat's cluster, then (when that is exhausted) the
-//! device lock, then the next cluster by trying. A cluster that could not be tried is waited for with
-//! nothing else held.
-//!
-//! # Context
-//! Signal, worker; in every process of the group.
+//! *Locking*: alloc by the home of the CPU's current cluster takes no lock. Otherwise it locks that
+//! cluster; when that is exhausted, the device, then the next cluster by trying. A cluster whose
+//! lock was taken is waited for with nothing else held.
+//! *Context*: signal, worker; in every process of the group.
 
-use crate::cluster::{CLUSTER_SLOTS, Cluster, Descriptor, NR_ORDERS, Standing, State};
-use crate::lists::{Lists, round};
-use crate::lock::Got;
+use crate::cluster::{CLUSTER_SLOTS, Cluster, Descriptor, NR_ORDERS, State, Summary};
+use crate::lists::{Lists, round_from};
+use crate::lock::Acquired;
 use crate::memory::{CLOSED, DISCARD, Head, IsAlive, NR_CPUS, ROTATIONAL};
-use crate::row::{MOST, Words};
-use crate::{LockWaits, Owner, Run, step};
+use crate::row::{MAX_COUNT, Words};
+use crate::{LockWaits, Owner, Run, crash_point};
 use uzswap_sync::primitive::{AtomicU32, Ordering};
 
-/// Clusters of one list that are looked at in one attempt to take a run from another order's cluster.
-const SLICE: usize = 16;
-/// Seats that are tried before the first one's cluster is waited for.
-const SEATS_TRIED: usize = if cfg!(loom) { 1 } else { 8 };
-/// Full clusters whose standing is looked at in one attempt before runs of other orders lose room to this one, 64 KiB of memory:
-/// what is free may lie all together.
-const LOOKS: usize = 1 << 13;
-/// Those of them whose slots are searched: that so many are free does not say that they are a run.
-const SEARCHES: usize = 64;
-/// Seats between those of one process and of the next: they share a CPU's seat only where there are more
-/// CPUs, or more processes than fit.
-const SEATS_APART: usize = 8;
-/// Attempts of one allocation; each but the first two follows another thread's success, so this many
-/// mean that the caller had better ask for less.
-const ATTEMPTS: usize = 1000;
+/// Clusters of one list that one attempt tries.
+const MAX_LISTED_TRIED: usize = 16;
+/// Current clusters, of this CPU and of those next to it, that are tried before the first is waited
+/// for.
+const MAX_CURRENTS_TRIED: usize = if cfg!(loom) { 1 } else { 8 };
+/// Clusters whose summary one attempt scans for a full one with room, before it takes room from
+/// other orders: 64 KiB of memory.
+const MAX_CLUSTERS_SCANNED: usize = 1 << 13;
+/// Of them, those whose map is searched: free slots need not be contiguous.
+const MAX_CLUSTERS_SEARCHED: usize = 64;
+/// Distance between the current clusters of one process and of the next. Two processes share one
+/// only with more CPUs, or more processes, than fit.
+const CURRENTS_APART: usize = 8;
+/// Attempts of one allocation. Each but the first two follows another thread's success; after so
+/// many the caller tries a smaller order.
+const MAX_ATTEMPTS: usize = 1000;
 
 /// One swap device's slots, in shared memory.
 pub struct Slots<'m> {
     pub(crate) head: &'m Head,
-    standings: &'m [Standing],
+    summaries: &'m [Summary],
     descriptors: &'m [Descriptor],
     pub(crate) counts: &'m [Words],
     is_alive: IsAlive<'m>,
@@ -67,61 +65,63 @@ pub(crate) struct Held<'a, 'm> {
 
 impl Drop for Held<'_, '_> {
     fn drop(&mut self) {
-        if crate::died() {
+        if crate::has_crashed() {
             return;
         }
         self.cluster.descriptor.lock.unlock();
     }
 }
 
-/// What looking for a seat led to.
+/// What the search for a current cluster found.
 enum Found<'m> {
     Run(Run),
     Seat(&'m AtomicU32),
 }
 
 impl<'a, 'm> Held<'a, 'm> {
-    /// Allocates from this cluster, which a seat names, or else empties the seat.
-    fn take_or_empty(self, seat: &'m AtomicU32, order: u8, counts: &[u8]) -> Found<'m> {
+    /// Allocates from this cluster, which `current` names, or else vacates `current`.
+    fn take_or_vacate(self, current: &'m AtomicU32, order: u8, counts: &[u8]) -> Found<'m> {
         if self.cluster.state() == State::Current(order) {
-            // The home has just tried.
+            // The home has just tried without the lock.
             if !self.cluster.is_home_of(self.owner.index())
                 && let Some(run) = self.take(order, counts)
             {
                 return Found::Run(run);
             }
-            self.rest(order);
+            self.relist(order);
         }
-        // It is not current any more, and while its lock is held it does not become so.
-        if seat.load(Ordering::Relaxed) == self.index + 1 {
-            seat.store(0, Ordering::Relaxed);
+        // Not current any more, and it does not become so while its lock is held.
+        if current.load(Ordering::Relaxed) == self.index + 1 {
+            current.store(0, Ordering::Relaxed);
         }
-        Found::Seat(seat)
+        Found::Seat(current)
     }
 
     /// Takes the cluster, in which there is room for `order`, off its list.
-    fn leave(&self, lists: &Lists<'a, 'm>, order: u8) {
+    fn take_off_list(&self, lists: &Lists<'a, 'm>, order: u8) {
         if self.cluster.state().is_empty() {
-            self.move_in();
+            self.become_home();
         }
-        // For those who go round: here is something, if they wait.
+        // Scanners see that there is room and wait for the lock.
         self.cluster.set_nr_free(CLUSTER_SLOTS);
         lists.move_to(self, State::Full(order));
     }
 
-    /// Makes this full cluster, in which there is room nevertheless, the current one of a seat that is free. Allocates
-    /// from it in any case; `None` if its home was faster.
-    fn sit_down(self, seat: &AtomicU32, order: u8, counts: &[u8]) -> Option<Run> {
+    /// Makes this full cluster, which has room after all, the CPU's current one if that is vacant.
+    /// Allocates from it in any case; `None` if its home took the room meanwhile.
+    fn make_current(self, current: &AtomicU32, order: u8, counts: &[u8]) -> Option<Run> {
         let free = Ordering::Relaxed;
-        let sits = seat.compare_exchange(0, self.index + 1, free, free).is_ok();
-        step();
+        let sits = current
+            .compare_exchange(0, self.index + 1, free, free)
+            .is_ok();
+        crash_point();
         self.cluster.set_cursor(0);
         if sits {
             self.change_to(State::Current(order));
         }
         let run = self.take(order, counts);
         if !sits {
-            self.rest(order);
+            self.relist(order);
         }
         run
     }
@@ -130,14 +130,14 @@ impl<'a, 'm> Held<'a, 'm> {
 impl<'m> Slots<'m> {
     pub(crate) fn new(
         head: &'m Head,
-        standings: &'m [Standing],
+        summaries: &'m [Summary],
         descriptors: &'m [Descriptor],
         counts: &'m [Words],
         is_alive: IsAlive<'m>,
     ) -> Self {
         Self {
             head,
-            standings,
+            summaries,
             descriptors,
             counts,
             is_alive,
@@ -145,17 +145,17 @@ impl<'m> Slots<'m> {
     }
 
     /// Allocates 2^`order` contiguous slots, aligned to as many.
+    /// Slot `i` starts with `counts[i]` (at most 254) of the owner's counts: how many objects
+    /// touch it. Slots whose count is 0 or not given stay free. `cpu` is a hint.
     ///
-    /// Slot `i` is born with `counts[i]` (at most 254) of the owner's counts: how many objects touch it. Slots whose
-    /// count is 0 or not given stay free. `cpu` is a hint.
-    ///
-    /// `None`: the device is closed, full or too fragmented; counted in [`Slots::fallbacks`]. The caller goes
-    /// on with a smaller order. Order 0 fails only when no slot is free, or others have just got what was.
+    /// `None`: the device is closed, full or too fragmented; counted in [`Slots::fallbacks`]. The
+    /// caller goes on with a smaller order. Order 0 fails only when no slot is free, or others have
+    /// just taken the last ones.
     #[must_use]
     #[inline]
     pub fn alloc(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
         match (order, counts) {
-            // Compiled apart, so that nothing is left of what is about runs and words.
+            // A copy of its own for single slots: the compiler drops what handles runs and words.
             (0, &[count]) => self.alloc_inline(owner, cpu, 0, &[count]),
             _ => self.alloc_run(owner, cpu, order, counts),
         }
@@ -172,11 +172,11 @@ impl<'m> Slots<'m> {
             return None;
         }
         let most = counts.iter().copied().max().unwrap_or(0);
-        if self.is_closed() || most == 0 || most > MOST {
+        if self.is_closed() || most == 0 || most > MAX_COUNT {
             return None;
         }
-        let seat = self.seat(owner, cpu, order)?;
-        if let Some(index) = self.seated(seat)
+        let current = self.current(owner, cpu, order)?;
+        if let Some(index) = self.named_by(current)
             && let Some(run) = self.take_at_home(owner, index, order, counts)
         {
             return Some(run);
@@ -197,75 +197,85 @@ impl<'m> Slots<'m> {
 
     fn alloc_locked(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
         let mut again = order == 0;
-        for _ in 0..ATTEMPTS {
-            let seat = match self.find_seat(owner, cpu, order, counts)? {
+        for _ in 0..MAX_ATTEMPTS {
+            let current = match self.find_current(owner, cpu, order, counts)? {
                 Found::Run(run) => return Some(run),
-                Found::Seat(seat) => seat,
+                Found::Seat(current) => current,
             };
             let mut locked = None;
             let Some(held) = self.choose(owner, order, &mut locked) else {
-                if let Some(run) = self.alloc_beside(owner, order, counts) {
+                if let Some(run) = self.alloc_from_other_current(owner, order, counts) {
                     return Some(run);
                 }
                 match locked {
-                    // Its holder may make room there, or may be dead: waiting takes it over.
+                    // Its holder may free slots, or be dead: waiting takes the lock over then.
                     Some(index) => drop(self.hold(owner, index)),
-                    // What was in a seat when the lists were looked at may have gone there before the seats were. A
-                    // second look misses it only if somebody has allocated from it between.
+                    // A cluster may have gone from current to a list between the looks at the lists
+                    // and at the current ones. A second look misses it only if somebody allocated
+                    // from it between.
                     None if again => again = false,
                     None => return None,
                 }
                 continue;
             };
-            if let Some(run) = held.sit_down(seat, order, counts) {
+            if let Some(run) = held.make_current(current, order, counts) {
                 return Some(run);
             }
         }
         None
     }
 
-    /// Allocates from the CPU's seat, or from one beside it if a thread that was preempted (or another CPU's) holds the
-    /// cluster there: what it waits for may take long. Or empties a seat whose cluster is exhausted.
-    fn find_seat(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Found<'m>> {
-        for beside in 0..SEATS_TRIED {
-            let seat = self.seat(owner, cpu.wrapping_add(beside), order)?;
-            let Some(index) = self.seated(seat) else {
-                return Some(Found::Seat(seat));
+    /// Allocates from the CPU's current cluster; if its lock is taken, perhaps by a preempted
+    /// thread, from that of the CPUs next to it. A current cluster that is exhausted is vacated and
+    /// returned.
+    fn find_current(
+        &self,
+        owner: Owner,
+        cpu: usize,
+        order: u8,
+        counts: &[u8],
+    ) -> Option<Found<'m>> {
+        for beside in 0..MAX_CURRENTS_TRIED {
+            let current = self.current(owner, cpu.wrapping_add(beside), order)?;
+            let Some(index) = self.named_by(current) else {
+                return Some(Found::Seat(current));
             };
-            // The first one's was exhausted just now.
+            // The first one was exhausted just now.
             if beside > 0
                 && let Some(run) = self.take_at_home(owner, index, order, counts)
             {
                 return Some(Found::Run(run));
             }
             if let Some(held) = self.try_hold(owner, index) {
-                return Some(held.take_or_empty(seat, order, counts));
+                return Some(held.take_or_vacate(current, order, counts));
             }
         }
-        let seat = self.seat(owner, cpu, order)?;
-        let held = self.seated(seat).and_then(|index| self.hold(owner, index));
-        Some(held.map_or(Found::Seat(seat), |held| {
-            held.take_or_empty(seat, order, counts)
+        let current = self.current(owner, cpu, order)?;
+        let held = self
+            .named_by(current)
+            .and_then(|index| self.hold(owner, index));
+        Some(held.map_or(Found::Seat(current), |held| {
+            held.take_or_vacate(current, order, counts)
         }))
     }
 
-    /// The place of a process on a CPU; where writes should stay sequential, the one that all have.
+    /// Names the current cluster of a process on a CPU; of all, on a rotational device.
     #[inline]
-    fn seat(&self, owner: Owner, cpu: usize, order: u8) -> Option<&'m AtomicU32> {
+    fn current(&self, owner: Owner, cpu: usize, order: u8) -> Option<&'m AtomicU32> {
         let number = match self.head.has(ROTATIONAL) {
             true => 0,
-            false => cpu.wrapping_add(owner.index() * SEATS_APART) % NR_CPUS,
+            false => cpu.wrapping_add(owner.index() * CURRENTS_APART) % NR_CPUS,
         };
-        self.head.seats.get(number)?.0.get(usize::from(order))
+        self.head.currents.get(number)?.0.get(usize::from(order))
     }
 
     #[inline]
-    fn seated(&self, seat: &AtomicU32) -> Option<u32> {
-        seat.load(Ordering::Relaxed).checked_sub(1)
+    fn named_by(&self, current: &AtomicU32) -> Option<u32> {
+        current.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// A cluster with room for `order`: one of that order, an empty one, or one of another order. One that could not
-    /// be tried is left in `locked`.
+    /// A cluster with room for `order`: one of that order, an empty one, or one of another order.
+    /// One whose lock was taken is left in `locked`.
     fn choose(&self, owner: Owner, order: u8, locked: &mut Option<u32>) -> Option<Held<'_, 'm>> {
         let lists = &self.head.lists;
         let fresh = lists.fresh.load(Ordering::Relaxed);
@@ -275,24 +285,32 @@ impl<'m> Slots<'m> {
         if is_listed && let Some(held) = self.choose_listed(owner, order, locked) {
             return Some(held);
         }
-        // Where two begin alike, one finds the other's cluster locked and goes on.
-        let mut hand = self.head.hand.0.load(Ordering::Relaxed);
-        let next = round(hand, fresh).take(LOOKS);
-        let next = next.inspect(|index| hand = index + 1);
+        // Two that start at the same cluster: one finds it locked and goes on.
+        let mut scan_start = self.head.scan_start.0.load(Ordering::Relaxed);
+        let next = round_from(scan_start, fresh).take(MAX_CLUSTERS_SCANNED);
+        let next = next.inspect(|index| scan_start = index + 1);
         let is_of_order = |state| state == State::Full(order);
-        let found = self.first_full(owner, order, next, is_of_order, SEARCHES, locked);
-        self.head.hand.0.store(hand, Ordering::Relaxed);
+        let found = self.first_full(
+            owner,
+            order,
+            next,
+            is_of_order,
+            MAX_CLUSTERS_SEARCHED,
+            locked,
+        );
+        self.head.scan_start.0.store(scan_start, Ordering::Relaxed);
         found
-            .or_else(|| self.choose_anothers(owner, order, locked))
+            .or_else(|| self.choose_of_other_order(owner, order, locked))
             .or_else(|| {
-                // Single slots must be found as long as there are any.
+                // A single slot is found as long as there is one.
                 let all = 0..if order == 0 { fresh } else { 0 };
                 let is_full = |state| matches!(state, State::Full(_));
                 self.first_full(owner, order, all, is_full, usize::MAX, locked)
             })
     }
 
-    /// The first of these clusters that is full, as `wanted`, and has room nevertheless; at most so many are searched.
+    /// The first of these clusters whose state is `wanted` and that has a run of `order`; at most
+    /// `searches` maps are searched.
     fn first_full(
         &self,
         owner: Owner,
@@ -317,7 +335,7 @@ impl<'m> Slots<'m> {
         })
     }
 
-    /// The first with room among those of a list that are looked at in one attempt.
+    /// The first with room among the first clusters of a list.
     fn first<'a>(
         &'a self,
         lists: &Lists<'a, 'm>,
@@ -326,7 +344,7 @@ impl<'m> Slots<'m> {
         state: State,
         locked: &mut Option<u32>,
     ) -> Option<Held<'a, 'm>> {
-        let mut slice = lists.iter(state).take(SLICE);
+        let mut slice = lists.iter(state).take(MAX_LISTED_TRIED);
         slice.find_map(|index| {
             let Some(held) = self.try_hold(owner, index) else {
                 *locked = Some(index);
@@ -337,8 +355,8 @@ impl<'m> Slots<'m> {
                 lists.move_to(&held, held.cluster.state());
                 return None;
             }
-            // Off its list before the lists are left.
-            held.leave(lists, order);
+            // Off its list before the device lock is dropped.
+            held.take_off_list(lists, order);
             Some(held)
         })
     }
@@ -356,8 +374,8 @@ impl<'m> Slots<'m> {
             .or_else(|| lists.grow().then(|| first(State::Free)).flatten())
     }
 
-    /// Holes that are of no use to a larger order any more, then room that would have been.
-    fn choose_anothers(
+    /// Room that larger orders cannot use, then room that other orders could.
+    fn choose_of_other_order(
         &self,
         owner: Owner,
         order: u8,
@@ -380,12 +398,12 @@ impl<'m> Slots<'m> {
             })
     }
 
-    /// From another seat's cluster: the last room there is.
+    /// From another CPU's current cluster: the last room there is.
     #[cold]
-    fn alloc_beside(&self, owner: Owner, order: u8, counts: &[u8]) -> Option<Run> {
-        let seats = self.head.seats.iter().flat_map(|seats| &seats.0);
-        seats
-            .filter_map(|seat| self.seated(seat))
+    fn alloc_from_other_current(&self, owner: Owner, order: u8, counts: &[u8]) -> Option<Run> {
+        let currents = self.head.currents.iter().flat_map(|currents| &currents.0);
+        currents
+            .filter_map(|current| self.named_by(current))
             .filter(|&index| {
                 self.cluster(index).is_some_and(|cluster| {
                     matches!(cluster.state(), State::Current(_))
@@ -400,7 +418,8 @@ impl<'m> Slots<'m> {
             })
     }
 
-    /// Takes a cluster's lock, waiting for it. When its holder is dead, the cluster is put in order first.
+    /// Takes a cluster's lock, waiting for it. If its holder is dead, the cluster is repaired
+    /// first.
     #[inline]
     pub(crate) fn hold(&self, owner: Owner, index: u32) -> Option<Held<'_, 'm>> {
         let cluster = self.cluster(index)?;
@@ -408,8 +427,8 @@ impl<'m> Slots<'m> {
         let waits = &self.head.cluster_waits;
         Some(
             match cluster.descriptor.lock.lock(owner.stamp(), waits, is_dead) {
-                Got::Clean => self.held(owner, index, cluster),
-                Got::FromTheDead => self.taken_over(owner, index, cluster),
+                Acquired::Clean => self.held(owner, index, cluster),
+                Acquired::FromDead => self.taken_over(owner, index, cluster),
             },
         )
     }
@@ -447,7 +466,7 @@ impl<'m> Slots<'m> {
             .lock
             .lock(owner.stamp(), &heads.waits, |stamp| self.is_dead(stamp));
         let lists = Lists::held(self);
-        if got == Got::FromTheDead {
+        if got == Acquired::FromDead {
             lists.relink();
         }
         lists
@@ -458,7 +477,7 @@ impl<'m> Slots<'m> {
         !is_of_this_life || !self.may_run(index)
     }
 
-    /// Whether process `index` may be in the middle of something.
+    /// Whether process `index` may be in the middle of an operation.
     pub(crate) fn may_run(&self, index: usize) -> bool {
         (self.is_alive)(index)
     }
@@ -467,12 +486,12 @@ impl<'m> Slots<'m> {
     pub(crate) fn cluster(&self, index: u32) -> Option<Cluster<'m>> {
         let index = index as usize;
         Some(Cluster {
-            standing: self.standings.get(index)?,
+            summary: self.summaries.get(index)?,
             descriptor: self.descriptors.get(index)?,
         })
     }
 
-    /// Where clusters go that have nothing in them any more.
+    /// The state of a cluster that became empty.
     pub(crate) fn empty(&self) -> State {
         if self.head.has(DISCARD) {
             State::Discard
@@ -483,24 +502,25 @@ impl<'m> Slots<'m> {
 
     /// What kind of device this is. Set once by its creator, before others attach.
     ///
-    /// `rotational`: all CPUs share one current cluster of each order, so that writes stay sequential.
-    /// `discard`: empty clusters are told to the device ([`Slots::take_discard`]) before they are free.
+    /// `rotational`: all CPUs share one current cluster of each order, so that writes stay
+    /// sequential. `discard`: empty clusters are discarded on the device ([`Slots::take_discard`])
+    /// before they are free.
     pub fn set_kind(&self, rotational: bool, discard: bool) {
         self.head.set(ROTATIONAL, rotational);
         self.head.set(DISCARD, discard);
     }
 
-    /// Hands out nothing from now on; calls that are under way may still succeed.
+    /// Allocates nothing from now on; calls under way may still succeed.
     pub fn close(&self) {
         self.head.set(CLOSED, true);
     }
 
-    /// Takes [`Slots::close`] back.
+    /// Undoes [`Slots::close`].
     pub fn open(&self) {
         self.head.set(CLOSED, false);
     }
 
-    /// Whether nothing is handed out.
+    /// Whether nothing is allocated.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.head.has(CLOSED)
@@ -508,7 +528,7 @@ impl<'m> Slots<'m> {
 
     #[inline]
     pub(crate) fn nr_clusters(&self) -> usize {
-        self.standings.len()
+        self.summaries.len()
     }
 
     /// Slots of the device.
@@ -517,7 +537,8 @@ impl<'m> Slots<'m> {
         u32::try_from(self.nr_clusters()).map_or(u32::MAX, |nr| nr * CLUSTER_SLOTS)
     }
 
-    /// Slots that are taken; exact while nothing changes. Looks at every cluster that was ever used.
+    /// Slots that are taken; exact while nothing changes. Looks at every cluster that was ever
+    /// used.
     #[must_use]
     pub fn used(&self) -> u64 {
         let fresh = self.head.lists.fresh.load(Ordering::Relaxed);

@@ -1,23 +1,21 @@
-//! # What
-//! Empty clusters on their way back to the device, slots that went bad, and full clusters to look through.
+//! *What*: empty clusters on their way back to the device, slots that went bad, and full clusters
+//! to look through.
 //!
-//! # Invariants
-//! - A cluster is `Discarding` from [`Slots::take_discard`] until [`Slots::discarded`] by the same process, or
-//!   until that process is released; nothing is handed out from it meanwhile.
+//! *Invariants*
+//! - A cluster is `Discarding` from [`Slots::take_discard`] until [`Slots::discarded`] by the same
+//!   process, or until that process is released; nothing is handed out from it meanwhile.
 //! - A bad slot is counted for the supervisor, which never puts it.
 //!
-//! # Locking
-//! As in `device`.
-//!
-//! # Context
-//! Worker.
+//! *Locking*: as in `device`.
+//! *Context*: worker.
 
 use crate::cluster::{CLUSTER_SLOTS, State};
 use crate::device::Slots;
 use crate::{Owner, Run};
 
 impl Slots<'_> {
-    /// An empty cluster to be discarded on the device; the caller does so and calls [`Slots::discarded`].
+    /// An empty cluster to be discarded on the device; the caller does so and calls
+    /// [`Slots::discarded`].
     #[must_use]
     pub fn take_discard(&self, owner: Owner) -> Option<Run> {
         let by = State::Discarding(u16::try_from(owner.index()).unwrap_or(u16::MAX));
@@ -39,16 +37,16 @@ impl Slots<'_> {
         }
     }
 
-    /// The full cluster that was given out here longest ago, or nearly so. The caller looks for slots in it that it
-    /// holds for nothing but to save a write, and puts them.
+    /// The next full cluster in turn. The caller puts the slots of it that it holds only to save a
+    /// write.
     #[must_use]
     pub fn next_full(&self, owner: Owner) -> Option<Run> {
         let full = self.lists(owner).next_full(owner)?;
         Some(run_of(full.index))
     }
 
-    /// The device failed to write to the slots of `run`, which lies in one cluster and is held by `owner`: they
-    /// are never handed out again, and the owner's counts of them are gone.
+    /// The device failed to write to the slots of `run`, which lies in one cluster and is held by
+    /// `owner`: they are never handed out again, and the owner's counts of them are gone.
     pub fn retire(&self, owner: Owner, run: Run) {
         if owner.owns()
             && let Some(held) = self.hold(owner, run.first / CLUSTER_SLOTS)

@@ -1,25 +1,21 @@
-//! # What
-//! What a process does without a lock in the clusters that it is the home of: alloc, put.
+//! *What*: alloc and put without a lock, by a process in the clusters that it is the home of.
 //!
-//! # Invariants
-//! - Every change is of one word of the map at a time, and true by itself.
-//! - A run is handed out only from a cluster that was current after the run was taken: what is taken from
-//!   another, by a thread that had not seen that the cluster went, is given back.
-//! - Whoever frees a slot looks after the cluster's state.
+//! *Invariants*
+//! - Every change is of one word of the map, and consistent by itself.
+//! - A run is handed out only from a cluster that was current after the run was taken: a run taken
+//!   from a cluster that ceased to be current meanwhile is given back.
+//! - Whoever frees a slot reads the cluster's state afterwards and moves the cluster if need be.
 //!
-//! # Locking
-//! None, but for [`Slots::settle`] where the cluster must move.
-//!
-//! # Context
-//! Signal, worker; in every process of the group.
+//! *Locking*: none, but for [`Slots::relist_after_free`] where the cluster must move.
+//! *Context*: signal, worker; in every process of the group.
 
-use crate::cluster::{CLUSTER_SLOTS, Cluster, FEW, State};
+use crate::cluster::{CLUSTER_SLOTS, Cluster, MIN_FREE_LISTED, State};
 use crate::device::Slots;
 use crate::row::{
-    MOST, ONES, Row, WORD_ORDER, byte_of, foreign, nr_ones, one_of, ones_of, only_word_of, word_of,
-    words_of, words_up,
+    MAX_COUNT, ONES, Row, WORD_ORDER, byte_of, foreign, nr_ones, one_of, ones_of, only_word_of,
+    word_of, words_of, words_up,
 };
-use crate::{Owner, Run, step};
+use crate::{Owner, Run, crash_point};
 use core::ops::Range;
 use uzswap_sync::primitive::{Ordering, fence};
 use uzswap_sync::strict_assert;
@@ -40,19 +36,19 @@ impl Slots<'_> {
         }
         let (map, nr) = (self.row(owner.index(), index), 1 << order);
         while cluster.is_current(order) {
-            // What is put behind the cursor is for the next turn.
+            // Slots freed behind the cursor are found when the search starts over.
             let (first, claimed, is_whole) = if order < WORD_ORDER {
                 (map.claim_small(order, cluster.cursor(), counts)?, 1, true)
             } else {
                 map.claim_large(order, cluster.cursor(), counts)?
             };
-            step();
+            crash_point();
             if is_whole && cluster.is_current_after_change(order) {
                 cluster.set_cursor(first + u32::from(nr));
                 let first = index * CLUSTER_SLOTS + first;
                 return Some(Run { first, nr });
             }
-            // Another thread was faster, or the cluster is not current any more and nobody's maybe.
+            // Another thread took a part of it, or the cluster is not current any more.
             if claimed > 0 {
                 let ups = words_up(first, counts).take(claimed);
                 self.give_back(owner, cluster, index, first..first + u32::from(nr), ups);
@@ -61,7 +57,7 @@ impl Slots<'_> {
         None
     }
 
-    /// Undoes `ups`, by which slots at `offsets` were taken that nobody shall have.
+    /// Undoes `ups`, which took slots at `offsets`.
     #[cold]
     fn give_back(
         &self,
@@ -78,7 +74,7 @@ impl Slots<'_> {
             may_be_last: true,
         };
         if cluster.should_move(map, freed, offsets) {
-            self.settle(owner, index);
+            self.relist_after_free(owner, index);
         }
     }
 
@@ -97,25 +93,25 @@ impl Slots<'_> {
             Some((number, ones)) => put_word(map, number, ones),
             None => put_words(map, offsets.clone()),
         };
-        step();
+        crash_point();
         if freed.nr != 0 && cluster.should_move(map, freed, offsets) {
-            self.settle(owner, index);
+            self.relist_after_free(owner, index);
         }
     }
 
     #[cold]
-    fn settle(&self, owner: Owner, index: u32) {
+    fn relist_after_free(&self, owner: Owner, index: u32) {
         if let Some(held) = self.hold(owner, index) {
-            held.settle();
+            held.relist_after_free();
         }
     }
 }
 
 impl Cluster<'_> {
-    /// Whether it belongs elsewhere, now that slots at `offsets` of it were freed.
+    /// Whether it belongs on another list, now that slots at `offsets` of it were freed.
     ///
-    /// The words of its `map` were changed by SeqCst read-modify-writes, or a fence follows: either the state as it is now is
-    /// seen here, or whoever is changing it sees the slots freed.
+    /// The words of its `map` were changed by SeqCst read-modify-writes, or a fence follows: either
+    /// the new state is seen here, or whoever changes it sees the freed slots.
     #[inline]
     pub(crate) fn should_move(self, map: Row<'_>, freed: Freed, offsets: Range<u32>) -> bool {
         let is_empty = || freed.may_be_last && map.is_empty(offsets.start);
@@ -123,7 +119,7 @@ impl Cluster<'_> {
             State::Full(_) => {
                 let nr_free = self.nr_free() + freed.nr;
                 self.set_nr_free(nr_free);
-                nr_free >= FEW || is_empty()
+                nr_free >= MIN_FREE_LISTED || is_empty()
             }
             State::Frag(order) => map.has_run_at(order, offsets),
             State::Nonfull(_) => is_empty(),
@@ -132,12 +128,12 @@ impl Cluster<'_> {
     }
 }
 
-/// What slots were put of one cluster.
+/// What a put freed in one cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct Freed {
-    /// How many are free now that were not.
+    /// How many slots.
     pub(crate) nr: u32,
-    /// Whether there may have been no others that were taken. Who frees the last one sees so in the word where it is.
+    /// Whether the cluster may be empty now: the word of the last slot freed is 0.
     pub(crate) may_be_last: bool,
 }
 
@@ -145,7 +141,7 @@ pub(crate) struct Freed {
 #[inline]
 fn put_slot(map: Row<'_>, slot: u32) -> Freed {
     let count = |word| byte_of(word, slot);
-    let is_counted = |word| (1..=MOST).contains(&count(word));
+    let is_counted = |word| (1..=MAX_COUNT).contains(&count(word));
     let down = |word| word - u64::from(is_counted(word)) * one_of(slot);
     let (before, after) = map.update(word_of(slot), down);
     strict_assert!(is_counted(before), "put more often than counted");
@@ -167,7 +163,7 @@ fn put_word(map: Row<'_>, number: usize, ones: u64) -> Freed {
     }
 }
 
-/// The same in each word that `offsets` lie in.
+/// As [`put_word`], in each word that `offsets` lie in.
 #[inline]
 fn put_words(map: Row<'_>, offsets: Range<u32>) -> Freed {
     let mut all = Freed {
@@ -178,14 +174,14 @@ fn put_words(map: Row<'_>, offsets: Range<u32>) -> Freed {
         let freed = put_all(map, number, ones).unwrap_or_else(|| put_word(map, number, ones));
         all.nr += freed.nr;
         all.may_be_last |= freed.may_be_last;
-        step();
+        crash_point();
     }
-    // As if the last one had been a SeqCst read-modify-write.
+    // Orders plain stores like SeqCst read-modify-writes: see `Cluster::should_move`.
     fence(Ordering::SeqCst);
     all
 }
 
-/// The same, where all eight slots are counted once: nobody else changes such a word.
+/// As [`put_word`], where all eight slots are counted once: nobody else changes such a word.
 #[inline]
 fn put_all(map: Row<'_>, number: usize, ones: u64) -> Option<Freed> {
     let word = map.word(number)?;

@@ -1,6 +1,6 @@
-//! # What
-//! The swap slot allocator. A device is cut into slots of 4 KiB, 512 of them a *cluster*; [`Slots`]
-//! hands out runs of 1 to 512 contiguous slots and counts, per process, how many objects lie on each.
+//! *What*: the swap slot allocator. A device is cut into slots of 4 KiB, 512 of them a *cluster*;
+//! [`Slots`] hands out runs of 1 to 512 contiguous slots and counts, per process, how many objects
+//! lie on each.
 //!
 //! - `cluster`: a cluster's states, its home and its users
 //! - `row`: the counts of a process in a cluster, and which slots are free
@@ -9,24 +9,24 @@
 //! - `device`: allocation from the CPU's current cluster, and the choice of the next one
 //! - `counts`: who counts a slot how often; `dup`, `put`, bad slots, under the cluster's lock
 //! - `owners`: the processes: they join, fork, die and are released
-//! - `discard`: empty clusters on their way back to the device; slots that went bad; walks
-//! - `memory`: the layout of it all, `lock`: the locks
+//! - `discard`: empty clusters on their way back to the device; bad slots; the walk over full
+//!   clusters
+//! - `memory`: the layout of the shared memory
+//! - `lock`: the locks
 //!
-//! # Invariants
-//! - Everything is in one zero-filled shared memory that each process maps where it likes: atomics and
-//!   indices, no pointers. All zeroes is an empty device.
-//! - A slot is taken while any process counts it; bad slots are counted for the supervisor, for good.
-//!   Counts are 8 bits for each process, so that fork never fails for a full counter.
-//! - The counts are the truth: states and lists are derived from them. One word of one row, changed at once, says
-//!   that a slot is taken; what more there is to say is said under the cluster's lock, and whoever
-//!   takes over a dead holder's lock derives it again.
+//! *Invariants*
+//! - Everything is in one zero-filled shared memory that each process maps where it likes: atomics
+//!   and indices, no pointers. All zeroes is an empty device.
+//! - A slot is taken while any process counts it; bad slots are counted for the supervisor for
+//!   good. Counts are 8 bits for each process, so that fork never fails for a full counter.
+//! - The counts are the truth: states and lists are derived from them. One atomic change of one
+//!   word of a row says that a slot is taken; the rest is updated under the cluster's lock, and
+//!   whoever takes over a dead holder's lock derives it again.
 //!
-//! # Locking
-//! cluster lock, then device lock; both leaves below every lock of the engine. A call holds one
-//! cluster lock at a time, except that the holder of the device lock tries a second one. Most calls take none.
-//!
-//! # Context
-//! Signal, worker, init; in every process of the group. No call allocates or panics.
+//! *Locking*: cluster lock, then device lock; both below every lock of the engine. A call
+//! holds one cluster lock at a time, except that the holder of the device lock tries a second one.
+//! Most calls take none.
+//! *Context*: signal, worker, init; in every process of the group. No call allocates or panics.
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
     not(test),
@@ -73,7 +73,7 @@ pub use owners::Owner;
 pub struct Run {
     /// The first slot; its byte offset on the device is this times 4 KiB.
     pub first: u32,
-    /// Slots.
+    /// How many slots.
     pub nr: u16,
 }
 
@@ -98,23 +98,23 @@ pub struct LockWaits {
     pub device_ns: u64,
 }
 
-/// A place between two stores where a process may die. Tests let it die at each.
+/// Marks a place between two stores where a process may be killed. Tests kill it at each.
 #[cfg(not(test))]
 #[inline(always)]
-fn step() {}
+fn crash_point() {}
 
-/// Whether this thread is one that died in a test: the dead free no locks.
+/// Whether a test has killed this thread: it frees no locks then.
 #[cfg(not(test))]
 #[inline(always)]
-fn died() -> bool {
+fn has_crashed() -> bool {
     false
 }
 
 #[cfg(all(test, not(loom)))]
-use tests::{died, step};
+use tests::{crash_point, has_crashed};
 #[cfg(all(test, loom))]
-fn step() {}
+fn crash_point() {}
 #[cfg(all(test, loom))]
-fn died() -> bool {
+fn has_crashed() -> bool {
     false
 }

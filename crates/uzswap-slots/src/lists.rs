@@ -1,28 +1,24 @@
-//! # What
-//! The lists of a device: which cluster is free, to be discarded, or has room for an order.
+//! *What*: the lists of a device: which cluster is free, to be discarded, or has room for an order.
 //!
-//! # Invariants
-//! - A cluster is on the list of its state, and on no other; `Current`, `Full` and `Discarding` have none:
-//!   a full cluster's neighbours would have to be fetched from memory whenever a slot of it is put. Who looks for
-//!   full ones goes round all clusters, from a `hand` on.
-//!   [`Lists::move_to`] is the one place where a state changes to or from one that has a list.
+//! *Invariants*
+//! - A cluster is on the list of its state, and on no other; `Current`, `Full` and `Discarding`
+//!   have none. A list of full ones would cost cache misses on its neighbours at each put; whoever
+//!   looks for full ones scans all clusters in turn. [`Lists::move_to`] is the one place where a
+//!   state changes to or from one that has a list.
 //! - Clusters from `fresh` on were never used and are on no list.
 //! - `nr_nonempty` is the number of clusters whose state is not an empty one.
-//! - The lists hold nothing that the states do not say: when the holder of the device lock died,
-//!   they are linked anew.
+//! - The lists follow from the states: when the holder of the device lock died, they are linked
+//!   anew.
 //!
-//! # Locking
-//! [`Lists`] is the device lock, held. It is the last in the order: cluster lock, device lock. Who
-//! holds it only *tries* a cluster's lock.
-//!
-//! # Context
-//! Signal, worker, init; in every process of the group.
+//! *Locking*: [`Lists`] is the device lock, held. It is the last in the order: cluster lock, device
+//! lock. Who holds it only *tries* a cluster's lock.
+//! *Context*: signal, worker, init; in every process of the group.
 
 use crate::Owner;
 use crate::cluster::{Cluster, NR_ORDERS, State};
+use crate::crash_point;
 use crate::device::{Held, Slots};
-use crate::lock::{SharedLock, Waits};
-use crate::step;
+use crate::lock::{SharedLock, WaitCounts};
 use uzswap_sync::primitive::{AtomicU32, Ordering};
 use uzswap_sync::{strict_assert, strict_unreachable};
 
@@ -44,10 +40,10 @@ pub(crate) struct ListHeads {
     pub(crate) fresh: AtomicU32,
     pub(crate) nr_nonempty: AtomicU32,
     pub(crate) peak_nonempty: AtomicU32,
-    /// The cluster after the last one that [`Lists::next_full`] found.
-    hand: AtomicU32,
+    /// Where [`Lists::next_full`] continues.
+    scan_start: AtomicU32,
     ends: [Ends; NR_LISTS],
-    pub(crate) waits: Waits,
+    pub(crate) waits: WaitCounts,
 }
 
 /// The number of a state's list.
@@ -61,9 +57,9 @@ fn number_of(state: State) -> Option<usize> {
     })
 }
 
-/// Once round `nr` clusters, from a hand on.
-pub(crate) fn round(hand: u32, nr: u32) -> impl Iterator<Item = u32> {
-    (hand..nr).chain(0..hand.min(nr))
+/// All of `nr` clusters once, from `start` on.
+pub(crate) fn round_from(scan_start: u32, nr: u32) -> impl Iterator<Item = u32> {
+    (scan_start..nr).chain(0..scan_start.min(nr))
 }
 
 impl ListHeads {
@@ -80,12 +76,12 @@ impl ListHeads {
             fresh: AtomicU32::new(0),
             nr_nonempty: AtomicU32::new(0),
             peak_nonempty: AtomicU32::new(0),
-            hand: AtomicU32::new(0),
+            scan_start: AtomicU32::new(0),
             ends: core::array::from_fn(|_| Ends {
                 first: AtomicU32::new(0),
                 last: AtomicU32::new(0),
             }),
-            waits: Waits::new(),
+            waits: WaitCounts::new(),
         }
     }
 }
@@ -99,7 +95,7 @@ pub(crate) struct Lists<'a, 'm> {
 
 impl Drop for Lists<'_, '_> {
     fn drop(&mut self) {
-        if crate::died() {
+        if crate::has_crashed() {
             return;
         }
         self.slots.head.lists.lock.unlock();
@@ -136,15 +132,15 @@ impl<'a, 'm> Lists<'a, 'm> {
     /// Takes the next full cluster whose lock is free.
     pub(crate) fn next_full(&self, owner: Owner) -> Option<Held<'a, 'm>> {
         let lists = &self.slots.head.lists;
-        let (fresh, hand) = (
+        let (fresh, scan_start) = (
             lists.fresh.load(Ordering::Relaxed),
-            lists.hand.load(Ordering::Relaxed),
+            lists.scan_start.load(Ordering::Relaxed),
         );
-        let held = round(hand, fresh).find_map(|index| {
+        let held = round_from(scan_start, fresh).find_map(|index| {
             let held = self.slots.try_hold(owner, index)?;
             matches!(held.cluster.state(), State::Full(_)).then_some(held)
         })?;
-        lists.hand.store(held.index + 1, Ordering::Relaxed);
+        lists.scan_start.store(held.index + 1, Ordering::Relaxed);
         Some(held)
     }
 
@@ -153,11 +149,11 @@ impl<'a, 'm> Lists<'a, 'm> {
         let (cluster, lists) = (held.cluster, &self.slots.head.lists);
         let before = cluster.state();
         self.unlink(held.index, cluster, before);
-        step();
+        crash_point();
         cluster.set_state(state);
-        step();
+        crash_point();
         self.push(held.index, cluster, state);
-        step();
+        crash_point();
         let nr = lists.nr_nonempty.load(Ordering::Relaxed);
         let nr = match (before.is_empty(), state.is_empty()) {
             (true, false) => nr + 1,
@@ -174,7 +170,7 @@ impl<'a, 'm> Lists<'a, 'm> {
 
     fn push(&self, index: u32, cluster: Cluster<'m>, state: State) {
         let Some(ends) = self.ends(state) else { return };
-        // Of the empty ones that which was used last goes first: it is in the cache.
+        // The empty cluster used last goes first: its memory is in the cache.
         if state == State::Free {
             let first = self.linked(&ends.first);
             let next = first.map_or(0, |(i, _)| i + 1);
@@ -182,7 +178,7 @@ impl<'a, 'm> Lists<'a, 'm> {
             cluster.descriptor.prev.store(0, Ordering::Relaxed);
             let back = first.map_or(&ends.last, |(_, first)| &first.descriptor.prev);
             back.store(index + 1, Ordering::Relaxed);
-            step();
+            crash_point();
             ends.first.store(index + 1, Ordering::Relaxed);
             return;
         }
@@ -192,7 +188,7 @@ impl<'a, 'm> Lists<'a, 'm> {
         cluster.descriptor.next.store(0, Ordering::Relaxed);
         let link = last.map_or(&ends.first, |(_, last)| &last.descriptor.next);
         link.store(index + 1, Ordering::Relaxed);
-        step();
+        crash_point();
         ends.last.store(index + 1, Ordering::Relaxed);
     }
 
@@ -209,7 +205,7 @@ impl<'a, 'm> Lists<'a, 'm> {
             "a cluster is on the list of its state"
         );
         forward.store(next.map_or(0, |(i, _)| i + 1), Ordering::Relaxed);
-        step();
+        crash_point();
         back.store(prev.map_or(0, |(i, _)| i + 1), Ordering::Relaxed);
     }
 
@@ -220,9 +216,9 @@ impl<'a, 'm> Lists<'a, 'm> {
         let Some(cluster) = self.slots.cluster(fresh) else {
             return false;
         };
-        // In this order: a death in between leaves a free cluster that relinking finds.
+        // In this order: a process killed in between leaves a free cluster that relinking finds.
         lists.fresh.store(fresh + 1, Ordering::Relaxed);
-        step();
+        crash_point();
         self.push(fresh, cluster, State::Free);
         true
     }

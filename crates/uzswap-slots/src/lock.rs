@@ -1,7 +1,7 @@
-//! # What
-//! [`SharedLock`]: a lock in memory that several processes share, whose holder may be killed.
+//! *What*: [`SharedLock`]: a lock in memory that several processes share, whose holder may be
+//! killed.
 //!
-//! # Invariants
+//! *Invariants*
 //! - The word is 0 when free, otherwise the holder's stamp (see [`crate::owners::Owner`]), with
 //!   [`WAITED`] while somebody may sleep. Zeroed memory is a free lock.
 //! - Only the holder frees it, except that a waiter who knows the holder to be dead replaces the
@@ -10,11 +10,8 @@
 //!   is never taken for the holder.
 //! - Sleeps are bounded, so a wake-up that died with its sender costs [`PATIENCE_NS`] and no more.
 //!
-//! # Locking
-//! This is the lock. Not reentrant.
-//!
-//! # Context
-//! Signal, worker, init; in every process of the group.
+//! *Locking*: this is the lock. Not reentrant.
+//! *Context*: signal, worker, init; in every process of the group.
 
 use uzswap_sync::primitive::{AtomicU32, AtomicU64, Ordering, spin_loop};
 use uzswap_sync::strict_assert;
@@ -32,12 +29,12 @@ const PATIENCE_NS: u64 = 10_000_000;
 /// How often and how long locks of one kind were waited for.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Waits {
+pub(crate) struct WaitCounts {
     pub(crate) nr: AtomicU64,
     pub(crate) ns: AtomicU64,
 }
 
-impl Waits {
+impl WaitCounts {
     #[cfg(loom)]
     pub(crate) fn new() -> Self {
         Self {
@@ -47,14 +44,14 @@ impl Waits {
     }
 }
 
-/// How the lock was got.
+/// How the lock was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Got {
-    /// From its last holder's hands.
+pub(crate) enum Acquired {
+    /// Its last holder freed it.
     Clean,
-    /// Its holder died with it: what it guards may be half changed.
-    FromTheDead,
+    /// Its holder died: what it guards may be half changed.
+    FromDead,
 }
 
 #[derive(Debug)]
@@ -101,15 +98,25 @@ impl SharedLock {
     }
 
     #[inline]
-    pub(crate) fn lock(&self, stamp: u32, waits: &Waits, is_dead: impl Fn(u32) -> bool) -> Got {
+    pub(crate) fn lock(
+        &self,
+        stamp: u32,
+        waits: &WaitCounts,
+        is_dead: impl Fn(u32) -> bool,
+    ) -> Acquired {
         if self.try_lock(stamp) {
-            return Got::Clean;
+            return Acquired::Clean;
         }
         self.lock_waiting(stamp, waits, is_dead)
     }
 
     #[cold]
-    fn lock_waiting(&self, stamp: u32, waits: &Waits, is_dead: impl Fn(u32) -> bool) -> Got {
+    fn lock_waiting(
+        &self,
+        stamp: u32,
+        waits: &WaitCounts,
+        is_dead: impl Fn(u32) -> bool,
+    ) -> Acquired {
         let start = now_ns();
         let got = self.lock_slow(stamp, is_dead);
         waits.nr.fetch_add(1, Ordering::Relaxed);
@@ -119,10 +126,10 @@ impl SharedLock {
         got
     }
 
-    fn lock_slow(&self, stamp: u32, is_dead: impl Fn(u32) -> bool) -> Got {
+    fn lock_slow(&self, stamp: u32, is_dead: impl Fn(u32) -> bool) -> Acquired {
         for _ in 0..SPINS {
             match self.word.load(Ordering::Relaxed) {
-                FREE if self.try_lock(stamp) => return Got::Clean,
+                FREE if self.try_lock(stamp) => return Acquired::Clean,
                 word if word & WAITED != 0 => break,
                 _ => spin_loop(),
             }
@@ -133,7 +140,7 @@ impl SharedLock {
             // Acquire in both: pairs with the Release in `unlock`.
             if word == FREE {
                 if self.replace(FREE, stamp | WAITED) {
-                    return Got::Clean;
+                    return Acquired::Clean;
                 }
                 continue;
             }
@@ -142,7 +149,7 @@ impl SharedLock {
             }
             let word = word | WAITED;
             if self.sleep(word) && is_dead(word & !WAITED) && self.replace(word, stamp | WAITED) {
-                return Got::FromTheDead;
+                return Acquired::FromDead;
             }
         }
     }
@@ -181,7 +188,7 @@ impl SharedLock {
         uzswap_sys::futex::wake_shared(&self.word, 1);
     }
 
-    // No futex there: the checker is let to run another thread, and every look may be the last.
+    // No futex: the checker runs another thread, and every wait may be the last.
     #[cfg(any(loom, miri))]
     fn sleep(&self, _word: u32) -> bool {
         spin_loop();

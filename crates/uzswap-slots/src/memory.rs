@@ -1,32 +1,27 @@
-//! # What
-//! The layout of a device's shared memory, and how a process finds it.
+//! *What*: the layout of a device's shared memory, and how a process finds it.
 //!
-//! # Invariants
-//! In this order, each part starting on a page: [`Head`], the clusters' standings, their descriptors, then a row of counts
-//! (1 byte a slot) for each process, and one more for the bad slots. The rows are sparse: a process's
-//! row is memory only where it has slots.
-//!
-//! # Locking
-//! None.
-//!
-//! # Context
-//! Init.
+//! *Invariants*: in this order, each part starting on a page: [`Head`], the clusters' summaries,
+//! their descriptors, then a row of counts (1 byte a slot) for each process, and one more for the
+//! bad slots. The rows are sparse: a process's row is memory only where it has slots.
+//! *Locking*: none.
+//! *Context*: init.
 
-use crate::cluster::{CLUSTER_SLOTS, Descriptor, NR_ORDERS, Standing};
+use crate::cluster::{CLUSTER_SLOTS, Descriptor, NR_ORDERS, Summary};
 use crate::device::Slots;
 use crate::lists::ListHeads;
-use crate::lock::Waits;
+use crate::lock::WaitCounts;
 use crate::row::Words;
 use uzswap_sync::primitive::{AtomicU32, AtomicU64, Ordering};
 use uzswap_sys::PAGE_SIZE;
 
 /// Processes that can own slots.
 pub const NR_PROCESSES: usize = if cfg!(loom) { 2 } else { 256 };
-/// The index under which the supervisor joins. It releases dead processes and owns no slots but the bad.
+/// The index under which the supervisor joins. It releases dead processes and owns no slots but the
+/// bad.
 pub const SUPERVISOR: usize = NR_PROCESSES;
 /// Rows of counts.
 pub(crate) const NR_ROWS: usize = NR_PROCESSES + 1;
-/// CPUs that have seats of their own; higher numbers share them.
+/// CPUs that have current clusters of their own; higher numbers share them.
 pub const NR_CPUS: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// [`Head::flags`]: nothing is handed out any more.
@@ -36,27 +31,28 @@ pub(crate) const ROTATIONAL: u32 = 2;
 /// [`Head::flags`]: empty clusters go over the discard list.
 pub(crate) const DISCARD: u32 = 4;
 
-/// The current cluster of each order, as 1 + index; 0 for none. A seat is emptied by the holder of the lock of
-/// the cluster named, which is not `Current` of that order any more; and it is taken when it is empty.
+/// The current cluster of each order, as 1 + index; 0 for none. It is set to 0 by the holder of the
+/// lock of the cluster named, which is not `Current` of that order any more, and set to another
+/// only when it is 0.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Seats(pub(crate) [AtomicU32; NR_ORDERS]);
+pub(crate) struct CurrentClusters(pub(crate) [AtomicU32; NR_ORDERS]);
 
-/// Away from what is read all the time.
+/// Where the next scan of the full clusters starts; on a cache line of its own.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Hand(pub(crate) AtomicU32);
+pub(crate) struct ScanStart(pub(crate) AtomicU32);
 
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub(crate) struct Head {
     pub(crate) lists: ListHeads,
-    pub(crate) cluster_waits: Waits,
-    // Away from what is written all the time.
-    pub(crate) seats: [Seats; NR_CPUS],
+    pub(crate) cluster_waits: WaitCounts,
+    // On other cache lines than what is written all the time.
+    pub(crate) currents: [CurrentClusters; NR_CPUS],
     pub(crate) flags: AtomicU32,
-    /// Where the next one looks who goes round the full clusters for a few free slots.
-    pub(crate) hand: Hand,
+    /// Where the next scan for a few free slots starts.
+    pub(crate) scan_start: ScanStart,
     /// How many lives each process index has had.
     pub(crate) epochs: [AtomicU32; NR_ROWS],
     /// Runs of each order that were asked for and not found.
@@ -65,7 +61,7 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) fn has(&self, flag: u32) -> bool {
-        // Nothing but the flag itself is read by its order.
+        // Relaxed: nothing depends on the flag's order.
         self.flags.load(Ordering::Relaxed) & flag != 0
     }
 
@@ -80,7 +76,7 @@ impl Head {
 
 /// Where each part begins, for a number of clusters.
 struct Layout {
-    standings: usize,
+    summaries: usize,
     descriptors: usize,
     counts: usize,
     end: usize,
@@ -89,12 +85,12 @@ struct Layout {
 impl Layout {
     fn of(nr_clusters: usize) -> Self {
         let after = |start: usize, len: usize| (start + len).next_multiple_of(PAGE_SIZE);
-        let standings = after(0, size_of::<Head>());
-        let descriptors = after(standings, nr_clusters * size_of::<Standing>());
+        let summaries = after(0, size_of::<Head>());
+        let descriptors = after(summaries, nr_clusters * size_of::<Summary>());
         let counts = after(descriptors, nr_clusters * size_of::<Descriptor>());
         let end = after(counts, NR_ROWS * nr_clusters * size_of::<Words>());
         Self {
-            standings,
+            summaries,
             descriptors,
             counts,
             end,
@@ -106,32 +102,35 @@ fn clusters_of(nr_slots: u32) -> usize {
     (nr_slots / CLUSTER_SLOTS) as usize
 }
 
-/// Whether the process of this index is still there; `false` only when it surely is not. It is from before it joins.
+/// Whether the process of this index is still there; `false` only when it surely is not. It is
+/// there from before it joins.
 pub type IsAlive<'m> = &'m (dyn Fn(usize) -> bool + Sync);
 
 impl<'m> Slots<'m> {
-    /// Bytes of shared memory that a device of `nr_slots` needs. Mostly address space: about 1.14 bytes
-    /// a slot in use become memory.
+    /// Bytes of shared memory that a device of `nr_slots` needs. Mostly address space: about 1.14
+    /// bytes a slot in use become memory.
     #[must_use]
     pub fn memory_len(nr_slots: u32) -> usize {
         Layout::of(clusters_of(nr_slots)).end
     }
 
-    /// The device of `nr_slots` slots (less the last ones that fill no cluster) whose state is in `memory`.
+    /// The device of `nr_slots` slots (less the last ones that fill no cluster) whose state is in
+    /// `memory`.
     ///
     /// # Safety
-    /// `memory` is page-aligned, readable and writable for [`Slots::memory_len`] bytes for as long as `'m`,
-    /// was zero-filled at first, and is written only by this module's calls with the same `nr_slots`.
+    /// `memory` is page-aligned, readable and writable for [`Slots::memory_len`] bytes for as long
+    /// as `'m`, was zero-filled at first, and is written only by this module's calls with the same
+    /// `nr_slots`.
     #[must_use]
     pub unsafe fn attach(memory: *mut u8, nr_slots: u32, is_alive: IsAlive<'m>) -> Self {
         let nr_clusters = clusters_of(nr_slots);
         let layout = Layout::of(nr_clusters);
-        // SAFETY: each part lies within the memory by `Layout`, is aligned to a page, and consists of
-        // atomics alone, for which every bit pattern is valid.
+        // SAFETY: each part lies within the memory by `Layout`, is aligned to a page, and consists
+        // of atomics alone, for which every bit pattern is valid.
         unsafe {
             Self::new(
                 &*memory.cast::<Head>(),
-                part(memory, layout.standings, nr_clusters),
+                part(memory, layout.summaries, nr_clusters),
                 part(memory, layout.descriptors, nr_clusters),
                 part(memory, layout.counts, NR_ROWS * nr_clusters),
                 is_alive,
@@ -161,7 +160,7 @@ mod model {
     #[derive(Debug)]
     pub struct Model {
         head: Box<Head>,
-        standings: Vec<Standing>,
+        summaries: Vec<Summary>,
         descriptors: Vec<Descriptor>,
         counts: Vec<Words>,
     }
@@ -174,15 +173,15 @@ mod model {
                 head: Box::new(Head {
                     lists: ListHeads::new(),
                     flags: AtomicU32::new(0),
-                    hand: Hand(AtomicU32::new(0)),
-                    cluster_waits: Waits::new(),
-                    seats: core::array::from_fn(|_| {
-                        Seats(core::array::from_fn(|_| AtomicU32::new(0)))
+                    scan_start: ScanStart(AtomicU32::new(0)),
+                    cluster_waits: WaitCounts::new(),
+                    currents: core::array::from_fn(|_| {
+                        CurrentClusters(core::array::from_fn(|_| AtomicU32::new(0)))
                     }),
                     epochs: core::array::from_fn(|_| AtomicU32::new(0)),
                     fallbacks: core::array::from_fn(|_| AtomicU64::new(0)),
                 }),
-                standings: (0..nr_clusters).map(|_| Standing::new()).collect(),
+                summaries: (0..nr_clusters).map(|_| Summary::new()).collect(),
                 descriptors: (0..nr_clusters).map(|_| Descriptor::new()).collect(),
                 counts: (0..NR_ROWS * nr_clusters)
                     .map(|_| core::array::from_fn(|_| AtomicU64::new(0)))
@@ -195,7 +194,7 @@ mod model {
         pub fn slots<'m>(&'m self, is_alive: IsAlive<'m>) -> Slots<'m> {
             Slots::new(
                 &self.head,
-                &self.standings,
+                &self.summaries,
                 &self.descriptors,
                 &self.counts,
                 is_alive,

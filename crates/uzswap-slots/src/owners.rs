@@ -1,16 +1,12 @@
-//! # What
-//! The processes that hold slots: they join, fork, die and are released.
+//! *What*: the processes that hold slots: they join, fork, die and are released.
 //!
-//! # Invariants
-//! - A process has an index and, each time the index is joined, a new epoch. Both make its *stamp*. A
-//!   stamp whose epoch is not the current one belongs to a process that is gone.
+//! *Invariants*
+//! - A process has an index and, each time the index is joined, a new epoch. Both make its *stamp*.
+//!   A stamp whose epoch is not the current one belongs to a process that is gone.
 //!
-//! # Locking
-//! One cluster's lock after the other. The epochs change by atomic additions; their order against
-//! other stores does not matter, because only a process that is gone has an old one.
-//!
-//! # Context
-//! Signal, worker, fork; in every process of the group.
+//! *Locking*: one cluster's lock after the other. The epochs change by atomic additions; their
+//! order against other stores does not matter, because only a process that is gone has an old one.
+//! *Context*: signal, worker, fork; in every process of the group.
 
 use crate::cluster::State;
 use crate::device::Slots;
@@ -22,7 +18,8 @@ const INDEX_BITS: u32 = 9;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const EPOCH_MASK: u32 = (1 << (31 - INDEX_BITS)) - 1;
 
-/// A process as this device knows it: what its counts are kept under, and what it stamps its locks with.
+/// A process as this device knows it: the row of its counts, and the stamp on the locks that it
+/// holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     index: u16,
@@ -47,17 +44,17 @@ impl Owner {
 }
 
 impl Slots<'_> {
-    /// Begins a new life of process `index`, which must be this process's alone. What an earlier process of this
-    /// index left is freed. An index above [`SUPERVISOR`] counts as that.
+    /// Begins a new life of process `index`, which must be this process's alone. What an earlier
+    /// process of this index left is freed. An index above [`SUPERVISOR`] counts as that.
     pub fn join(&self, index: usize) -> Owner {
         let owner = self.next_life(index);
         self.release(owner, owner.index());
         owner
     }
 
-    /// Gives the child-to-be `child` all that `parent` holds. To be called before the process is cloned, with
-    /// no other thread of the parent in the allocator; the child goes on with the owner returned. If there
-    /// is no child after all, [`Slots::release`] takes it back.
+    /// Gives the child-to-be `child` all that `parent` holds. To be called before the process is
+    /// cloned, with no other thread of the parent in the allocator; the child goes on with the
+    /// owner returned. If there is no child after all, [`Slots::release`] takes it back.
     pub fn fork(&self, parent: Owner, child: usize) -> Owner {
         let child = self.next_life(child);
         self.release(parent, child.index());
@@ -71,7 +68,8 @@ impl Slots<'_> {
         child
     }
 
-    /// Process `index` is gone: gives back what it held, and takes over the locks that it died with.
+    /// Process `index` is gone: gives back what it held, and takes over the locks that it died
+    /// with.
     ///
     /// May be called by several at once, but not any more when the index is joined anew.
     pub fn release(&self, by: Owner, index: usize) {
@@ -79,7 +77,7 @@ impl Slots<'_> {
         if by.index() != index {
             self.next_life(index);
         }
-        // The lists first: what follows needs them in any case.
+        // The device lock first: all that follows needs it.
         drop(self.lists(by));
         let fresh = self.head.lists.fresh.load(Ordering::Relaxed);
         for number in 0..fresh {

@@ -1,21 +1,17 @@
-//! # What
-//! [`Row`]: the counts of one process in one cluster, eight slots a word; and the same row read as a
-//! cluster's *map*, which says which slots are free.
+//! *What*: [`Row`]: the counts of one process in one cluster, eight slots a word; and the same row
+//! read as a cluster's *map*, which says which slots are free.
 //!
-//! # Invariants
-//! - A byte is 0, a count from 1 to [`MOST`], or (in a map alone) 255, *foreign*: taken, and not counted by
-//!   the home.
+//! *Invariants*
+//! - A byte is 0, a count from 1 to [`MAX_COUNT`], or (in a map alone) 255, *foreign*: taken, and
+//!   not counted by the home.
 //! - A word changes at once. Whole words may be stored by who counts all of their slots alone:
 //!   nobody else changes a word with no 0 in it.
 //!
-//! # Locking
-//! The caller's; see `cluster`.
-//!
-//! # Context
-//! Signal, worker, fork; in every process of the group.
+//! *Locking*: the caller's; see `cluster`.
+//! *Context*: signal, worker, fork; in every process of the group.
 
 use crate::cluster::CLUSTER_SLOTS;
-use crate::step;
+use crate::crash_point;
 use core::ops::Range;
 use uzswap_sync::primitive::{AtomicU64, Ordering};
 use uzswap_sync::{strict_assert, strict_unreachable};
@@ -25,7 +21,7 @@ const WORD_SLOTS: u32 = 8;
 /// Words of a row.
 pub(crate) const CLUSTER_WORDS: usize = CLUSTER_SLOTS.div_ceil(WORD_SLOTS) as usize;
 /// The most that a process can count a slot.
-pub(crate) const MOST: u8 = 0xfe;
+pub(crate) const MAX_COUNT: u8 = 0xfe;
 
 /// 1 in each byte.
 pub(crate) const ONES: u64 = u64::MAX / 0xff;
@@ -54,7 +50,8 @@ pub(crate) fn foreign(word: u64) -> u64 {
     !ones_of(!word) & ONES
 }
 
-/// How many bytes of `ones` have 1, all others being 0. (Not every processor that this runs on counts bits.)
+/// How many bytes of `ones` have 1, all others being 0. (Not every processor that this runs on
+/// counts bits.)
 #[inline]
 pub(crate) fn nr_ones(ones: u64) -> u32 {
     let [.., nr] = ones.wrapping_mul(ONES).to_le_bytes();
@@ -69,7 +66,7 @@ pub(crate) fn bytes(ones: u64) -> u64 {
 
 /// What a map's word says of the home's own counts.
 #[inline]
-pub(crate) fn homely(word: u64) -> u64 {
+pub(crate) fn home_counts(word: u64) -> u64 {
     word & !bytes(foreign(word))
 }
 
@@ -129,7 +126,8 @@ pub(crate) fn words_of(offsets: Range<u32>) -> impl Iterator<Item = (usize, u64)
     })
 }
 
-/// The lowest bits of the bytes that free runs of `order` begin with, whose [`STARTS`] are `starts`.
+/// The lowest bits of the bytes that free runs of `order` begin with, whose [`STARTS`] are
+/// `starts`.
 #[inline]
 fn free_runs(word: u64, order: u8, starts: u64) -> u64 {
     // After round k a bit says that one of 2^(k+1) slots from it on is taken.
@@ -201,8 +199,8 @@ impl<'m> Row<'m> {
         }
     }
 
-    /// Takes the free slots that `ups` are for, at once in each word; `false` if one is not free: then the
-    /// words before it were taken, whose number is added to `nr`.
+    /// Takes the free slots that `ups` are for, at once in each word; `false` if one is not free:
+    /// then the words before it were taken, whose number is added to `nr`.
     #[inline]
     pub(crate) fn claim(self, ups: impl Iterator<Item = (usize, u64)>, nr: &mut usize) -> bool {
         for (number, up) in ups {
@@ -227,12 +225,13 @@ impl<'m> Row<'m> {
                 }
             }
             *nr += 1;
-            step();
+            crash_point();
         }
         true
     }
 
-    /// Finds a free run of an order below [`WORD_ORDER`] from slot `from` on, and takes it; its first slot.
+    /// Finds a free run of an order below [`WORD_ORDER`] from slot `from` on, and takes it; its
+    /// first slot.
     #[inline(always)]
     pub(crate) fn claim_small(self, order: u8, from: u32, counts: &[u8]) -> Option<u32> {
         let starts = STARTS.get(usize::from(order)).copied()?;
@@ -252,8 +251,8 @@ impl<'m> Row<'m> {
         None
     }
 
-    /// Finds a free run of an order from [`WORD_ORDER`] on, from slot `from` on, and takes it: its first slot, how many
-    /// of its words were taken, and whether that is all of them.
+    /// Finds a free run of an order from [`WORD_ORDER`] on, from slot `from` on, and takes it: its
+    /// first slot, how many of its words were taken, and whether that is all of them.
     #[inline]
     pub(crate) fn claim_large(
         self,
@@ -262,7 +261,7 @@ impl<'m> Row<'m> {
         counts: &[u8],
     ) -> Option<(u32, usize, bool)> {
         let (first, mut claimed) = (self.find_run(order, from)?, 0);
-        step();
+        crash_point();
         let is_whole = self.claim(words_up(first, counts), &mut claimed);
         Some((first, claimed, is_whole))
     }
@@ -274,11 +273,11 @@ impl<'m> Row<'m> {
                 let before = word.fetch_sub(up, Ordering::SeqCst);
                 strict_assert!(ones_of(up) & !ones_of(before) == 0, "undone and not done");
             }
-            step();
+            crash_point();
         }
     }
 
-    /// Adds one to each count; `false`, and nothing is changed, where one is 0 or [`MOST`].
+    /// Adds one to each count; `false`, and nothing is changed, where one is 0 or [`MAX_COUNT`].
     pub(crate) fn count_up(self, offsets: Range<u32>) -> bool {
         let words = words_of(offsets);
         let countable = |word: u64, ones: u64| {
@@ -297,7 +296,7 @@ impl<'m> Row<'m> {
                 self.unclaim(words.take(done));
                 return false;
             }
-            step();
+            crash_point();
         }
         true
     }
@@ -341,7 +340,8 @@ impl<'m> Row<'m> {
             .and_then(|(run, _)| first_slot(run * nr))
     }
 
-    /// Whether no slot is taken. Looks first where the answer is likely to be, when slots near `near` were freed.
+    /// Whether no slot is taken. Looks first where the answer is likely to be, when slots near
+    /// `near` were freed.
     #[inline(never)]
     pub(crate) fn is_empty(self, near: u32) -> bool {
         let at = word_of(near);
@@ -356,7 +356,8 @@ impl<'m> Row<'m> {
     /// Slots that are taken.
     pub(crate) fn nr_taken(self) -> u32 {
         let words = self.words().iter().map(|word| word.load(Ordering::Relaxed));
-        // Each byte counts up to the number of words; then two of them are one number, and these are added up.
+        // Each byte counts up to the number of words; then two of them are one number, and these
+        // are added up.
         let bytes = words.fold(0, |sum, word| sum + ones_of(word));
         const EVEN: u64 = u64::MAX / 0xffff * 0xff;
         let pairs = (bytes & EVEN) + (bytes >> 8 & EVEN);

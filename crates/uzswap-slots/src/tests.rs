@@ -1,7 +1,8 @@
-//! A process dies between any two stores of any call; the others go on, and nothing is lost or shared.
+//! A process dies between any two stores of any call; the others go on, and nothing is lost or
+//! shared.
 //!
-//! A death is a panic out of [`step`] after which the guards free no locks. Loops over the number of
-//! steps before it visit every place.
+//! A death is a panic out of [`crash_point`] after which the guards free no locks. Loops over the number
+//! of steps before it visit every place.
 
 use crate::{CLUSTER_SLOTS, Owner, Run, Slots};
 use std::cell::Cell;
@@ -12,7 +13,7 @@ thread_local! {
     static DEAD: Cell<bool> = const { Cell::new(false) };
 }
 
-pub(crate) fn step() {
+pub(crate) fn crash_point() {
     let left = STEPS_LEFT.get();
     if left == Some(0) {
         STEPS_LEFT.set(None);
@@ -22,17 +23,17 @@ pub(crate) fn step() {
     STEPS_LEFT.set(left.map(|left| left - 1));
 }
 
-pub(crate) fn died() -> bool {
+pub(crate) fn has_crashed() -> bool {
     DEAD.get()
 }
 
 /// Lets `life` end after `steps`; whether it did before its natural end.
 fn dies_after(steps: u32, life: impl FnOnce()) -> bool {
     STEPS_LEFT.set(Some(steps));
-    let died = catch_unwind(AssertUnwindSafe(life)).is_err();
+    let has_crashed = catch_unwind(AssertUnwindSafe(life)).is_err();
     STEPS_LEFT.set(None);
     DEAD.set(false);
-    died
+    has_crashed
 }
 
 #[repr(align(4096))]
@@ -56,7 +57,8 @@ fn only_the_survivor_lives(index: usize) -> bool {
     index == SURVIVOR
 }
 
-/// Lets the victim die at each place of `life`, which `before` prepares, and checks the survivor's world.
+/// Lets the victim die at each place of `life`, which `before` prepares, and checks the survivor's
+/// world.
 fn at_every_step(
     discard: bool,
     before: impl Fn(&Slots<'_>, Owner, Owner) -> Vec<Run>,
@@ -79,7 +81,7 @@ fn at_every_step(
         // The survivor's own, in the same cluster.
         let kept = slots.alloc(survivor, 0, 2, &[3, 1, 2, 1]).unwrap();
         let runs = before(&slots, survivor, victim);
-        let died = dies_after(steps, || life(&slots, victim, &runs));
+        let has_crashed = dies_after(steps, || life(&slots, victim, &runs));
         // It goes on before anybody has noticed, through whatever lock was held at the death,
         let meanwhile = slots.alloc(survivor, 0, 1, &[1, 1]);
         // and after.
@@ -107,7 +109,7 @@ fn at_every_step(
                 "lost at {steps} steps"
             );
         }
-        if !died {
+        if !has_crashed {
             return;
         }
     }
@@ -172,7 +174,7 @@ fn a_process_dies_while_it_empties_and_discards_clusters() {
         |slots, _, victim| {
             let one = slots.alloc(victim, 0, 9, &[1]).unwrap();
             let other = slots.alloc(victim, 0, 9, &[1]).unwrap();
-            // Out of its seat.
+            // No longer its current cluster.
             assert_eq!(slots.alloc(victim, 0, 9, &[1]), None);
             vec![one, other]
         },
@@ -240,7 +242,8 @@ fn a_process_dies_while_it_releases_another() {
     );
 }
 
-/// Else its room on the device would stay occupied, and it would go to no other order before the device is full.
+/// Else its room on the device would stay occupied, and it would go to no other order before the
+/// device is full.
 #[test]
 fn whoever_puts_the_last_run_of_a_cluster_frees_it() {
     // Single slots are too many for an interpreter.

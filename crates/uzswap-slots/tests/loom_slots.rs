@@ -1,10 +1,12 @@
-//! The slot allocator in every interleaving that loom knows, on clusters of four slots and orders 0 to 2.
+//! The slot allocator in every interleaving that loom knows, on clusters of four slots and orders 0
+//! to 2.
 //!
 //!     RUSTFLAGS="--cfg loom" cargo test --release -p uzswap-slots --test loom_slots
 //!
-//! A slot that two threads hold shows as a count of two, a count that was lost as one of none; after all is put, the
-//! device must be empty and every slot to be had. Two who have a lock at a time, or who have it one after the
-//! other without seeing what the other did, the model finds by itself.
+//! A slot that two threads hold shows as a count of two, a count that was lost as one of none;
+//! after all is put, the device must be empty and every slot to be had. Two who have a lock at a
+//! time, or who have it one after the other without seeing what the other did, the model finds by
+//! itself.
 #![cfg(loom)]
 
 use loom::sync::Arc;
@@ -277,7 +279,8 @@ fn a_guest_takes_what_the_home_leaves() {
     });
 }
 
-/// The last free slot is in a seat's cluster while the full ones are looked at, and in a full one while the seats are.
+/// The last free slot is in a seat's cluster while the full ones are looked at, and in a full one
+/// while the seats are.
 #[test]
 fn a_slot_is_found_while_its_cluster_becomes_full() {
     explore(3, || {

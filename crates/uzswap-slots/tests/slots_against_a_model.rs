@@ -1,5 +1,6 @@
-//! The slot allocator against a plain model: an array of counts. No slot is handed out twice, none is
-//! lost, and every count is what the model says, whatever is allocated, doubled, put, forked and released.
+//! The slot allocator against a plain model: an array of counts. No slot is handed out twice, none
+//! is lost, and every count is what the model says, whatever is allocated, doubled, put, forked and
+//! released.
 #![cfg(not(loom))]
 #![allow(
     clippy::cast_possible_truncation,

@@ -1,7 +1,8 @@
-//! Many threads, and processes that are killed at any moment: no slot is handed out twice, none is lost.
+//! Many threads, and processes that are killed at any moment: no slot is handed out twice, none is
+//! lost.
 //!
-//! A slot's holder writes its name into a word of shared memory that stands for the slot's data, and
-//! looks whether it is still there before it puts the slot.
+//! A slot's holder writes its name into a word of shared memory that stands for the slot's data,
+//! and looks whether it is still there before it puts the slot.
 #![cfg(not(any(loom, miri)))]
 #![allow(
     clippy::cast_possible_truncation,

@@ -1,9 +1,8 @@
-//! # What
-//! [`Charge`]: the strict memory limit, counted in 4 KiB pages, and [`Reserve`]:
+//! *What*: [`Charge`]: the strict memory limit, counted in 4 KiB pages, and [`Reserve`]:
 //! pages charged ahead of a batch of work, so that the work cannot fail half-way
 //! for lack of room.
 //!
-//! # Invariants
+//! *Invariants*
 //! - Memory is charged before it is touched and uncharged after it was given
 //!   back, so what is resident never exceeds `used`.
 //! - While the limit stays as it is, [`Charge::try_charge`] never makes `used`
@@ -16,11 +15,8 @@
 //! - All-zero memory is a valid `Charge` with limit 0: nothing can be charged
 //!   until [`Charge::follow`] or [`Charge::set_limit`].
 //!
-//! # Locking
-//! None; leaf.
-//!
-//! # Context
-//! Signal, worker, init.
+//! *Locking*: none; leaf.
+//! *Context*: signal, worker, init.
 
 #[cfg(loom)]
 use crate::primitive::fence;
@@ -131,8 +127,8 @@ impl Charge {
 
     /// Pages used above the limit. 0 after the limit was lowered: from now on it holds.
     pub fn over(&self) -> u64 {
-        // SeqCst, as the charge, the look at the limit after it and the change of the limit: either a
-        // charge is seen here, or it sees the lowered limit.
+        // SeqCst, as the charge, the look at the limit after it and the change of the limit: either
+        // a charge is seen here, or it sees the lowered limit.
         #[cfg(loom)]
         fence(Ordering::SeqCst);
         let used = self.used.load(Ordering::SeqCst);

@@ -1,9 +1,8 @@
-//! # What
-//! The engine's locks: [`RawLock`], four bytes that guard data kept elsewhere,
+//! *What*: the engine's locks: [`RawLock`], four bytes that guard data kept elsewhere,
 //! and [`Lock`], which owns what it guards. They spin for a moment, then sleep
 //! in a futex.
 //!
-//! # Invariants
+//! *Invariants*
 //! - `state` is [`FREE`] (0), [`HELD`] or [`HELD_WAITED`]. Memory that is all
 //!   zeroes is a free lock, so a lock needs no constructor in the engine's
 //!   zero-initialised static memory.
@@ -14,17 +13,12 @@
 //!   sleepers that the copied state may tell of live in the parent, so the
 //!   child's wake finds nobody, which is harmless.
 //!
-//! # Locking
-//! These are the locks. Order across the crate: slot, extent, LRU, pool class,
-//! leaf (a pool window is one). Not reentrant.
-//!
-//! # Context
-//! Signal, worker, init. The holder has every signal blocked on its thread (or
+//! *Locking*: these are the locks. Order in the engine: operation, extent, LRU, pool class, leaf (a
+//! pool window is one). Not reentrant.
+//! *Context*: signal, worker, init. The holder has every signal blocked on its thread (or
 //! is a worker that no program handler interrupts): otherwise a handler that
 //! faults while its own thread holds the lock would wait for itself.
-//!
-//! # Memory order
-//! Taking the lock is an Acquire read of `state` that pairs with the Release
+//! *Memory order*: taking the lock is an Acquire read of `state` that pairs with the Release
 //! write of `FREE` in the previous holder's [`RawLockGuard::drop`]: everything
 //! that holder wrote is seen. Nothing else needs an order: the waiter's write of
 //! `HELD_WAITED` carries no data, and the futex compares the value inside the

@@ -1,18 +1,12 @@
-//! # What
-//! The one place where this crate takes its atomics, cells and spin hints from:
+//! *What*: the one place where this crate takes its atomics, cells and spin hints from:
 //! `core`'s, or when built with `--cfg loom` a model checker's, so that it sees every
 //! access that the real build makes. The checker is loom, which tries every order of a few
 //! steps, or with `--cfg shuttle` besides shuttle, which tries many orders of many steps.
 //!
-//! # Invariants
-//! Nothing else in the crate names `core::sync::atomic` for a value that two
+//! *Invariants*: nothing else in the crate names `core::sync::atomic` for a value that two
 //! threads share and that a loom test reaches.
-//!
-//! # Locking
-//! None.
-//!
-//! # Context
-//! Any: signal, worker, init.
+//! *Locking*: none.
+//! *Context*: any: signal, worker, init.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic::{

@@ -1,7 +1,7 @@
 //! *What*: a word that threads sleep on: four bytes, and the kernel's futex queue behind them.
 //!
-//! *Invariants*: whoever sleeps looks at the value again: sleeping may end early, for no reason at all. Memory that is all
-//! zeroes is a word that holds 0.
+//! *Invariants*: whoever sleeps looks at the value again: sleeping may end early, for no reason at
+//! all. Memory that is all zeroes is a word that holds 0.
 //! *Locking*: none; locks are made of it. *Context*: signal, worker, init.
 
 use crate::primitive::AtomicU32;

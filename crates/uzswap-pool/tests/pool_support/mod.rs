@@ -13,7 +13,7 @@ use uzswap_pool::{Loc, Pool, PoolError, PoolMemory, Relocate};
 use uzswap_sync::charge::{Charge, Reserve};
 
 /// A pool in memory of its own.
-pub struct Ground {
+pub struct TestPool {
     pub pool: Box<Pool>,
     pub charge: Charge,
     data: Range,
@@ -25,10 +25,10 @@ struct Range {
     len: usize,
 }
 
-// SAFETY: the pointers name mappings that live as long as the ground does.
-unsafe impl Sync for Ground {}
+// SAFETY: the pointers name mappings that live as long as the pool does.
+unsafe impl Sync for TestPool {}
 
-impl Ground {
+impl TestPool {
     pub fn new(data_len: usize, limit: u64) -> Self {
         let data = Range::map(data_len);
         let metadata = Range::map(Pool::metadata_len(data_len));

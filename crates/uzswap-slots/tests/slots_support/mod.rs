@@ -1,4 +1,5 @@
-//! What the tests of the swap slots share: a device in memory that processes share, and random numbers.
+//! What the tests of the swap slots share: a device in memory that processes share, and random
+//! numbers.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::ptr::NonNull;
@@ -152,7 +153,8 @@ impl Random {
     }
 }
 
-/// A seed for this run: `UZSWAP_SEED`, or from the clock; printed so that a failure can be repeated.
+/// A seed for this run: `UZSWAP_SEED`, or from the clock; printed so that a failure can be
+/// repeated.
 pub fn seed() -> u64 {
     let seed = std::env::var("UZSWAP_SEED")
         .ok()
