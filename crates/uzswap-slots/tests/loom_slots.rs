@@ -279,8 +279,8 @@ fn a_guest_takes_what_the_home_leaves() {
     });
 }
 
-/// The last free slot is in a seat's cluster while the full ones are looked at, and in a full one
-/// while the seats are.
+/// The last free slot is in a CPU's current cluster while the full ones are scanned, and in a full
+/// one while the current ones are.
 #[test]
 fn a_slot_is_found_while_its_cluster_becomes_full() {
     explore(3, || {
@@ -288,7 +288,11 @@ fn a_slot_is_found_while_its_cluster_becomes_full() {
         let slots = model.slots(&all_alive);
         let owner = slots.join(0);
         let pair = slots.alloc(owner, 0, 1, &[1, 1]).unwrap();
-        let half = slots.alloc(owner, 0, 1, &[1]).unwrap();
+        // Its second slot stays free.
+        let half = Run {
+            nr: 1,
+            ..slots.alloc(owner, 0, 1, &[1]).unwrap()
+        };
         let other = {
             let model = model.clone();
             thread::spawn(move || {
