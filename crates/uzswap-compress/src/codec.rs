@@ -38,8 +38,7 @@ pub enum CodecId {
     /// An LZ4 block.
     Lz4 = 1,
     /// A zstd frame without magic number, content size and checksum. Blocks of more than a page
-    /// have a byte before it that names the filter: 0 none, 1 planes of bytes, 2 differences of
-    /// words.
+    /// have a filter byte before it: 0 none, 1 planes of bytes, 2 differences of words.
     Zstd = 2,
     /// A raw deflate stream.
     Deflate = 3,
@@ -201,8 +200,7 @@ impl core::error::Error for ParseCodecError {}
 impl FromStr for Codec {
     type Err = ParseCodecError;
 
-    /// `lz4`, and `zstd`, `deflate` and `pz` with or without `:N`. `auto` is the caller's to
-    /// resolve.
+    /// Parses `lz4`, and `zstd`, `deflate` and `pz` with or without `:N`; not `auto`.
     fn from_str(text: &str) -> Result<Codec, ParseCodecError> {
         let (name, level) = match text.split_once(':') {
             Some((name, level)) => (name, Some(level)),

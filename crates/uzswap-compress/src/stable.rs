@@ -15,8 +15,8 @@ use core::arch::x86_64::__m128i;
 /// Copies `len` bytes, a multiple of 64, from `src` to `dst`.
 ///
 /// # Safety
-/// `src` readable, `dst` writable and private, for `len` bytes; both aligned to 16, not
-/// overlapping.
+/// `src` is readable, `dst` writable and private, for `len` bytes; both are aligned to 16 and do
+/// not overlap.
 #[inline]
 pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     debug_assert!(len.is_multiple_of(64));

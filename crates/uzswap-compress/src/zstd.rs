@@ -22,8 +22,8 @@ const MIN_FILTERED: usize = 32 << 10;
 /// than 16 KiB: they try few candidates, and row tables take long to clear.
 const WITHOUT_ROWS: RangeInclusive<i32> = 5..=8;
 
-/// Bytes that a compressor needs to filter blocks up to `max_block` at `level`: 0 if it never does,
-/// as at negative levels, which are chosen for speed.
+/// Bytes that a compressor needs to filter blocks up to `max_block`: 0 at levels below 1, which do
+/// not filter, and for small blocks.
 pub(crate) const fn filter_room(level: i32, max_block: usize) -> usize {
     if level > 0 && max_block >= MIN_FILTERED {
         max_block
@@ -160,8 +160,7 @@ impl Filtered for Blocks {
     }
 }
 
-/// Compresses a block, filtered if that makes a sample of it smaller. `room` has [`filter_room`]
-/// bytes.
+/// Compresses a block, filtered if that makes a sample smaller. `room` has [`filter_room`] bytes.
 ///
 /// # Safety
 /// As for [`compress`].

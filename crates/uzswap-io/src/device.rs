@@ -19,8 +19,7 @@ const PAUSE_NS: u64 = 500_000;
 /// Why a transfer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceError {
-    /// No space, or the quota or file size limit is reached (`ENOSPC`, `EDQUOT`, `EFBIG`): may
-    /// pass.
+    /// No space, or the quota or file size limit is reached (`ENOSPC`, `EDQUOT`, `EFBIG`).
     Full,
     /// The file ends before the slots do: somebody truncated it.
     Short,
@@ -246,8 +245,7 @@ impl<M: Medium> Device<M> {
         Ok(())
     }
 
-    /// Begins to read an extent into `buffer`; [`Queue::finish`] waits for it. `false`: nothing was
-    /// begun.
+    /// Begins to read an extent into `buffer`; [`Queue::finish`] waits for it. `false`: it did not.
     ///
     /// # Safety
     /// As [`Queue::start`]; the device's descriptor stays open, too.

@@ -9,8 +9,7 @@
 //! encryption on, nothing reaches a device in the clear.
 //! *Locking*: none. Buffers are the caller's, used by one thread at a time; a device, a key and a
 //! sequence are shared freely.
-//! *Context*: any, signal handlers included: no allocation, no panic, no `errno`. Device calls
-//! wait.
+//! *Context*: any, signal handlers included: no allocation, panic or `errno`. Device calls wait.
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
     not(test),

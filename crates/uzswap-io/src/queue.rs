@@ -2,8 +2,8 @@
 //! the time of two or three reads.
 //!
 //! The kernel's asynchronous I/O (`io_submit`) and not io_uring, which is no faster for this
-//! (docs/notes/swap.md), needs a descriptor that the program might close, and is refused in most
-//! containers.
+//! (docs/notes/swap.md), needs a descriptor that the program might close, and that most containers
+//! refuse.
 //!
 //! *Invariants*: reads begun by [`Queue::start`] are under way until [`Queue::finish`] returns,
 //! when the kernel has released every buffer; nothing is begun before that. The process does not
@@ -69,8 +69,7 @@ impl Queue {
         self.finish()
     }
 
-    /// Begins what [`Queue::read`] does, after earlier reads have ended. `false`: nothing was
-    /// begun.
+    /// Begins what [`Queue::read`] does, after earlier reads have ended. `false`: it did not.
     ///
     /// # Safety
     /// Until [`Queue::finish`] has returned the buffer is the kernel's: it lives, and nobody reads
@@ -126,8 +125,7 @@ impl Queue {
         }
     }
 
-    /// Waits for all reads. Returns the complete ones as [`Queue::read`] does; 0 if nothing was
-    /// begun.
+    /// Waits for all reads. Returns the complete ones as [`Queue::read`] does.
     pub fn finish(&mut self) -> u32 {
         let State::Open(context) = self.state else {
             return 0;

@@ -112,8 +112,7 @@ impl Key {
     #[must_use]
     pub fn fingerprint(&self, page: u64, body: &[u8]) -> Fingerprint {
         // The authentication tag of AES-GCM over text that is not encrypted. Its nonces repeat,
-        // which reveals nothing: tags never leave this process's memory, and objects have other
-        // nonces.
+        // which reveals nothing: tags never leave this process, and objects have other nonces.
         let mut nonce = nonce(page);
         if let Some(last) = nonce.last_mut() {
             *last = 1;

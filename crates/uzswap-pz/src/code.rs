@@ -6,8 +6,7 @@
 //! number, the split, locates all four.
 //!
 //! *Invariants*: each code is complete: its lengths are 1 to [`MAX_BITS`] and fill the code space
-//! exactly, so any bits decode to something (checked at compile time). Reading past the end gives
-//! zeros.
+//! exactly, so any bits decode (checked at compile time). Reads past the end give zeros.
 //! *Locking*: none. *Context*: any.
 
 use crate::format::{EXTRAS, NR_STREAMS};
@@ -33,8 +32,7 @@ pub(crate) type Lengths<const NR: usize> = [[&'static [u8; 256]; NR]; NR_STREAMS
 
 /// By the next [`MAX_BITS`] bits: the symbol, and the length of its code above it.
 type Decoder = [u16; 1 << MAX_BITS];
-/// By symbol: the code in the uppermost bits, its length in the lowest: appending takes few
-/// instructions.
+/// By symbol: the code in the uppermost bits, its length in the lowest, to append it quickly.
 type Encoder = [u64; 256];
 
 /// The codes of a format version, `NR` for each stream. Aligned, so that no row of `costs` crosses

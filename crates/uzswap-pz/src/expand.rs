@@ -34,8 +34,7 @@ fn rest(extras: &[u8], at: &mut usize) -> Option<usize> {
 /// `N` bytes are readable at `from` and writable at `to`.
 #[inline(always)]
 unsafe fn copy_step<const N: usize>(to: *mut u8, from: *const u8) {
-    // SAFETY: the caller's promise; arrays of bytes have no alignment. All is read before it is
-    // written.
+    // SAFETY: the caller's promise; byte arrays need no alignment. The read precedes the write.
     unsafe { to.cast::<[u8; N]>().write(from.cast::<[u8; N]>().read()) };
 }
 

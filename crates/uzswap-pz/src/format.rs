@@ -10,8 +10,7 @@ pub(crate) const EXTRAS: usize = 1;
 pub(crate) const LITERALS: usize = 2;
 pub(crate) const NR_STREAMS: usize = 3;
 
-/// A match's kind of distance, the token's upper two bits. Numbers, since the encoder computes
-/// them.
+/// A match's kind of distance, the token's upper two bits; the encoder computes with them.
 pub(crate) mod kind {
     /// At the distance of the match before.
     pub(crate) const LAST: usize = 0;

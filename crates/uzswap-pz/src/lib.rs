@@ -62,11 +62,11 @@ pub const MAX_BLOCK: usize = 64 << 10;
 pub enum Level {
     /// A sixth denser than lz4 in the same time; 1.5 times its time to decompress.
     Fast,
-    /// Literals are entropy-coded: 30 % denser than lz4 in 1.15 times its time, 2.2 times to
-    /// decompress.
+    /// Literals are entropy-coded: 30 % denser than lz4 in 1.15 times its time; 2.2 times its time
+    /// to decompress.
     Dense,
     /// Everything is entropy-coded, with a more thorough search: 60 % denser than lz4 in 1.65 times
-    /// its time, 2.4 times to decompress.
+    /// its time; 2.4 times its time to decompress.
     Balanced,
 }
 

@@ -3,8 +3,7 @@
 //! Most of the time goes to unpredictable branches, a few for each match, and to the latency until
 //! they resolve. So each of the three candidates has its own branch, the one known soonest first:
 //! the two last distances, then the hash table's. The first match is taken, unless the search is
-//! thorough. The parts of a sequence are always written, without branches, and counted only if they
-//! apply.
+//! thorough. The parts of a sequence are all written, without branches, and counted if they apply.
 //!
 //! *Invariants*: every position in the table is one in the block from which a word can be read; a
 //! candidate matches only as far as bytes were compared. Streams stay within their buffers: see the
@@ -34,8 +33,7 @@ pub(crate) trait Search {
     const REPEAT: u32;
     /// Growth of the search's step for each failed attempt, in 64ths of a byte.
     const SKIP: usize;
-    /// Take the best candidate, look for a longer match at the next position, and extend it
-    /// backwards.
+    /// Take the best candidate, try the next position too, and extend the match backwards.
     const THOROUGH: bool;
 }
 
@@ -140,8 +138,7 @@ impl Match {
     #[inline(always)]
     fn best(differ: [u64; 3], last: [usize; 2], new: usize) -> Match {
         let lens = differ.map(equal_bytes);
-        // Length above kind. The other distance must gain one byte, a new one the two that it
-        // costs.
+        // Length above kind. The other distance must gain one byte, a new one the two it costs.
         let scores = [
             (lens[0] + 2) << 2 | kind::LAST,
             (lens[1] + 1) << 2 | kind::OTHER,
@@ -167,8 +164,7 @@ impl Match {
     #[inline(always)]
     unsafe fn extend<const PAGES: usize>(&mut self, source: Source<PAGES>, at: usize) {
         if self.len == 8 {
-            // SAFETY: the word at `at` was read, and there it is as far before it as the distance
-            // says.
+            // SAFETY: the words at `at` and at its distance before were read.
             self.len = unsafe { source.match_len(at, self.last[0], 8) };
         }
     }

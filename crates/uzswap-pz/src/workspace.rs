@@ -222,8 +222,7 @@ impl<const PAGES: usize, const HASHES: usize> Memory<PAGES, HASHES> {
 }
 
 impl BlockWorkspace {
-    /// Estimates the compressed size of `sample`, of up to [`crate::MAX_BLOCK`] bytes: to compare
-    /// filters.
+    /// Estimates the compressed size of `sample`, of up to [`crate::MAX_BLOCK`] bytes.
     pub fn estimate(&mut self, sample: &[u8]) -> usize {
         let fits = (STEP..=crate::MAX_BLOCK).contains(&sample.len());
         let Some(table) = self
