@@ -1,14 +1,16 @@
-//! The group file: what `uzswap run` shares with the processes under it.
+//! *What*: the group file, which `uzswap run` shares with the processes under it: creates and maps it,
+//! finds and maps that of a running process.
 //!
-//! *What*: creates the file, maps it, finds and maps the one of a running process.
-//! *Invariants*: a group file is locked (flock) by its supervisor for as long as that lives, so a file
-//! that can be locked is a leftover. `magic` is stored last. A mapped group is only ever read and
-//! written through its atomics.
-//! *Locking*: flock on the file; see [`GroupFile::create`] for the race with a cleaner.
+//! *Invariants*: the supervisor holds a lock (flock) on its group file as long as it lives, so a file
+//! that can be locked is a leftover. `magic` is stored last. A mapped group is only accessed through
+//! its atomics.
+//! *Locking*: flock; `GroupFile::create_in` handles the race with a process that removes leftovers.
+//! *Context*: any command.
 
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -18,23 +20,24 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context, Result, anyhow, bail};
 use uzswap_group::group::{GROUP_ENV, GROUP_LEN, Group, MAGIC};
 
-use crate::private_dir::{self, Purpose, euid};
+use crate::os::{self, euid};
+use crate::private_dir::{self, Purpose};
 
-/// How the name of a group file begins and ends: `run-4711-<random>.group`.
+/// A group file is named `run-4711-<random>.group`.
 const PREFIX: &str = "run-";
 const SUFFIX: &str = ".group";
-/// Name of the memory file that holds a group when no directory could; its supervisor's pid follows.
+/// Name of a memory file that holds a group because no directory could; the pid follows.
 const MEMORY_NAME: &str = "uzswap-group-";
-/// Space made sure of at creation: the header and the first slots. Running out of space later
-/// would end a program by SIGBUS.
+/// Bytes allocated at creation: the header and the first process slots. Running out of space later
+/// would end a program with SIGBUS.
 const RESERVED: i64 = 128 << 10;
 
-/// What a group is mapped for.
+/// How a group is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To look at.
+    /// Read-only.
     Read,
-    /// To change knobs and ask for things.
+    /// Writable, to change knobs and send requests.
     Change,
 }
 
@@ -44,27 +47,8 @@ pub struct Mapping(NonNull<Group>);
 
 impl Mapping {
     fn new(file: &File, access: Access) -> io::Result<Self> {
-        let prot = match access {
-            Access::Read => libc::PROT_READ,
-            Access::Change => libc::PROT_READ | libc::PROT_WRITE,
-        };
-        // SAFETY: a fresh shared mapping at an address the kernel picks replaces nothing.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                GROUP_LEN,
-                prot,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        NonNull::new(at.cast())
-            .map(Mapping)
-            .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "mapping at address zero"))
+        let at = os::map_shared(file, GROUP_LEN, access == Access::Change)?;
+        Ok(Mapping(at.cast()))
     }
 }
 
@@ -73,8 +57,8 @@ impl std::ops::Deref for Mapping {
 
     fn deref(&self) -> &Group {
         // SAFETY: GROUP_LEN bytes are mapped until drop, page aligned, and the file is that long
-        // (checked or set before mapping). A group is made of atomics only, so any bytes are valid
-        // and other processes may change them. Who writes to it maps it with `Access::Change`.
+        // (checked or set before it is mapped). A group is made of atomics only, so any bytes are valid
+        // and other processes may change them. Writers map it with `Access::Change`.
         unsafe { self.0.as_ref() }
     }
 }
@@ -105,7 +89,7 @@ impl GroupFile {
                 return Ok(created);
             }
         }
-        Self::create_in_memory().context("cannot create the file that holds the counters")
+        Self::create_in_memory().context("cannot create the group file, in memory either")
     }
 
     fn create_in(dir: &Path) -> io::Result<Self> {
@@ -127,12 +111,12 @@ impl GroupFile {
             .mode(0o600)
             .open(&path)?;
         let created = Self::fill(&file).and_then(|mapping| {
-            // A cleaner that came between creation and lock has taken the file for a leftover.
-            if !try_lock(&file) || file.metadata()?.nlink() == 0 {
+            // Between creation and lock another run may have removed the file as a leftover.
+            if os::lock(&file).is_err() || file.metadata()?.nlink() == 0 {
                 return Err(ErrorKind::WouldBlock.into());
             }
-            // Programs that root starts may become another user; they join the group because they
-            // know its name, which nobody else can list or guess.
+            // A program that root starts may become another user. It still knows the file's name,
+            // which nobody else can list or guess.
             if euid() == 0 {
                 file.set_permissions(fs::Permissions::from_mode(0o666))?;
             }
@@ -152,22 +136,14 @@ impl GroupFile {
         }
     }
 
-    /// Works where no directory is writable; found through the supervisor's descriptors.
+    /// Works where no directory is writable. Others find it among the supervisor's descriptors.
     fn create_in_memory() -> io::Result<Self> {
-        let name = format!("{MEMORY_NAME}{}\0", std::process::id());
-        // SAFETY: the name ends with NUL.
-        let fd = unsafe { libc::memfd_create(name.as_ptr().cast(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: memfd_create returned this descriptor and nothing else owns it.
-        let file = unsafe { File::from_raw_fd(fd) };
+        let name = format!("{MEMORY_NAME}{}", std::process::id());
+        let file = os::memory_file(&CString::new(name)?)?;
         let mapping = Self::fill(&file)?;
-        if !try_lock(&file) {
-            return Err(ErrorKind::WouldBlock.into());
-        }
+        os::lock(&file)?;
         Ok(GroupFile {
-            path: format!("/proc/{}/fd/{fd}", std::process::id()).into(),
+            path: format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into(),
             on_disk: false,
             mapping,
             _file: file,
@@ -183,10 +159,10 @@ impl GroupFile {
         }
     }
 
-    /// Makes the group valid: managed processes accept it from now on.
+    /// Makes the group valid: managed processes accept it from then on.
     pub fn publish(&self) {
         self.supervisor.store(std::process::id(), Ordering::Relaxed);
-        // Pairs with the acquire load in managed processes: the configuration is complete.
+        // Pairs with the acquire loads of `magic`: the configuration is complete.
         self.magic.store(MAGIC, Ordering::Release);
     }
 
@@ -212,12 +188,6 @@ impl Drop for GroupFile {
     }
 }
 
-/// Takes the lock that a live supervisor holds; false if one does.
-fn try_lock(file: &File) -> bool {
-    // SAFETY: the descriptor is open for the duration of the call.
-    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
-}
-
 fn remove_leftovers(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -233,24 +203,24 @@ fn remove_leftovers(dir: &Path) {
         else {
             continue;
         };
-        // The lock is held until the file is gone: a creator that gets it later finds no link left.
-        if try_lock(&file) {
+        // Removed under the lock: a creator that gets the lock later finds no link and tries again.
+        if os::lock(&file).is_ok() {
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// Whether this process already runs under a live `uzswap run`; its supervisor's pid if it can be told.
+/// Whether this process runs under a live `uzswap run`, and the pid of that if it is known.
 pub fn enclosing_run() -> Option<Option<u32>> {
     let path = PathBuf::from(std::env::var_os(GROUP_ENV)?);
     match File::open(&path) {
-        Ok(file) if try_lock(&file) => None,
+        Ok(file) if os::lock(&file).is_ok() => None,
         Ok(file) => Some(
             map(&file, Access::Read)
                 .ok()
                 .map(|g| g.supervisor.load(Ordering::Relaxed)),
         ),
-        // Another user's group: alive as long as it is there.
+        // Another user's group. It exists, so its run is alive.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Some(None),
         Err(_) => None,
     }
@@ -275,8 +245,8 @@ fn open(path: impl AsRef<Path>, access: Access) -> io::Result<File> {
         .open(path)
 }
 
-/// Maps the group of process `pid`: of a supervisor or of any managed process. It is the one
-/// that the process has mapped, which holds whatever the process did to its environment.
+/// Maps the group of process `pid`, a supervisor or a managed process. It is found among the
+/// process's mappings, since a process may change its environment.
 pub fn of_process(pid: u32, access: Access) -> Result<Mapping> {
     let maps = match fs::read_to_string(format!("/proc/{pid}/maps")) {
         Ok(maps) => maps,

@@ -1,39 +1,26 @@
-//! Checks on the kernel and its limits before the command starts, each with one line that says what
-//! is missing and what to do. The managed process would find the same, but can say less about it.
+//! *What*: checks the kernel, the container and their limits before the command starts. Each refusal
+//! is one line with what is missing and what to do; the managed process would fail on the same, but
+//! could say less about it.
+//!
+//! *Locking*: none. *Context*: `uzswap run`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr;
 
 use anyhow::Result;
 use uzswap_core::{ARENA_BASE, ARENA_LEN};
+use uzswap_sys::seccomp::RET_TRAP;
+use uzswap_sys::uffd::{self, Uffd};
 
 use crate::args::FaultMode;
 use crate::status::{FAILED, refused};
 
-const UFFD_USER_MODE_ONLY: libc::c_int = 1;
-const UFFD_API: u64 = 0xaa;
-/// `_IOWR(0xaa, 0x3f, struct uffdio_api)`.
-const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
-/// `_IO(0xaa, 0)` on /dev/userfaultfd.
-const USERFAULTFD_IOC_NEW: libc::c_ulong = 0xaa00;
-const UFFD_FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
-const UFFD_FEATURE_SIGBUS: u64 = 1 << 7;
 const SECCOMP_GET_ACTION_AVAIL: libc::c_uint = 2;
-const SECCOMP_RET_TRAP: u32 = 0x0003_0000;
 
-/// `struct uffdio_api`.
-#[repr(C)]
-struct UffdioApi {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-/// Refuses a kernel, container or limit under which the engine cannot start in `mode`. Tells why, if the mode that it
-/// is to choose cannot be the fastest.
+/// Fails if the engine cannot start in `mode` here. Returns a message if `auto` has to take a slower
+/// mode.
 pub fn check(mode: FaultMode) -> Result<Option<String>> {
     let refused = match mode {
         FaultMode::Segv => None,
@@ -58,26 +45,26 @@ pub fn check(mode: FaultMode) -> Result<Option<String>> {
     Ok(refused.map(|why| format!("segv mode, which is slower: {why}")))
 }
 
-/// Without userfaultfd pages are filled through /proc/self/mem while nobody may access them.
+/// Without userfaultfd, pages are filled through /proc/self/mem while they are inaccessible.
 fn check_memory() -> Result<()> {
     let filled = OpenOptions::new()
         .read(true)
         .write(true)
         .open("/proc/self/mem")
-        .and_then(|memory| fill_closed_page(&memory));
+        .and_then(|memory| fill_inaccessible_page(&memory));
     filled.map_err(|error| refused(FAILED, no_memory(&error)))
 }
 
-fn fill_closed_page(memory: &File) -> io::Result<()> {
+fn fill_inaccessible_page(memory: &File) -> io::Result<()> {
     const LEN: usize = 4096;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a fresh mapping where the kernel likes.
+    // SAFETY: a new mapping at an address that the kernel picks.
     let at = unsafe { libc::mmap(ptr::null_mut(), LEN, libc::PROT_NONE, flags, -1, 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
     let filled = memory.write_all_at(&[1], at.addr() as u64);
-    // SAFETY: the mapping made just now; nothing points into it.
+    // SAFETY: mapped just above; nothing points into it.
     unsafe { libc::munmap(at, LEN) };
     filled
 }
@@ -94,97 +81,52 @@ fn no_memory(error: &io::Error) -> String {
     )
 }
 
+/// Opens a userfaultfd as the managed process will.
 fn check_userfaultfd(mode: FaultMode) -> Result<()> {
-    let fd = if mode == FaultMode::Thread {
-        open_with_kernel_faults()
-    } else {
-        open_userfaultfd(UFFD_USER_MODE_ONLY).or_else(|error| match error.raw_os_error() {
-            // Linux before 5.11 does not know the flag.
-            Some(libc::EINVAL) => open_userfaultfd(0),
-            _ => Err(error),
-        })
-    }
-    .map_err(|error| refused(FAILED, no_userfaultfd(mode, &error)))?;
-
-    let wanted = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_SIGBUS;
-    let mut api = UffdioApi {
-        api: UFFD_API,
-        features: 0,
-        ioctls: 0,
+    let flags = match mode {
+        FaultMode::Thread => 0,
+        _ => uffd::UFFD_USER_MODE_ONLY,
     };
-    // SAFETY: the descriptor is a userfaultfd and api is the struct that this ioctl fills.
-    let done = unsafe { libc::ioctl(fd.as_raw_fd(), UFFDIO_API, &raw mut api) };
-    if done != 0 || api.features & wanted != wanted {
+    let opened = Uffd::open(flags | libc::O_CLOEXEC | libc::O_NONBLOCK);
+    let uffd = opened.map_err(|error| refused(FAILED, no_userfaultfd(mode, error.0)))?;
+    let wanted = uffd::feature::PAGEFAULT_FLAG_WP | uffd::feature::SIGBUS;
+    let features = uffd.api(0).unwrap_or(0);
+    let _ = uffd.close();
+    if features & wanted != wanted {
         return Err(refused(
             FAILED,
-            "this kernel's userfaultfd cannot write-protect or signal: uzswap needs Linux 5.7 or later \
-             on x86-64",
+            "this kernel's userfaultfd cannot write-protect or signal: use Linux 5.7 or later on x86-64",
         ));
     }
     Ok(())
 }
 
-fn open_userfaultfd(flags: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: userfaultfd takes flags only.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_userfaultfd,
-            flags | libc::O_CLOEXEC | libc::O_NONBLOCK,
-        )
-    };
-    owned(fd)
-}
-
-/// A userfaultfd that serves faults inside system calls too.
-fn open_with_kernel_faults() -> io::Result<OwnedFd> {
-    open_userfaultfd(0).or_else(|error| {
-        let device = File::open("/dev/userfaultfd").map_err(|_| error)?;
-        // SAFETY: this ioctl takes open flags and gives a new descriptor.
-        let fd = unsafe {
-            libc::ioctl(
-                device.as_raw_fd(),
-                USERFAULTFD_IOC_NEW,
-                libc::O_CLOEXEC | libc::O_NONBLOCK,
-            )
-        };
-        owned(fd.into())
-    })
-}
-
-fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
-    match i32::try_from(fd) {
-        // SAFETY: the kernel just gave this descriptor and nothing else owns it.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn no_userfaultfd(mode: FaultMode, error: &io::Error) -> String {
-    let why = match error.raw_os_error() {
-        Some(libc::ENOSYS) => {
-            "no userfaultfd here: the kernel is built without CONFIG_USERFAULTFD, or a seccomp profile \
-             hides it: use another kernel, or allow userfaultfd in the profile"
+fn no_userfaultfd(mode: FaultMode, errno: i32) -> String {
+    let why = match errno {
+        libc::ENOSYS => {
+            "no userfaultfd: the kernel is built without CONFIG_USERFAULTFD, or a seccomp profile hides \
+             it: use another kernel, or allow userfaultfd in the profile"
         }
-        Some(libc::EPERM) if mode == FaultMode::Thread => {
+        libc::EPERM if mode == FaultMode::Thread => {
             "--fault-mode thread needs root, or 'sysctl vm.unprivileged_userfaultfd=1', or read access \
              to /dev/userfaultfd: grant one, or use --fault-mode signal"
         }
-        Some(libc::EPERM) => {
-            "userfaultfd is not permitted here: the container's seccomp profile forbids it: allow \
-             userfaultfd in the profile (docker: --security-opt seccomp=PROFILE), or, on Linux before \
-             5.11, 'sysctl vm.unprivileged_userfaultfd=1'"
+        libc::EPERM => {
+            "userfaultfd is not permitted by the container's seccomp profile: allow userfaultfd in the \
+             profile (docker: --security-opt seccomp=PROFILE), or, on Linux before 5.11, run 'sysctl \
+             vm.unprivileged_userfaultfd=1'"
         }
-        Some(libc::EMFILE | libc::ENFILE) => {
-            "too many open files: no userfaultfd can be opened: raise 'ulimit -n'"
+        libc::EMFILE | libc::ENFILE => {
+            "cannot open a userfaultfd, too many files are open: raise 'ulimit -n'"
         }
-        _ => return format!("no userfaultfd: {error}"),
+        _ => return format!("no userfaultfd: {}", io::Error::from_raw_os_error(errno)),
     };
     why.to_owned()
 }
 
 fn check_seccomp() -> Result<()> {
-    let action = SECCOMP_RET_TRAP;
-    // SAFETY: asks whether one action, which action holds, is available; changes nothing.
+    let action = RET_TRAP;
+    // SAFETY: asks whether the action is available; changes nothing.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -198,7 +140,7 @@ fn check_seccomp() -> Result<()> {
     }
     Err(refused(
         FAILED,
-        "no seccomp filters here, which the system call guard needs: use a kernel with \
+        "this kernel has no seccomp filters, which the system call guard needs: use a kernel with \
          CONFIG_SECCOMP_FILTER, or --fault-mode thread as root",
     ))
 }
@@ -240,16 +182,16 @@ fn no_arena(error: &io::Error) -> String {
     let range = format!("{ARENA_BASE:#x}-{:#x}", ARENA_BASE + ARENA_LEN);
     match error.raw_os_error() {
         Some(libc::EEXIST) => {
-            format!("the address range {range} that uzswap manages is taken: see /proc/self/maps")
+            format!("the address range {range}, which uzswap needs, is taken: see /proc/self/maps")
         }
         Some(libc::ENOMEM) if address_space_is_limited() => {
-            "the limit on address space is too low for the 4 TiB that uzswap reserves (it uses no \
-             memory for them): 'ulimit -v unlimited'"
+            "the limit on address space is too low for the 4 TiB that uzswap reserves, which take no \
+             memory: run 'ulimit -v unlimited'"
                 .to_owned()
         }
         Some(libc::ENOMEM) => format!(
-            "cannot reserve address space ({range}): with strict overcommit this needs \
-             'sysctl vm.overcommit_memory=0' or 1"
+            "cannot reserve the address range {range} under strict overcommit: run \
+             'sysctl vm.overcommit_memory=0'"
         ),
         _ => format!("cannot reserve the address range {range}: {error}"),
     }
@@ -273,7 +215,7 @@ mod tests {
     fn every_refusal_says_what_to_do() {
         for errno in [libc::ENOSYS, libc::EPERM, libc::EMFILE] {
             for mode in [FaultMode::Auto, FaultMode::Thread] {
-                let line = no_userfaultfd(mode, &io::Error::from_raw_os_error(errno));
+                let line = no_userfaultfd(mode, errno);
                 assert!(line.contains(": "), "{line}");
                 assert!(!line.contains('\n'), "{line}");
             }

@@ -12,6 +12,7 @@ mod group_view;
 mod kernel;
 mod knob;
 mod limit;
+mod os;
 mod preload;
 mod private_dir;
 mod prometheus;

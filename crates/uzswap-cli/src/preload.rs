@@ -1,42 +1,45 @@
-//! The preload library that this binary carries, as a file that ld.so can load.
+//! *What*: the preload library that this binary carries: writes it to a file that ld.so can load, once
+//! for each user and version, and gives the path for LD_PRELOAD.
 //!
-//! *What*: writes the embedded library once per user and version, under a name made from its
-//! content, and gives the path for LD_PRELOAD.
-//! *Invariants*: the file that is used has exactly the embedded bytes; it appears whole (written
-//! aside, then renamed), so that two starts at once cannot load half of it.
+//! *Invariants*: the file has exactly the embedded bytes. It is written aside and renamed, so that no
+//! concurrent start loads half of it.
+//! *Locking*: none. *Context*: `uzswap run`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::os;
 use crate::private_dir::{self, Purpose};
 
 /// The library, built by build.rs; empty in a build without it.
 static LIBRARY: &[u8] = include_bytes!(env!("UZSWAP_PRELOAD_LIBRARY"));
 /// Hash of [`LIBRARY`], for its file name.
 const HASH: &str = env!("UZSWAP_PRELOAD_HASH");
-/// How every file name of ours begins, so that an inherited LD_PRELOAD can be told apart.
+/// How our file names begin, which tells them apart in an inherited LD_PRELOAD.
 const PREFIX: &str = "libuzswap-";
 
-/// A loadable library; keep it until the command has ended.
+/// A library that can be loaded as long as this value lives.
 #[derive(Debug)]
 pub struct Preload {
     path: PathBuf,
     /// Holds the library when no directory could.
-    _memory: Option<OwnedFd>,
+    _memory: Option<File>,
 }
 
 impl Preload {
-    /// Writes the library where programs can load it from, or finds it there.
+    /// Writes the library to a directory that programs can load it from, unless it is there.
     pub fn install() -> Result<Self> {
         if LIBRARY.is_empty() {
-            bail!("this build of uzswap carries no preload library: build uzswap-cli again");
+            bail!(
+                "this uzswap was built with UZSWAP_STUB_PRELOAD and carries no library: build it without"
+            );
         }
         let name = format!("{PREFIX}{HASH}.so");
         for dir in private_dir::usable(Purpose::Library) {
@@ -49,8 +52,8 @@ impl Preload {
             }
         }
         let memory = in_memory().context(
-            "no directory for the preload library: make one of XDG_RUNTIME_DIR, ~/.cache or /tmp \
-             writable and executable",
+            "no directory can hold the preload library: make XDG_RUNTIME_DIR, ~/.cache or /tmp \
+             writable, and mount it without noexec",
         )?;
         Ok(Preload {
             path: format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd()).into(),
@@ -58,13 +61,13 @@ impl Preload {
         })
     }
 
-    /// LD_PRELOAD with our library first, then what `inherited` asked for.
+    /// LD_PRELOAD with our library first, then the libraries of `inherited`.
     pub fn ld_preload(&self, inherited: Option<&OsStr>) -> OsString {
         prepend(&self.path, inherited)
     }
 }
 
-/// Puts `library` before the entries of `inherited`, without any library of ours from an earlier run.
+/// Puts `library` before the entries of `inherited`, and drops any other library of ours.
 fn prepend(library: &Path, inherited: Option<&OsStr>) -> OsString {
     let mut entries = vec![library.as_os_str().as_bytes()];
     entries.extend(
@@ -81,7 +84,7 @@ fn prepend(library: &Path, inherited: Option<&OsStr>) -> OsString {
     OsString::from_vec(entries.join(&b':'))
 }
 
-/// Compares the file piece by piece, so that the supervisor stays small.
+/// Whether the file has exactly the embedded bytes. Compares piece by piece, to use little memory.
 fn has_library(path: &Path) -> bool {
     let Ok(mut file) = OpenOptions::new()
         .read(true)
@@ -115,7 +118,7 @@ fn write(dir: &Path, path: &Path) -> io::Result<()> {
         .open(&aside)
         .and_then(|mut file| {
             file.write_all(LIBRARY)?;
-            // Programs that became another user load it too.
+            // Programs that changed user load it too.
             file.set_permissions(fs::Permissions::from_mode(0o644))
         })
         .and_then(|()| fs::rename(&aside, path));
@@ -126,16 +129,10 @@ fn write(dir: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// The library in a memory file: works where every directory is read-only or `noexec`.
-fn in_memory() -> io::Result<OwnedFd> {
-    // SAFETY: the name is a NUL-terminated string.
-    let fd = unsafe { libc::memfd_create(c"libuzswap".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: memfd_create returned this descriptor and nothing else owns it.
-    let mut file = unsafe { File::from_raw_fd(fd) };
+fn in_memory() -> io::Result<File> {
+    let mut file = os::memory_file(c"libuzswap")?;
     file.write_all(LIBRARY)?;
-    Ok(file.into())
+    Ok(file)
 }
 
 #[cfg(test)]

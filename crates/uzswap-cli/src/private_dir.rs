@@ -1,9 +1,9 @@
-//! Directories of our own for the preload library and the group file.
+//! *What*: directories of our own for the preload library and the group file: finds or makes the
+//! usable ones of a list.
 //!
-//! *What*: finds or makes the first usable directory of a list.
-//! *Invariants*: a directory is used only if it is ours alone to write: a real directory (no
-//! symbolic link), owned by us, and writable by nobody else. Whoever could write there could have
-//! their code loaded into the programs that we run.
+//! *Invariants*: a usable directory is a real one (no symbolic link), owned by us, and writable by
+//! nobody else: others could have their code loaded into the programs that we run.
+//! *Locking*: none. *Context*: `uzswap run`.
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder};
@@ -11,13 +11,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::os::euid;
+
 /// What a directory must allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Shared libraries: no `noexec` mount, no space or colon in the path (both end an entry of
-    /// LD_PRELOAD), readable by programs that became another user.
+    /// LD_PRELOAD), readable by programs that changed user.
     Library,
-    /// Group files: memory-backed if there is a choice; names are not listed to others.
+    /// Group files: in memory if possible; others cannot list their names.
     Group,
 }
 
@@ -41,7 +43,7 @@ impl Purpose {
             dirs.push(Path::new("/dev/shm").join(&own));
         }
         if uid == 0 {
-            // root's own directories are closed to the users that a daemon may become.
+            // A daemon may change to a user who cannot read root's home.
             dirs.push("/run/uzswap".into());
             dirs.push("/var/cache/uzswap".into());
         } else {
@@ -61,14 +63,7 @@ impl Purpose {
     }
 }
 
-/// Effective user id.
-pub fn euid() -> u32 {
-    // SAFETY: geteuid has no arguments and cannot fail.
-    unsafe { libc::geteuid() }
-}
-
-/// Directories for `purpose` that are usable now, best first; the next one is made only when it is
-/// asked for.
+/// The usable directories for `purpose`, best first. Each is made when the iterator reaches it.
 pub fn usable(purpose: Purpose) -> impl Iterator<Item = PathBuf> {
     let uid = euid();
     purpose
@@ -83,7 +78,7 @@ fn make(dir: &Path, purpose: Purpose, uid: u32) -> bool {
         return false;
     }
     if !dir.exists() {
-        // ~/.cache may be missing too. An error shows below: the directory is not there.
+        // ~/.cache may be missing too. After an error the directory is missing below.
         let parent_is_ours = dir
             .parent()
             .and_then(Path::parent)
@@ -99,7 +94,7 @@ fn make(dir: &Path, purpose: Purpose, uid: u32) -> bool {
     if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o022 != 0 {
         return false;
     }
-    // The umask may have taken bits that other users' programs need.
+    // The umask may have cleared bits that other users' programs need.
     if meta.mode() & 0o777 != purpose.mode() | (meta.mode() & 0o755)
         && fs::set_permissions(
             dir,

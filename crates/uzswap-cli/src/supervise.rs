@@ -1,17 +1,15 @@
-//! Starts the command, passes signals on to it, and waits for its end.
+//! *What*: starts the command with the signal state that uzswap was given, passes signals on to it,
+//! and waits for its end in a loop on sigtimedwait(2), which the caller may use for other work.
 //!
-//! *What*: fork and exec with the signal state that uzswap was started with; then a loop on
-//! sigtimedwait(2), between whose rounds the caller may do something.
-//! *Invariants*: the command is in our process group, so the terminal's signals (interrupt, quit,
-//! stop, window size) reach it without us; only signals that were sent to uzswap by kill(2) are
-//! passed on (one sent to the whole group, as timeout(1) does, reaches the command both ways: who sent
-//! it to whom cannot be told apart). The command dies with uzswap: whoever kills uzswap wants its job gone.
-//! *Locking*: none: one thread, all forwarded signals blocked for its whole life.
+//! *Invariants*: the command is in our process group, so the terminal's signals reach it without us.
+//! Only signals that kill(2) sent to uzswap are passed on. One sent to the whole group, as timeout(1)
+//! does, reaches the command twice, since it looks the same. The command dies with uzswap.
+//! *Locking*: none. *Context*: one thread, with all forwarded signals blocked for its whole life.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::io::{self, Read};
+use std::io::{self, PipeReader, PipeWriter, Read};
 use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,8 +45,8 @@ pub struct Child {
     pid: libc::pid_t,
 }
 
-/// Signals that are waited for: everything that a program may be sent on purpose. Not SIGKILL and
-/// SIGSTOP, which cannot be, nor those that mean a fault of our own.
+/// The signals that are waited for: all that are sent on purpose, but not SIGKILL and SIGSTOP, which
+/// cannot be blocked.
 const WAITED: [libc::c_int; 17] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -69,7 +67,7 @@ const WAITED: [libc::c_int; 17] = [
     libc::SIGCHLD,
 ];
 
-/// The disposition of SIGPIPE that uzswap was started with: std has it ignored before main.
+/// The disposition of SIGPIPE that uzswap was started with. std ignores SIGPIPE before main.
 static INHERITED_SIGPIPE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 
 extern "C" fn note_sigpipe() {
@@ -82,21 +80,21 @@ extern "C" fn note_sigpipe() {
     }
 }
 
-// SAFETY: libc calls what stands in this section before main, with C's calling convention; the
-// function touches nothing that std sets up.
+// SAFETY: libc calls the functions in this section before main, with C's calling convention; this
+// one uses nothing that std initialises.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = note_sigpipe;
 
-/// Signal mask and dispositions for the command: as uzswap was given them.
+/// Signal mask and disposition that uzswap was started with, for the command.
 struct Inherited {
     mask: libc::sigset_t,
     child_ignored: bool,
 }
 
 impl Child {
-    /// Starts `target` with these arguments (the first one is its name) and environment. An error of
-    /// the exec itself is returned as env(1)'s status.
+    /// Starts `target` with these arguments, of which the first is its name. If exec fails, the error
+    /// has the exit status of env(1).
     pub fn start(
         target: &Target,
         arguments: &[OsString],
@@ -121,7 +119,7 @@ impl Child {
         let argv = pointers(&argv);
         let envp = pointers(&envp);
 
-        let (read, write) = pipe().context("cannot make a pipe")?;
+        let (read, write) = io::pipe().context("cannot create a pipe")?;
         let inherited = take_signals().context("cannot block signals")?;
         let parent = std::process::id();
         // SAFETY: this process has one thread; the child calls only async-signal-safe functions and
@@ -153,15 +151,15 @@ impl Child {
         self.pid.unsigned_abs()
     }
 
-    /// Waits for its end, passing signals on meanwhile. `meanwhile` is called at least as often as it says: after
-    /// the time that it returns at the latest, or, if that is none, whenever there is something else to do.
+    /// Waits for its end and passes signals on. Calls `meanwhile` at the latest after the time that
+    /// it last returned; after none, only when a signal came.
     pub fn wait(&self, mut meanwhile: impl FnMut() -> Option<Duration>) -> Result<End> {
         let mut stop_asked = false;
         loop {
             match self.state()? {
                 State::Ended(end) => return Ok(end),
-                // The shell must see its job stopped. A plain SIGSTOP stops the command alone: nobody
-                // would wake us up again with it.
+                // The shell must see its job stopped. A plain SIGSTOP stops only the command: whoever
+                // continues the command would not continue us.
                 State::Stopped(signal) if signal != libc::SIGSTOP || stop_asked => {
                     stop_asked = false;
                     self.stop_along();
@@ -172,7 +170,7 @@ impl Child {
                 continue;
             };
             stop_asked |= signal == libc::SIGTSTP;
-            // Not from the kernel (the terminal told the whole group) nor from the command itself.
+            // Not from the kernel (the terminal signals the whole group), nor from the command.
             // SAFETY: kill(2) and sigqueue(3), which a code of zero or less means, fill in the pid.
             if info.si_code <= 0 && unsafe { info.si_pid() } != self.pid {
                 self.send(signal);
@@ -185,11 +183,11 @@ impl Child {
         unsafe { libc::kill(self.pid, signal) };
     }
 
-    /// Stops this process as the command was, and wakes the command when we are continued.
+    /// Stops this process as well, and continues the command when this process is continued.
     fn stop_along(&self) {
         // SAFETY: raise has no preconditions; SIGSTOP cannot be blocked: we return when continued.
         unsafe { libc::raise(libc::SIGSTOP) };
-        // 'kill -CONT' on uzswap alone must continue the command; a shell's fg continued both.
+        // 'kill -CONT' on uzswap alone must continue the command; a shell's fg continues both.
         self.send(libc::SIGCONT);
     }
 
@@ -217,7 +215,7 @@ impl Child {
     }
 }
 
-/// The next of the signals that are waited for, if one other than SIGCHLD comes within `time`.
+/// The next signal that comes within `time`; none if it is SIGCHLD.
 fn next_signal(time: Option<Duration>) -> Option<(libc::c_int, libc::siginfo_t)> {
     let set = waited();
     let time = time.map(|time| libc::timespec {
@@ -227,7 +225,7 @@ fn next_signal(time: Option<Duration>) -> Option<(libc::c_int, libc::siginfo_t)>
     let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: an all-zero siginfo_t is valid; the call fills it.
     let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
-    // SAFETY: all point to live values of the right types; a null time means to wait for as long as it takes.
+    // SAFETY: all point to live values of the right types; a null time means to wait forever.
     let signal = unsafe { libc::sigtimedwait(&raw const set, &raw mut info, time) };
     (signal > 0 && signal != libc::SIGCHLD).then_some((signal, info))
 }
@@ -238,7 +236,7 @@ enum State {
     Ended(End),
 }
 
-/// CPU time in seconds, user and system, of the command and of what it waited for.
+/// User and system CPU time in seconds of all children that have been waited for.
 pub fn cpu_seconds() -> (f64, f64) {
     // SAFETY: an all-zero rusage is valid; the call fills it.
     let usage = unsafe {
@@ -247,8 +245,8 @@ pub fn cpu_seconds() -> (f64, f64) {
         usage
     };
     let seconds = |time: libc::timeval| {
-        let whole = std::time::Duration::from_secs(time.tv_sec.unsigned_abs());
-        let part = std::time::Duration::from_micros(time.tv_usec.unsigned_abs());
+        let whole = Duration::from_secs(time.tv_sec.unsigned_abs());
+        let part = Duration::from_micros(time.tv_usec.unsigned_abs());
         (whole + part).as_secs_f64()
     };
     (seconds(usage.ru_utime), seconds(usage.ru_stime))
@@ -267,16 +265,6 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
         .collect()
 }
 
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut ends = [0; 2];
-    // SAFETY: ends has room for two descriptors.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: pipe2 gave these descriptors and nothing else owns them.
-    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
-}
-
 fn waited() -> libc::sigset_t {
     // SAFETY: sigemptyset initialises the set; sigaddset adds valid signal numbers.
     unsafe {
@@ -289,8 +277,8 @@ fn waited() -> libc::sigset_t {
     }
 }
 
-/// Blocks the signals that [`Child::wait`] waits for. A signal that was ignored stays ignored, so that
-/// nohup(1) holds for the command; SIGCHLD must not be, or the command's status would be lost.
+/// Blocks the signals that [`Child::wait`] waits for. Ignored signals stay ignored, as nohup(1) wants,
+/// but for SIGCHLD: the command's status would be lost.
 fn take_signals() -> io::Result<Inherited> {
     let set = waited();
     // SAFETY: all-zero values are valid and the calls fill them; the pointers are live.
@@ -311,7 +299,7 @@ fn take_signals() -> io::Result<Inherited> {
     }
 }
 
-/// The child between fork and exec; on failure writes errno to the pipe.
+/// The child between fork and exec. On failure it writes errno to the pipe.
 ///
 /// # Safety
 /// Only in a forked child. `argv` and `envp` end with a null and lead to NUL-terminated strings.
@@ -321,7 +309,7 @@ unsafe fn exec(
     envp: &[*const libc::c_char],
     inherited: &Inherited,
     parent: u32,
-    report: &OwnedFd,
+    report: &PipeWriter,
 ) -> ! {
     // SAFETY: async-signal-safe calls with live pointers, as the caller promises for argv and envp.
     unsafe {
@@ -349,10 +337,10 @@ unsafe fn exec(
     }
 }
 
-/// What the child wrote: nothing when exec closed the pipe.
-fn exec_error(read: OwnedFd) -> Option<io::Error> {
+/// The error that the child wrote; none if exec closed the pipe.
+fn exec_error(mut read: PipeReader) -> Option<io::Error> {
     let mut errno = [0; size_of::<libc::c_int>()];
-    std::fs::File::from(read).read_exact(&mut errno).ok()?;
+    read.read_exact(&mut errno).ok()?;
     Some(io::Error::from_raw_os_error(libc::c_int::from_ne_bytes(
         errno,
     )))
@@ -369,10 +357,12 @@ fn exec_refused(target: &Target, error: &io::Error) -> anyhow::Error {
         match error.raw_os_error() {
             Some(libc::ENOENT) => {
                 format!(
-                    "{shown}: its interpreter is missing: see the file's first line or its linker"
+                    "{shown}: its interpreter is missing: check the file's #! line or ELF interpreter"
                 )
             }
-            Some(libc::E2BIG) => format!("{shown}: arguments and environment are too long"),
+            Some(libc::E2BIG) => {
+                format!("{shown}: arguments and environment are too long: shorten them")
+            }
             _ => format!("{shown}: cannot be executed: {error}"),
         },
     )

@@ -15,7 +15,7 @@ use anyhow::Result;
 use uzswap_core::ARENA_BASE;
 
 use crate::elf::{self, Kind};
-use crate::private_dir::euid;
+use crate::os::euid;
 use crate::status::{FAILED, NOT_EXECUTABLE, NOT_FOUND, refused};
 
 /// A command that exists and may be executed.

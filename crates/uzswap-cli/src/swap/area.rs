@@ -1,6 +1,8 @@
-//! *What*: a swap area: its limits, its signature, and the descriptor that the device is made on.
-//! *Invariants*: slot data never touches the header, so the signature is there for as long as the area is
-//! one; whatever else comes to live there (a file system, an archive) overwrites it.
+//! *What*: a swap area: its size limits, its signature, and its open file.
+//!
+//! *Invariants*: slots never overlap the header. The signature is therefore there as long as the area
+//! is a swap area; anything else that is made of it (a file system, an archive) overwrites it.
+//! *Locking*: flock on the file. *Context*: `uzswap run`.
 
 use std::fs::File;
 use std::io;
@@ -8,55 +10,56 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use uzswap_io::{HEADER_SLOTS, MAX_DEVICE_SLOTS, SLOT};
 
 use super::{disk, plain};
+use crate::os;
 use crate::size::Size;
 
 const SLOT_BYTES: u64 = SLOT as u64;
 /// Bytes before the first slot.
 pub const HEADER: u64 = HEADER_SLOTS * SLOT_BYTES;
-/// The least that is worth using, bytes: one cluster of slots.
-pub const LEAST: u64 = 512 * SLOT_BYTES;
+/// The smallest usable area, bytes: one cluster of slots.
+pub const MIN_LEN: u64 = 512 * SLOT_BYTES;
 /// The kernel's signature of a swap area, the last bytes of its first page.
 const SIGNATURE: &[u8] = b"SWAPSPACE2";
 
 /// An open swap area.
 #[derive(Debug)]
 pub struct SwapArea {
-    /// Open for reading and writing, close-on-exec; what holds the area for us.
+    /// Open for reading and writing, close-on-exec. Holds the lock.
     pub file: File,
-    /// What to call it.
+    /// Its name in messages.
     pub path: PathBuf,
     /// Slots, the header not counted.
     pub nr_slots: u64,
-    /// The higher, the earlier it is filled.
+    /// Areas of higher priority are filled first.
     pub priority: i32,
-    /// On a disk that turns.
+    /// On a rotating disk.
     pub rotational: bool,
     /// Opened with `O_DIRECT`: buffers must be aligned.
     pub direct: bool,
 }
 
-/// How large an area may become.
+/// How large areas may become.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// `--swap-max`, bytes.
     pub max: Option<u64>,
-    /// `RLIMIT_FSIZE`, bytes: writing beyond it would signal the program.
+    /// `RLIMIT_FSIZE`, bytes: a write beyond it would raise SIGXFSZ in the program.
     pub file_size: u64,
-    /// Disks that areas of this run are on already, and bytes by which these may grow.
+    /// Disks of this run's areas so far, and the bytes by which each area may still grow.
     pub promised: Vec<(u64, u64)>,
 }
 
 impl Limits {
-    /// Of this process and what comes from it.
+    /// The limits of this process and its children.
     pub fn of_process(max: Option<Size>) -> Result<Limits> {
-        if let Some(max) = max.filter(|max| max.0 < LEAST) {
+        if let Some(max) = max.filter(|max| max.0 < MIN_LEN) {
             bail!(
-                "--swap-max {max} is too small: the least is {}; --swap none for no swap",
-                Size(LEAST)
+                "--swap-max {max} is too small: give at least {}, or --swap none for no swap",
+                Size(MIN_LEN)
             );
         }
         let mut limit = libc::rlimit {
@@ -72,7 +75,7 @@ impl Limits {
         })
     }
 
-    /// `area` is taken: what others take of its disk is beside it.
+    /// Counts `area`'s growth against the free space of its disk.
     pub fn promise(&mut self, area: &SwapArea) {
         if let Ok(meta) = area.file.metadata()
             && meta.is_file()
@@ -83,31 +86,34 @@ impl Limits {
         }
     }
 
-    /// Slots of a new file on disk `dev`, where `free` bytes are: half of these, or `--swap-max`.
+    /// Slots of a new file on disk `dev`, which has `free` bytes: half of these, or `--swap-max`.
     pub fn of_new_file(&self, dev: u64, free: u64) -> Result<u64> {
         let on_disk = self.promised.iter().filter(|(disk, _)| *disk == dev);
         let promised = on_disk.map(|(_, bytes)| bytes).sum();
         let wanted = self.max.unwrap_or((free / 2).saturating_sub(promised));
         let allowed = self.file_size.saturating_sub(HEADER);
-        if allowed < LEAST {
-            bail!("files are limited to {} (ulimit -f)", Size(self.file_size));
-        }
-        if promised > 0 && wanted < LEAST {
+        if allowed < MIN_LEN {
             bail!(
-                "another --swap takes half of what is free on its disk already: limit each by --swap-max"
+                "files may have only {}: raise 'ulimit -f'",
+                Size(self.file_size)
             );
         }
-        if free < LEAST || wanted < LEAST {
+        if promised > 0 && wanted < MIN_LEN {
+            bail!(
+                "another --swap already takes half of the free space of its disk: limit each by --swap-max"
+            );
+        }
+        if free < MIN_LEN || wanted < MIN_LEN {
             bail!("only {} free", Size(free));
         }
         Ok(slots(wanted.min(allowed)))
     }
 
-    /// Slots of an area that is there already, `len` bytes with its header.
+    /// Slots of an existing area of `len` bytes, header included.
     pub fn of_area(&self, len: u64) -> Result<u64> {
         let len = len.saturating_sub(HEADER);
-        if len < LEAST {
-            bail!("too small: the least is {}", Size(HEADER + LEAST));
+        if len < MIN_LEN {
+            bail!("too small: it needs at least {}", Size(HEADER + MIN_LEN));
         }
         Ok(slots(self.max.map_or(len, |max| max.min(len))))
     }
@@ -117,37 +123,37 @@ fn slots(bytes: u64) -> u64 {
     (bytes / SLOT_BYTES).min(MAX_DEVICE_SLOTS)
 }
 
-/// One slot where `O_DIRECT` wants it.
+/// A slot, aligned for `O_DIRECT`.
 #[repr(align(4096))]
 struct Slot([u8; SLOT]);
 
 impl SwapArea {
-    /// Makes the new, empty `file` a swap area.
+    /// Makes a swap area of the empty `file`.
     pub fn new(file: File, path: &Path, nr_slots: u64) -> Result<SwapArea> {
         file.set_len(HEADER + nr_slots * SLOT_BYTES)
-            .map_err(|error| anyhow::anyhow!("{}", plain(&error)))?;
+            .map_err(|error| anyhow!("{}", plain(&error)))?;
         SwapArea::settle(file, path, nr_slots, &Slot(signed(nr_slots)))
     }
 
-    /// Takes `file`, which bears a swap area of `nr_slots` slots or is refused.
+    /// Opens the swap area of `nr_slots` slots in `file`, if it has the signature of one.
     pub fn existing(file: File, path: &Path, nr_slots: u64) -> Result<SwapArea> {
         let mut first = Slot([0; SLOT]);
         file.read_exact_at(&mut first.0, 0)
             .context("cannot be read")?;
         if !first.0.ends_with(SIGNATURE) {
             bail!(
-                "holds something that is no swap area: prepare it with 'mkswap {}', which loses what is \
-                 in it, or name another",
+                "holds data that is not a swap area: prepare it with 'mkswap {}', which destroys the \
+                 data, or name another",
                 path.display()
             );
         }
         SwapArea::settle(file, path, nr_slots, &first)
     }
 
-    /// Writes the first slot, to see whether the area can be written at all, and whether directly.
+    /// Writes the first slot, to find out whether the area is writable, and with `O_DIRECT`.
     fn settle(file: File, path: &Path, nr_slots: u64, first: &Slot) -> Result<SwapArea> {
         let meta = file.metadata()?;
-        // A block device is what its own number says, a file what its file system is on.
+        // The disk of a file is its file system's, a block device is a disk itself.
         let dev = if meta.is_file() {
             meta.dev()
         } else {
@@ -176,7 +182,7 @@ impl SwapArea {
     }
 }
 
-/// The first slot of a swap area, as the kernel has it: version 1, the last page, a label.
+/// The first slot of a swap area in the kernel's format: version 1, last page, label.
 fn signed(nr_slots: u64) -> [u8; SLOT] {
     let mut slot = [0; SLOT];
     let last = u32::try_from(HEADER_SLOTS + nr_slots - 1).unwrap_or(u32::MAX);
@@ -188,7 +194,7 @@ fn signed(nr_slots: u64) -> [u8; SLOT] {
     slot
 }
 
-/// Switches `O_DIRECT`; false if this file has no such thing.
+/// Sets or clears `O_DIRECT`; false if the file does not support it.
 fn set_direct(file: &File, on: bool) -> bool {
     let fd = file.as_raw_fd();
     // SAFETY: a command without pointers on a descriptor that is open.
@@ -204,16 +210,12 @@ fn set_direct(file: &File, on: bool) -> bool {
 
 /// Keeps other runs from using the same file, for as long as it is open anywhere.
 pub fn lock(file: &File) -> Result<()> {
-    // SAFETY: no pointers; the descriptor is open.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-        return Ok(());
-    }
-    match io::Error::last_os_error() {
-        error if error.kind() == io::ErrorKind::WouldBlock => {
+    match os::lock(file) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             bail!("in use by another uzswap: name another")
         }
-        // A file system without locks: nobody else can be told, so do as if asked nothing.
-        error if error.raw_os_error() == Some(libc::ENOLCK) => Ok(()),
-        error => bail!("cannot be locked: {}", plain(&error)),
+        // Without locks nobody else can be detected: assume that there is nobody.
+        Err(error) if error.raw_os_error() == Some(libc::ENOLCK) => Ok(()),
+        locked => locked.map_err(|error| anyhow!("cannot be locked: {}", plain(&error))),
     }
 }

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -25,6 +25,7 @@ use uzswap_slots::{CLUSTER_SLOTS, Slots};
 
 use super::SwapArea;
 use crate::group_view::PAGE;
+use crate::os;
 
 /// Name of the memory file that holds a slot allocator.
 const NAME: &CStr = c"uzswap-slots";
@@ -108,15 +109,9 @@ fn has_ended(process: &Process) -> bool {
 /// Memory of an allocator of `nr_slots` free slots.
 fn table(nr_slots: u32, rotational: bool) -> io::Result<File> {
     let len = Slots::memory_len(nr_slots);
-    // SAFETY: a C string; the flag is a valid one.
-    let fd = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: memfd_create gave this descriptor, and nothing else owns it.
-    let file = unsafe { File::from_raw_fd(fd) };
+    let file = os::memory_file(NAME)?;
     file.set_len(len as u64)?;
-    let at = map(&file, len)?;
+    let at = os::map_shared(&file, len, true)?.as_ptr();
     // SAFETY: shared memory of that length, page aligned and writable; the allocator attached to it
     // is dropped before it is unmapped.
     unsafe {
@@ -124,26 +119,6 @@ fn table(nr_slots: u32, rotational: bool) -> io::Result<File> {
         libc::munmap(at, len);
     }
     Ok(file)
-}
-
-/// Maps the first `len` bytes of an allocator's memory.
-fn map(table: &File, len: usize) -> io::Result<*mut libc::c_void> {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a fresh shared mapping at an address that the kernel picks.
-    let at = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            prot,
-            libc::MAP_SHARED,
-            table.as_raw_fd(),
-            0,
-        )
-    };
-    if at == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(at)
 }
 
 /// The processes with data on a device, seen from outside the run.
@@ -162,14 +137,14 @@ impl Users {
             .write(true)
             .open(format!("/proc/{supervisor}/fd/{fd}"))
             .and_then(|table| match table.metadata()?.len() >= len as u64 {
-                true => map(&table, len),
+                true => os::map_shared(&table, len, true),
                 false => Err(io::ErrorKind::UnexpectedEof.into()),
             })
             .with_context(|| format!("cannot open the swap slots of 'uzswap run' {supervisor}"))?;
         // SAFETY: shared memory of that length, page aligned, never unmapped. All processes take the
         // number of slots from the same configuration.
         Ok(Users(unsafe {
-            Slots::attach(table.cast(), nr_slots, &|_| true)
+            Slots::attach(table.as_ptr().cast(), nr_slots, &|_| true)
         }))
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use uzswap_io::device::Fd;
 use uzswap_io::{Device, HEADER_SLOTS, SLOT};
 
-use super::area::{HEADER, LEAST};
+use super::area::{HEADER, MIN_LEN};
 use super::shared::SwapGroup;
 use super::*;
 use crate::group_file::GroupFile;
@@ -365,7 +365,7 @@ fn the_environment_names_a_directory_before_the_default_one() {
 
 #[test]
 fn limits_are_kept_or_said() {
-    assert!(Limits::of_process(Some(Size(LEAST))).is_ok());
+    assert!(Limits::of_process(Some(Size(MIN_LEN))).is_ok());
     let line = Limits::of_process(Some(Size(MIB))).unwrap_err().to_string();
     assert!(line.contains("--swap-max 1 MiB is too small"), "{line}");
     let ulimit = |file_size| Limits {

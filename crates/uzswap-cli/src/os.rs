@@ -1,0 +1,62 @@
+//! *What*: the few system calls that std lacks.
+//!
+//! *Locking*: none. *Context*: any command.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr::{self, NonNull};
+
+/// Effective user id.
+pub fn euid() -> u32 {
+    // SAFETY: geteuid has no arguments and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// An empty memory file, close-on-exec.
+pub fn memory_file(name: &CStr) -> io::Result<File> {
+    // SAFETY: a NUL-terminated name and a valid flag.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: memfd_create returned this descriptor and nothing else owns it.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// Maps the first `len` bytes of a file, shared and readable. Stays mapped until the caller unmaps it.
+pub fn map_shared(file: &File, len: usize, writable: bool) -> io::Result<NonNull<libc::c_void>> {
+    let prot = match writable {
+        true => libc::PROT_READ | libc::PROT_WRITE,
+        false => libc::PROT_READ,
+    };
+    // SAFETY: a new mapping at an address that the kernel picks replaces nothing.
+    let at = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            len,
+            prot,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    match NonNull::new(at) {
+        _ if at == libc::MAP_FAILED => Err(io::Error::last_os_error()),
+        Some(at) => Ok(at),
+        None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Locks a file with flock(2) for as long as it is open anywhere.
+///
+/// # Errors
+/// `WouldBlock`: another process holds the lock.
+pub fn lock(file: &File) -> io::Result<()> {
+    // SAFETY: no pointers; the descriptor is open.
+    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
