@@ -1,4 +1,7 @@
-//! `uzswap run`: checks, group, command, stats and summary, in this order.
+//! *What*: `uzswap run`: checks, makes the group, runs the command, reports.
+//!
+//! *Invariants*: whatever can be refused is refused before the command starts.
+//! *Locking*: none. *Context*: the supervisor's only thread.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -29,7 +32,6 @@ use crate::swap::shared::SwapGroup;
 use crate::target::{self, Target};
 use crate::trace::Tracer;
 
-/// Name of ld.so's variable.
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// Runs the command; the exit status is its own.
@@ -42,15 +44,11 @@ pub fn run(options: &Run) -> Result<u8> {
     let trace = create("trace", "--trace", options.trace.as_deref())?;
     let preload = Preload::install()?;
     let group = GroupFile::create()?;
-    configure(&group.config, options);
-    options.knobs.store(&group.knobs);
+    configure(&group, options)?;
     limit::begin(&group, ram);
-    configure_densifier(&group, options)?;
     let swap = open_swap(options, &group.config)?;
-    group
-        .config
-        .tsc_hz
-        .store(entered.hz_since(), Ordering::Relaxed);
+    let hz = entered.hz_since();
+    group.config.tsc_hz.store(hz, Ordering::Relaxed);
     group.publish();
 
     let begin = Moment::now();
@@ -72,7 +70,7 @@ pub fn run(options: &Run) -> Result<u8> {
         tracer.end(status);
     }
     swap.end(&group);
-    if let Some(failure) = &failure {
+    if let Some(failure) = failure {
         eprintln!("uzswap: {}", failure.line);
     }
     if group.nr_started.load(Ordering::Relaxed) == 0 {
@@ -90,7 +88,7 @@ pub fn run(options: &Run) -> Result<u8> {
     Ok(status)
 }
 
-/// The file for what `option` asks for, if it does.
+/// Creates the file that `option` names.
 fn create(what: &str, option: &str, path: Option<&Path>) -> Result<Option<File>> {
     path.map(|path| {
         File::create(path).map_err(|error| {
@@ -109,12 +107,12 @@ fn check_not_nested() -> Result<()> {
     };
     let by = supervisor.map_or_else(String::new, |pid| format!(" (pid {pid})"));
     bail!(
-        "this command already runs under 'uzswap run'{by}, which manages its children too: start it \
-         without a second 'uzswap run'"
+        "this command already runs under 'uzswap run'{by}, which manages its children too: leave out \
+         the second 'uzswap run'"
     )
 }
 
-/// Finds the command and checks that it, and the kernel, can be managed.
+/// Finds the command and checks that it can be managed here.
 fn find_target(options: &Run) -> Result<Target> {
     let name = options
         .command
@@ -133,7 +131,7 @@ fn find_target(options: &Run) -> Result<Target> {
     Ok(target)
 }
 
-/// `--ram` or its default, in bytes, if it is enough to run at all.
+/// `--ram` or its default, bytes.
 fn ram(options: &Run) -> Result<u64> {
     let codec = options.knobs.codec();
     let least = limit::min_limit(codec);
@@ -145,17 +143,27 @@ fn ram(options: &Run) -> Result<u64> {
         None => match ram::default_limit(Path::new("/")).map(Size) {
             Some(ram) if ram >= least => Ok(ram.0),
             Some(ram) => bail!(
-                "only {ram} of memory may still be used here, and the least that works with {codec} is \
-                 {least}: free some, or set --ram"
+                "only {ram} of memory may still be used here, but the least that works with {codec} is \
+                 {least}: free some memory, or set --ram"
             ),
-            None => bail!("cannot tell how much memory may be used here: set --ram"),
+            None => bail!("cannot find out how much memory may be used here: set --ram"),
         },
     }
 }
 
-fn configure(config: &Config, options: &Run) {
+fn configure(group: &Group, options: &Run) -> Result<()> {
+    options.knobs.store(&group.knobs);
+    let densify = group.knobs.densify.load(Ordering::Relaxed) > 0;
+    if densify && options.folio < MIN_DENSE_ORDER {
+        bail!("--densify needs folios of 16K or more: set --folio 64K, or leave --densify out");
+    }
+    let config = &group.config;
     let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
     set(&config.folio_order, options.folio);
+    set(&config.densifier, densify.into());
+    set(&config.background, options.background_reclaim.into());
+    let allow = options.over_limit == OverLimit::Allow;
+    set(&config.over_limit_allow, allow.into());
     let fault_mode = match options.fault_mode {
         FaultMode::Auto => group::FaultMode::Auto,
         FaultMode::Signal => group::FaultMode::Signal,
@@ -163,27 +171,10 @@ fn configure(config: &Config, options: &Run) {
         FaultMode::Segv => group::FaultMode::Segv,
     };
     config.fault_mode.store(fault_mode, Ordering::Relaxed);
-    set(
-        &config.over_limit_allow,
-        (options.over_limit == OverLimit::Allow).into(),
-    );
-    set(&config.background, options.background_reclaim.into());
-}
-
-/// Whether each process has a thread that makes cold data denser.
-fn configure_densifier(group: &Group, options: &Run) -> Result<()> {
-    let wanted = group.knobs.densify.load(Ordering::Relaxed) > 0;
-    if wanted && options.folio < MIN_DENSE_ORDER {
-        bail!("--densify works on folios of 16K or more: set --folio 64K, or leave --densify out");
-    }
-    group
-        .config
-        .densifier
-        .store(wanted.into(), Ordering::Relaxed);
     Ok(())
 }
 
-/// Opens the swap devices, if there are to be any, and tells what was in the way of those that were tried.
+/// Opens the swap devices and prints why others could not be used.
 fn open_swap(options: &Run, config: &Config) -> Result<SwapGroup> {
     let config = &config.swap;
     let swap::Choice { mut areas, notes } = swap::choose(&options.swap, options.swap_max)?;
@@ -199,8 +190,8 @@ fn open_swap(options: &Run, config: &Config) -> Result<SwapGroup> {
     SwapGroup::new(areas, encrypt, config)
 }
 
-/// The devices fail as the environment says: by one plan, or by one each, in the order in which they are filled, with `;`
-/// between them.
+/// Makes the devices fail as the environment says: all by one plan, or each by its own, separated by
+/// `;` in the order in which the devices are filled.
 #[cfg(feature = "fault-injection")]
 fn inject_failures(config: &uzswap_group::group::SwapConfig) -> Result<()> {
     use uzswap_io::inject::{PLAN_ENV, Plan};
@@ -211,7 +202,7 @@ fn inject_failures(config: &uzswap_group::group::SwapConfig) -> Result<()> {
     for (at, device) in config.devices.iter().enumerate() {
         let plan = all[at.min(all.len() - 1)];
         if Plan::parse(plan).is_none() || plan.len() > uzswap_group::group::Text::LEN {
-            bail!("{PLAN_ENV}={plan}: no plan, see uzswap_io::inject");
+            bail!("{PLAN_ENV}={plan}: not a plan: see uzswap_io::inject");
         }
         device.failure_plan.set(plan);
     }
@@ -219,7 +210,7 @@ fn inject_failures(config: &uzswap_group::group::SwapConfig) -> Result<()> {
     Ok(())
 }
 
-/// Our environment, with the library preloaded and the group named.
+/// Our environment, with the library in LD_PRELOAD and the group's path.
 fn environment(preload: &Preload, group: &Path) -> Vec<(OsString, OsString)> {
     let inherited = std::env::var_os(LD_PRELOAD);
     let mut environment: Vec<_> = std::env::vars_os()

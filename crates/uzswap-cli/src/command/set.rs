@@ -1,4 +1,7 @@
-//! `uzswap set PID [KNOB=VALUE]...`: shows or changes the live knobs of a run.
+//! *What*: `uzswap set PID [KNOB=VALUE]...`: shows or changes the knobs of a run.
+//!
+//! *Invariants*: everything that can be refused is refused before anything changes.
+//! *Locking*: none. *Context*: one thread.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +18,7 @@ use crate::limit;
 use crate::size::Size;
 use crate::status::{self, refused};
 
-/// Changes the knobs that are told, and says what they are.
+/// Changes the given knobs, or shows all.
 pub fn set(options: &Set) -> Result<u8> {
     let access = match options.changes.is_empty() {
         true => Access::Read,
@@ -25,7 +28,7 @@ pub fn set(options: &Set) -> Result<u8> {
     check_room(&group, &options.changes)?;
     check_densifier(&group, &options.changes)?;
     let mut changed = String::new();
-    // First what may fail.
+    // The limit first: its change may fail.
     let (limit, others): (Vec<&Assignment>, Vec<_>) =
         options.changes.iter().partition(|change| is_ram(change));
     for change in limit.into_iter().chain(others) {
@@ -53,7 +56,7 @@ fn is_ram(change: &Assignment) -> bool {
     Knobs::ALL[change.index].values == Values::Size
 }
 
-/// Whether limit and compressor, as they are to be, go together.
+/// Fails if the new limit is too low for the new compressor.
 fn check_room(group: &Group, changes: &[Assignment]) -> Result<()> {
     let to_be = |values, now: &AtomicU64| {
         let mut changes = changes.iter().rev();
@@ -72,14 +75,14 @@ fn check_room(group: &Group, changes: &[Assignment]) -> Result<()> {
     Ok(())
 }
 
-/// Whether there is a thread to do the work that is to be given.
+/// Fails if densify is turned on in a run without its thread.
 fn check_densifier(group: &Group, changes: &[Assignment]) -> Result<()> {
     let gives =
         |change: &Assignment| Knobs::ALL[change.index].name == "densify" && change.value > 0;
     if group.config.densifier.load(Ordering::Relaxed) == 0 && changes.iter().any(gives) {
         bail!(
-            "densify: the processes of this run have no thread for it, as it was started without: start it with \
-             --densify. Nothing was changed",
+            "densify works only in runs that were started with it: start the command again with \
+             --densify; nothing was changed"
         );
     }
     Ok(())

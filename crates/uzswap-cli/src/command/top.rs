@@ -1,4 +1,6 @@
-//! `uzswap top`: every process that runs under uzswap, or one of them, as it goes on.
+//! *What*: `uzswap top`: shows every process that runs under uzswap, or one of them, over time.
+//!
+//! *Locking*: none. *Context*: one thread.
 
 mod sample;
 mod view;
@@ -15,32 +17,27 @@ use crate::args::Top;
 use sample::Watch;
 use view::{Asked, View};
 
-/// How long a snapshot looks at the counters to tell rates.
+/// Time over which a snapshot measures rates.
 const SAMPLE: Duration = Duration::from_millis(250);
 
-/// On a terminal until the user has seen enough; else once.
+/// Updates a terminal until the user quits; prints one snapshot otherwise.
 pub fn top(options: &Top) -> Result<u8> {
     let mut watch = Watch::new(options.pid)?;
     if options.json || !stdout().is_terminal() || !stdin().is_terminal() {
         std::thread::sleep(SAMPLE);
         watch.sample();
         let mut rows = watch.rows().to_vec();
-        if let Some(alone) = options.pid.and_then(|pid| watch.row(pid)) {
-            rows = vec![alone.clone()];
+        if let Some(only) = options.pid.and_then(|pid| watch.row(pid)) {
+            rows = vec![only.clone()];
         }
         return print(&match options.json {
             true => serde_json::to_string_pretty(&rows)? + "\n",
             false => view::plain(&rows),
         });
     }
-    let alone = options.pid.filter(|pid| watch.row(*pid).is_some());
+    let only = options.pid.filter(|pid| watch.row(*pid).is_some());
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
-    let shown = show(
-        &mut terminal,
-        &mut watch,
-        View::new(alone),
-        options.interval,
-    );
+    let shown = show(&mut terminal, &mut watch, View::new(only), options.interval);
     ratatui::try_restore().context("cannot leave the terminal as it was")?;
     shown.context("cannot draw on this terminal")?;
     Ok(0)

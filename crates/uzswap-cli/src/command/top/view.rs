@@ -1,7 +1,8 @@
-//! How `uzswap top` looks: a table of processes, or one process over time; as a screen, or as plain text.
+//! *What*: how `uzswap top` looks: a table of processes or one process over time, as a screen or as
+//! plain text. Headings, cells, sorting and plain text are made from one list of columns.
 //!
-//! *What*: one list of columns, from which headings, cells, sorting and the plain table are made.
-//! *Context*: draws what [`Watch`] has seen, and changes nothing of it.
+//! *Invariants*: draws what [`Watch`] has sampled and changes none of it.
+//! *Locking*: none. *Context*: one thread.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
@@ -17,102 +18,77 @@ use super::sample::{Row, Watch};
 use crate::size::Size;
 
 /// A column of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Column {
-    Pid,
-    Name,
-    Limit,
-    InUse,
-    Resident,
-    Pool,
-    Ratio,
-    Swap,
-    Faults,
-    SwapIn,
-    SwapOut,
+struct Column {
+    title: &'static str,
+    width: u16,
+    value: Value,
 }
 
+/// What a column shows.
+enum Value {
+    Pid,
+    Name,
+    Size(fn(&Row) -> u64),
+    Rate(fn(&Row) -> f64),
+    Ratio,
+}
+
+const fn column(title: &'static str, width: u16, value: Value) -> Column {
+    Column {
+        title,
+        width,
+        value,
+    }
+}
+
+const COLUMNS: [Column; 11] = [
+    column("PID", 8, Value::Pid),
+    column("NAME", 15, Value::Name),
+    column("LIMIT", 9, Value::Size(|row| row.ram_limit)),
+    column("IN USE", 9, Value::Size(Row::in_use)),
+    column("RESIDENT", 9, Value::Size(|row| row.resident)),
+    column("POOL", 9, Value::Size(|row| row.zswap)),
+    column("RATIO", 6, Value::Ratio),
+    column("SWAP", 9, Value::Size(|row| row.swapped)),
+    column("FAULTS/s", 9, Value::Rate(|row| row.faults_per_s)),
+    column("SWAPIN/s", 9, Value::Size(|row| whole(row.swap_in_per_s))),
+    column("SWAPOUT/s", 9, Value::Size(|row| whole(row.swap_out_per_s))),
+];
+/// Index of the column that the table is sorted by at first: memory in use.
+const IN_USE: usize = 3;
+
 impl Column {
-    const ALL: [Column; 11] = [
-        Column::Pid,
-        Column::Name,
-        Column::Limit,
-        Column::InUse,
-        Column::Resident,
-        Column::Pool,
-        Column::Ratio,
-        Column::Swap,
-        Column::Faults,
-        Column::SwapIn,
-        Column::SwapOut,
-    ];
-
-    fn title(self) -> &'static str {
-        match self {
-            Column::Pid => "PID",
-            Column::Name => "NAME",
-            Column::Limit => "LIMIT",
-            Column::InUse => "IN USE",
-            Column::Resident => "RESIDENT",
-            Column::Pool => "POOL",
-            Column::Ratio => "RATIO",
-            Column::Swap => "SWAP",
-            Column::Faults => "FAULTS/s",
-            Column::SwapIn => "SWAPIN/s",
-            Column::SwapOut => "SWAPOUT/s",
-        }
-    }
-
-    fn width(self) -> u16 {
-        match self {
-            Column::Pid => 8,
-            Column::Name => 15,
-            Column::Ratio => 6,
-            _ => 9,
-        }
-    }
-
-    fn text(self, row: &Row) -> String {
-        match self {
-            Column::Pid => row.pid.to_string(),
-            Column::Name => row.name.clone(),
-            Column::Limit => Size(row.ram_limit).to_string(),
-            Column::InUse => Size(row.in_use()).to_string(),
-            Column::Resident => Size(row.resident).to_string(),
-            Column::Pool => Size(row.zswap).to_string(),
-            Column::Ratio => row
+    fn text(&self, row: &Row) -> String {
+        match self.value {
+            Value::Pid => row.pid.to_string(),
+            Value::Name => row.name.clone(),
+            Value::Size(of) => Size(of(row)).to_string(),
+            Value::Rate(of) => format!("{:.0}", of(row)),
+            Value::Ratio => row
                 .ratio()
                 .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
-            Column::Swap => Size(row.swapped).to_string(),
-            Column::Faults => format!("{:.0}", row.faults_per_s),
-            Column::SwapIn => Size(whole(row.swap_in_per_s)).to_string(),
-            Column::SwapOut => Size(whole(row.swap_out_per_s)).to_string(),
         }
     }
 
-    /// Numbers with the largest first, names and process ids the other way round.
-    fn compare(self, a: &Row, b: &Row) -> Ordering {
-        let order = match self {
-            Column::Pid => a.pid.cmp(&b.pid),
-            Column::Name => a.name.cmp(&b.name),
-            Column::Limit => b.ram_limit.cmp(&a.ram_limit),
-            Column::InUse => b.in_use().cmp(&a.in_use()),
-            Column::Resident => b.resident.cmp(&a.resident),
-            Column::Pool => b.zswap.cmp(&a.zswap),
-            Column::Ratio => b
-                .ratio()
-                .unwrap_or(0.0)
-                .total_cmp(&a.ratio().unwrap_or(0.0)),
-            Column::Swap => b.swapped.cmp(&a.swapped),
-            Column::Faults => b.faults_per_s.total_cmp(&a.faults_per_s),
-            Column::SwapIn => b.swap_in_per_s.total_cmp(&a.swap_in_per_s),
-            Column::SwapOut => b.swap_out_per_s.total_cmp(&a.swap_out_per_s),
+    /// Names and process ids ascending, numbers descending.
+    fn compare(&self, a: &Row, b: &Row) -> Ordering {
+        let ratio = |row: &Row| row.ratio().unwrap_or(0.0);
+        let order = match self.value {
+            Value::Pid => Ordering::Equal,
+            Value::Name => a.name.cmp(&b.name),
+            Value::Size(of) => of(b).cmp(&of(a)),
+            Value::Rate(of) => of(b).total_cmp(&of(a)),
+            Value::Ratio => ratio(b).total_cmp(&ratio(a)),
         };
         order.then(a.pid.cmp(&b.pid))
     }
+
+    fn is_text(&self) -> bool {
+        matches!(self.value, Value::Name)
+    }
 }
 
-/// A rate as a number.
+/// A rate as a whole number.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -122,27 +98,28 @@ fn whole(rate: f64) -> u64 {
     rate as u64
 }
 
-fn sorted(rows: &[Row], by: Column) -> Vec<&Row> {
+/// The rows, sorted by a column of this index.
+fn sorted(rows: &[Row], by: usize) -> Vec<&Row> {
     let mut rows: Vec<_> = rows.iter().collect();
-    rows.sort_by(|a, b| by.compare(a, b));
+    rows.sort_by(|a, b| COLUMNS[by].compare(a, b));
     rows
 }
 
-/// The table for a reader that is no terminal.
+/// The table as plain text.
 pub fn plain(rows: &[Row]) -> String {
     let mut text = String::new();
-    let mut line = |cell: &dyn Fn(Column) -> String| {
-        for column in Column::ALL {
-            let (cell, width) = (cell(column), usize::from(column.width()));
-            let _ = match column {
-                Column::Name => write!(text, " {cell:<width$}"),
-                _ => write!(text, " {cell:>width$}"),
+    let mut line = |cell: &dyn Fn(&Column) -> String| {
+        for column in &COLUMNS {
+            let (cell, width) = (cell(column), usize::from(column.width));
+            let _ = match column.is_text() {
+                true => write!(text, " {cell:<width$}"),
+                false => write!(text, " {cell:>width$}"),
             };
         }
         text.push('\n');
     };
-    line(&|column| column.title().to_owned());
-    for row in sorted(rows, Column::InUse) {
+    line(&|column| column.title.to_owned());
+    for row in sorted(rows, IN_USE) {
         line(&|column| column.text(row));
     }
     text
@@ -157,10 +134,11 @@ pub enum Asked {
 
 /// What is on the screen.
 pub struct View {
-    sort: Column,
-    /// The process that is chosen, by its number: rows move.
-    chosen: Option<u32>,
-    /// Whether it alone is shown.
+    /// Index of the column that the table is sorted by.
+    sort: usize,
+    /// Pid of the selected process.
+    selected: Option<u32>,
+    /// Whether only the selected process is shown.
     detail: bool,
 }
 
@@ -168,49 +146,48 @@ impl View {
     /// The table, or process `pid` alone.
     pub fn new(pid: Option<u32>) -> Self {
         View {
-            sort: Column::InUse,
-            chosen: pid,
+            sort: IN_USE,
+            selected: pid,
             detail: pid.is_some(),
         }
     }
 
-    /// A key was pressed.
+    /// Handles a key.
     pub fn key(&mut self, key: KeyCode, watch: &Watch) -> Asked {
         match key {
             KeyCode::Char('q') => return Asked::Quit,
             KeyCode::Esc if !self.detail => return Asked::Quit,
             KeyCode::Esc | KeyCode::Backspace => self.detail = false,
-            KeyCode::Enter => self.detail = self.chosen.is_some(),
+            KeyCode::Enter => self.detail = self.selected.is_some(),
             KeyCode::Char('s') | KeyCode::Right => self.sort_by(1),
-            KeyCode::Left => self.sort_by(Column::ALL.len() - 1),
-            KeyCode::Down => self.choose(watch, 1),
-            KeyCode::Up => self.choose(watch, -1),
+            KeyCode::Left => self.sort_by(COLUMNS.len() - 1),
+            KeyCode::Down => self.select(watch, 1),
+            KeyCode::Up => self.select(watch, -1),
             _ => {}
         }
         Asked::Nothing
     }
 
     fn sort_by(&mut self, further: usize) {
-        let at = Column::ALL.iter().position(|column| *column == self.sort);
-        self.sort = Column::ALL[(at.unwrap_or(0) + further) % Column::ALL.len()];
+        self.sort = (self.sort + further) % COLUMNS.len();
     }
 
-    /// Chooses the process so many rows further down.
-    fn choose(&mut self, watch: &Watch, further: isize) {
+    /// Moves the selection down by `further` rows.
+    fn select(&mut self, watch: &Watch, further: isize) {
         let rows = sorted(watch.rows(), self.sort);
         let Some(last) = rows.len().checked_sub(1) else {
             return;
         };
-        let now = rows.iter().position(|row| Some(row.pid) == self.chosen);
+        let now = rows.iter().position(|row| Some(row.pid) == self.selected);
         let next = now.map_or(0, |now| now.saturating_add_signed(further).min(last));
-        self.chosen = Some(rows[next].pid);
+        self.selected = Some(rows[next].pid);
     }
 
-    /// Draws it.
+    /// Draws the screen.
     pub fn draw(&self, frame: &mut Frame<'_>, watch: &Watch) {
         let [body, keys] =
             Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
-        let help = match self.chosen.and_then(|pid| watch.row(pid)) {
+        let help = match self.selected.and_then(|pid| watch.row(pid)) {
             Some(row) if self.detail => {
                 draw_process(frame, body, row, watch);
                 "q quit  Esc all processes  \u{2191}\u{2193} another one"
@@ -233,30 +210,36 @@ impl View {
             let text = "Nothing runs under uzswap that you may look at.";
             return frame.render_widget(Paragraph::new(text), area);
         }
-        let heading = Column::ALL.map(|column| {
-            let style = match column == self.sort {
+        let heading = COLUMNS.iter().enumerate().map(|(index, column)| {
+            let style = match index == self.sort {
                 true => Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED),
                 false => Style::new().add_modifier(Modifier::BOLD),
             };
-            aligned(column, column.title().to_owned()).style(style)
+            aligned(column, column.title.to_owned()).style(style)
         });
-        let cells = rows
+        let heading = Cells::new(heading.collect::<Vec<_>>());
+        let cells = rows.iter().map(|row| {
+            let cells = COLUMNS
+                .iter()
+                .map(|column| aligned(column, column.text(row)));
+            Cells::new(cells.collect::<Vec<_>>())
+        });
+        let widths = COLUMNS
             .iter()
-            .map(|row| Cells::new(Column::ALL.map(|column| aligned(column, column.text(row)))));
-        let widths = Column::ALL.map(|column| Constraint::Length(column.width()));
+            .map(|column| Constraint::Length(column.width));
         let table = Table::new(cells, widths)
-            .header(Cells::new(heading))
+            .header(heading)
             .row_highlight_style(Style::new().bg(Color::Blue));
-        let chosen = rows.iter().position(|row| Some(row.pid) == self.chosen);
-        frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(chosen));
+        let selected = rows.iter().position(|row| Some(row.pid) == self.selected);
+        frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(selected));
     }
 }
 
-fn aligned(column: Column, text: String) -> Cell<'static> {
+fn aligned(column: &Column, text: String) -> Cell<'static> {
     let line = Line::from(text);
-    Cell::from(match column {
-        Column::Name => line,
-        _ => line.right_aligned(),
+    Cell::from(match column.is_text() {
+        true => line,
+        false => line.right_aligned(),
     })
 }
 
@@ -300,7 +283,7 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, row: &Row, watch: &Watch) {
     frame.render_widget(gauge.gauge_style(Style::new().fg(Color::Blue)), limit);
     let areas = Layout::vertical([Constraint::Fill(1); CHARTS.len()]).split(charts);
     for (chart, area) in CHARTS.iter().zip(areas.iter()) {
-        // The latest at the right edge.
+        // The latest sample is at the right edge.
         let width = usize::from(area.width);
         let history = watch.history(row.pid).rev().take(width);
         let mut data: Vec<u64> = history.map(chart.value).collect();
@@ -324,11 +307,11 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, row: &Row, watch: &Watch) {
     }
 }
 
-/// A number over time.
+/// A value over time.
 struct Chart {
     title: &'static str,
     value: fn(&Row) -> u64,
-    /// Whether its top is the limit; else the highest value in sight.
+    /// Whether the chart's top is the limit; else it is the highest visible value.
     of_limit: bool,
 }
 
