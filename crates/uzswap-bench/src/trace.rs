@@ -254,54 +254,39 @@ impl Trace {
                 })
                 .collect(),
         };
+        let in_use = vec![
+            level("limit", |s| s.ram_limit),
+            level("resident", |s| s.resident),
+            level("pool", |s| s.zswap),
+            level("resident + pool + metadata", |s| {
+                s.resident + s.zswap + s.metadata
+            }),
+        ];
+        let held = vec![
+            level("all", |s| s.resident + s.zswapped + s.swapped),
+            level("resident", |s| s.resident),
+            level("in the pool", |s| s.zswapped),
+            level("on swap", |s| s.swapped),
+        ];
+        let faults = vec![
+            rate("all", |s| s.faults),
+            rate("on evicted pages", |s| s.refaults),
+        ];
+        let pages = vec![
+            rate("into the pool", |s| s.zswpout),
+            rate("out of the pool", |s| s.zswpin),
+            rate("to swap", |s| s.pswpout),
+            rate("from swap", |s| s.pswpin),
+        ];
         let mut charts = vec![
-            lines(
-                "Memory in use",
-                "MiB",
-                vec![
-                    level("limit", |s| s.ram_limit),
-                    level("resident", |s| s.resident),
-                    level("pool", |s| s.zswap),
-                    level("resident + pool + metadata", |s| {
-                        s.resident + s.zswap + s.metadata
-                    }),
-                ],
-            ),
-            lines(
-                "What the program holds",
-                "MiB, before compression",
-                vec![
-                    level("all", |s| s.resident + s.zswapped + s.swapped),
-                    level("resident", |s| s.resident),
-                    level("in the pool", |s| s.zswapped),
-                    level("on swap", |s| s.swapped),
-                ],
-            ),
-            lines(
-                "Faults",
-                "faults/s",
-                vec![
-                    rate("all", |s| s.faults),
-                    rate("on evicted pages", |s| s.refaults),
-                ],
-            ),
-            lines(
-                "Pages out and in",
-                "pages/s",
-                vec![
-                    rate("into the pool", |s| s.zswpout),
-                    rate("out of the pool", |s| s.zswpin),
-                    rate("to swap", |s| s.pswpout),
-                    rate("from swap", |s| s.pswpin),
-                ],
-            ),
+            lines("Memory in use", "MiB", in_use),
+            lines("What the program holds", "MiB, before compression", held),
+            lines("Faults", "faults/s", faults),
+            lines("Pages out and in", "pages/s", pages),
         ];
         if self.samples.iter().any(|sample| sample.swap_used > 0) {
-            charts.push(lines(
-                "Swap device",
-                "MiB in use",
-                vec![level("used", |s| s.swap_used)],
-            ));
+            let used = vec![level("used", |s| s.swap_used)];
+            charts.push(lines("Swap device", "MiB in use", used));
         }
         charts
     }

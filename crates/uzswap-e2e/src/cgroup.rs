@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::scratch::own_name;
+use crate::skip;
 
 /// A memory cgroup (v1 or v2) below the caller's, removed when dropped. A process enters it by
 /// writing its pid to [`HardLimit::procs`].
@@ -16,11 +17,8 @@ pub struct HardLimit {
 }
 
 impl HardLimit {
-    /// Makes a cgroup limited to `bytes`.
-    ///
-    /// # Errors
-    /// With the reason if this machine does not allow it.
-    pub fn new(bytes: u64) -> Result<Self, String> {
+    /// Makes a cgroup, or returns why this machine does not allow it.
+    fn new(bytes: u64) -> Result<Self, String> {
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|e| e.to_string())?;
         let v1 = own
             .lines()
@@ -60,6 +58,12 @@ impl HardLimit {
             }
         }
         Err(format!("no memory cgroup can be made: {why}"))
+    }
+
+    /// Makes a cgroup limited to `bytes`, or skips the story visibly with the reason.
+    #[must_use]
+    pub fn new_or_skip(bytes: u64) -> Option<Self> {
+        Self::new(bytes).map_err(|why| skip(&why)).ok()
     }
 
     fn make(&self, parent: &Path, bytes: u64) -> io::Result<()> {

@@ -24,7 +24,7 @@ pub struct Job {
     user: User,
     within: Option<PathBuf>,
     failing: bool,
-    no_userfaultfd: bool,
+    userfaultfd_errno: Option<i32>,
     timeout: Duration,
 }
 
@@ -73,7 +73,7 @@ impl Job {
             user: User::Same,
             within: None,
             failing: false,
-            no_userfaultfd: false,
+            userfaultfd_errno: None,
             timeout: Duration::from_secs(240),
         }
     }
@@ -172,10 +172,10 @@ impl Job {
         self
     }
 
-    /// Runs it, and `uzswap` with it, where a seccomp filter forbids userfaultfd.
+    /// Runs it, and `uzswap` with it, where a seccomp filter makes userfaultfd fail with `errno`.
     #[must_use]
-    pub const fn without_userfaultfd(mut self) -> Self {
-        self.no_userfaultfd = true;
+    pub const fn without_userfaultfd(mut self, errno: i32) -> Self {
+        self.userfaultfd_errno = Some(errno);
         self
     }
 
@@ -320,8 +320,8 @@ impl Job {
         if self.user == User::Ordinary {
             command.uid(NOBODY).gid(NOBODY);
         }
-        if self.no_userfaultfd {
-            forbid_userfaultfd(&mut command);
+        if let Some(errno) = self.userfaultfd_errno {
+            forbid_userfaultfd(&mut command, errno);
         }
         let child = command.spawn().unwrap_or_else(|e| panic!("{what}: {e}"));
         Live {

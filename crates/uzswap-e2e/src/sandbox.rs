@@ -34,23 +34,27 @@ const fn step(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "numbers of system calls and errors are small"
+    clippy::cast_sign_loss,
+    reason = "numbers of system calls and errors are small and positive"
 )]
-const FILTER: [libc::sock_filter; 8] = [
-    load(NR),
-    skip_unless(libc::SYS_userfaultfd as u32, 1),
-    end(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-    skip_unless(libc::SYS_ioctl as u32, 3),
-    load(ARG_1),
-    skip_unless(USERFAULTFD_IOC_NEW, 1),
-    end(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-    end(libc::SECCOMP_RET_ALLOW),
-];
+const fn filter(errno: i32) -> [libc::sock_filter; 8] {
+    let fail = end(libc::SECCOMP_RET_ERRNO | errno as u32);
+    [
+        load(NR),
+        skip_unless(libc::SYS_userfaultfd as u32, 1),
+        fail,
+        skip_unless(libc::SYS_ioctl as u32, 3),
+        load(ARG_1),
+        skip_unless(USERFAULTFD_IOC_NEW, 1),
+        fail,
+        end(libc::SECCOMP_RET_ALLOW),
+    ]
+}
 
-/// Denies userfaultfd to `command` and whatever it starts.
-pub fn forbid_userfaultfd(command: &mut Command) {
-    let enter = || {
-        let mut filter = FILTER;
+/// Makes userfaultfd fail with `errno` in `command` and whatever it starts.
+pub fn forbid_userfaultfd(command: &mut Command, errno: i32) {
+    let enter = move || {
+        let mut filter = filter(errno);
         let program = libc::sock_fprog {
             len: 8,
             filter: filter.as_mut_ptr(),

@@ -195,17 +195,14 @@ fn a_run_within_a_run() {
 
 #[test]
 fn no_userfaultfd() {
-    let scratch = Scratch::new();
-    let forbid = scratch.compile("apps/forbid.c");
     for (errno, word) in [
         (libc::EPERM, "permitted"),
         (libc::ENOSYS, "CONFIG_USERFAULTFD"),
     ] {
-        let outcome = Job::new(&forbid)
-            .args([libc::SYS_userfaultfd.to_string(), errno.to_string()])
-            .arg(uzswap())
-            .args(["run", "--fault-mode", "signal", "--", "echo", "no"])
-            .native();
+        let outcome = Job::new("run")
+            .args(["--fault-mode", "signal", "--", "echo", "no"])
+            .without_userfaultfd(errno)
+            .uzswap_itself();
         refused(outcome, 125, &["userfaultfd", word]);
     }
 }

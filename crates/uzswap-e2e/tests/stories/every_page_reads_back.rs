@@ -7,61 +7,35 @@ use std::time::Duration;
 
 use uzswap_e2e::{Job, MIB, Scratch, long_form, root_or_skip, seed};
 
-struct Pattern<'a> {
-    threads: u32,
-    order: &'a str,
-    source: &'a str,
-    options: &'a [(&'a str, &'a str)],
-    /// The limit is the data's size divided by this.
-    share: u64,
-}
-
-fn run(pattern: &Pattern) {
-    let (mib, accesses) = if long_form() {
-        (2048, 2_000_000)
+/// Runs the pattern in memory from `source`, with a limit of the data's size divided by `share`.
+fn run(threads: u32, order: &str, source: &str, share: u64, options: &str) {
+    let (mib, accesses, seconds) = if long_form() {
+        (2048, 2_000_000, 3600)
     } else {
-        (128, 40_000)
+        (128, 40_000, 120)
     };
     let scratch = Scratch::new();
-    let Pattern {
-        threads,
-        order,
-        source,
-        ..
-    } = pattern;
     let args = format!("{mib} {threads} {order} {accesses} {} {source}", seed());
     let mut job = Job::compiled(&scratch, "pattern/pattern.c", &args)
-        .ram_mib(mib / pattern.share)
-        .timeout(Duration::from_secs(if long_form() { 3600 } else { 120 }));
-    for (option, value) in pattern.options {
-        job = job.option(option, value);
+        .ram_mib(mib / share)
+        .timeout(Duration::from_secs(seconds));
+    for option in options.split_whitespace() {
+        job = job.flag(option);
     }
-    let what = format!("{threads} threads, {order}, {source}");
+    let what = format!("{threads} threads, {order}, {source}, {options}");
     let outcome = job.managed().expect_success(&what);
-    print!("{}", outcome.text());
-    assert!(
-        outcome.text().contains(": right,"),
-        "{what}: {}",
-        outcome.text()
-    );
+    let text = outcome.text();
+    print!("{text}");
+    assert!(text.contains(": right,"), "{what}: {text}");
     outcome.expect_within(16 * MIB);
     // Most of the data was really evicted.
-    assert!(
-        outcome.stat("zswpin") > mib * 256 / 2,
-        "{what}: {}",
-        outcome.stats
-    );
+    let loaded = outcome.stat("zswpin");
+    assert!(loaded > mib * 256 / 2, "{what}: {}", outcome.stats);
 }
 
 fn all_orders(threads: u32) {
     for order in ["random", "sequential", "strided"] {
-        run(&Pattern {
-            threads,
-            order,
-            source: "mmap",
-            options: &[],
-            share: 8,
-        });
+        run(threads, order, "mmap", 8, "");
     }
 }
 
@@ -88,27 +62,16 @@ fn thirty_two_threads() {
 #[test]
 fn memory_from_malloc_and_from_many_mappings() {
     for source in ["malloc", "pieces"] {
-        run(&Pattern {
-            threads: 4,
-            order: "mixed",
-            source,
-            options: &[],
-            share: 8,
-        });
+        run(4, "mixed", source, 8, "");
     }
 }
 
 #[test]
 fn every_compressor() {
     for compressor in ["lz4", "zstd", "zstd:3", "pz:1", "pz"] {
-        run(&Pattern {
-            threads: 4,
-            order: "mixed",
-            source: "mmap",
-            options: &[("--compressor", compressor)],
-            // zstd compresses these pages worse than lz4 does.
-            share: 4,
-        });
+        // zstd compresses these pages worse than lz4 does, so the share is larger.
+        let options = format!("--compressor {compressor}");
+        run(4, "mixed", "mmap", 4, &options);
     }
 }
 
@@ -117,13 +80,7 @@ fn every_folio_size() {
     for folio in [
         "4K", "8K", "16K", "32K", "64K", "128K", "256K", "512K", "1M", "2M",
     ] {
-        run(&Pattern {
-            threads: 4,
-            order: "mixed",
-            source: "mmap",
-            options: &[("--folio", folio)],
-            share: 8,
-        });
+        run(4, "mixed", "mmap", 8, &format!("--folio {folio}"));
     }
 }
 
@@ -138,17 +95,9 @@ fn every_size_of_block() {
         ("auto", "64K", "zstd", "sequential", 4),
         ("auto", "256K", "lz4", "mixed", 1),
     ] {
-        run(&Pattern {
-            threads,
-            order,
-            source: if threads == 1 { "malloc" } else { "mmap" },
-            options: &[
-                ("--block", block),
-                ("--folio", folio),
-                ("--compressor", compressor),
-            ],
-            share: 4,
-        });
+        let source = if threads == 1 { "malloc" } else { "mmap" };
+        let options = format!("--block {block} --folio {folio} --compressor {compressor}");
+        run(threads, order, source, 4, &options);
     }
 }
 
@@ -159,13 +108,8 @@ fn without_userfaultfd() {
         (2, "sequential", "malloc", "4K"),
         (8, "mixed", "pieces", "64K"),
     ] {
-        run(&Pattern {
-            threads,
-            order,
-            source,
-            options: &[("--fault-mode", "segv"), ("--folio", folio)],
-            share: 8,
-        });
+        let options = format!("--fault-mode segv --folio {folio}");
+        run(threads, order, source, 8, &options);
     }
 }
 
@@ -175,13 +119,7 @@ fn handler_threads() {
         return;
     }
     for threads in [1, 8] {
-        run(&Pattern {
-            threads,
-            order: "mixed",
-            source: "mmap",
-            options: &[("--fault-mode", "thread")],
-            share: 8,
-        });
+        run(threads, "mixed", "mmap", 8, "--fault-mode thread");
     }
 }
 
@@ -192,16 +130,7 @@ fn accelerator_workers() {
         ("engines:1", "lz4", 4, "mixed"),
         ("engines:3,mapped", "deflate", 2, "random"),
     ] {
-        run(&Pattern {
-            threads,
-            order,
-            source: "mmap",
-            options: &[
-                ("--accel", accel),
-                ("--compressor", compressor),
-                ("--verify-compress", "on"),
-            ],
-            share: 4,
-        });
+        let options = format!("--accel {accel} --compressor {compressor} --verify-compress on");
+        run(threads, order, "mmap", 4, &options);
     }
 }

@@ -3,24 +3,16 @@
 
 use std::time::Duration;
 
-use uzswap_e2e::{HardLimit, Job, MIB, Scratch, find, long_form, seed, skip, workspace};
+use uzswap_e2e::{HardLimit, Job, MIB, Scratch, find, long_form, seed, workspace};
 
 /// `--ram` and what no limit covers: code, libraries, stacks, page tables, `uzswap` itself.
 const HARD: u64 = 330 * MIB;
 
-fn hard_limit() -> Option<HardLimit> {
-    match HardLimit::new(HARD) {
-        Ok(limit) => Some(limit),
-        Err(why) => {
-            skip(&why);
-            None
-        }
-    }
-}
-
 #[test]
 fn one_gib_in_256_mib() {
-    let Some(limit) = hard_limit() else { return };
+    let Some(limit) = HardLimit::new_or_skip(HARD) else {
+        return;
+    };
     let scratch = Scratch::new();
     let args = format!("1024 4 mixed 200000 {}", seed());
     let job = Job::compiled(&scratch, "pattern/pattern.c", &args)

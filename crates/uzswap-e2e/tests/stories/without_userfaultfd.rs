@@ -1,13 +1,13 @@
 //! Where a sandbox denies userfaultfd, memory protection takes its place: data is right, the limit
 //! holds, and uzswap says which mode it chose and why.
 
-use uzswap_e2e::{HardLimit, Job, MIB, Scratch, seed, skip, users};
+use uzswap_e2e::{HardLimit, Job, MIB, Scratch, seed, users};
 
 fn pattern(scratch: &Scratch, mib: u64) -> Job {
     let args = format!("{mib} 4 mixed 40000 {}", seed());
     Job::compiled(scratch, "pattern/pattern.c", &args)
         .ram_mib(mib / 4)
-        .without_userfaultfd()
+        .without_userfaultfd(libc::EPERM)
 }
 
 #[test]
@@ -42,12 +42,8 @@ fn modes_that_need_userfaultfd_are_refused() {
 
 #[test]
 fn the_limit_is_real() {
-    let limit = match HardLimit::new(138 * MIB) {
-        Ok(limit) => limit,
-        Err(why) => {
-            skip(&why);
-            return;
-        }
+    let Some(limit) = HardLimit::new_or_skip(138 * MIB) else {
+        return;
     };
     let scratch = Scratch::new();
     let outcome = pattern(&scratch, 256).within(&limit).managed();
