@@ -4,7 +4,7 @@
 // change it, fork again, and run other programs in every way there is (exec, vfork, posix_spawn,
 // system, popen). Parent and children must each keep their own right data.
 //
-// Exit status: 0 all was right, else not (told on stderr).
+// Exit status: 0 all was right, else not (stderr says what).
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <spawn.h>
@@ -149,7 +149,7 @@ int main(int argc, char **argv) {
         wait_for(pid, "short child");
     }
     char command[512];
-    // The program itself, by its real path: system and popen look it up anew.
+    // The program itself, by its real path: system and popen look it up again.
     char self[256] = "";
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
         return 2;

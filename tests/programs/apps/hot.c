@@ -1,8 +1,8 @@
 // hot MIB ROUNDS COLD SEED
 //
-// What: fills MIB of mmap'ed memory with random bytes. The first tenth of it is hot, the rest cold: each round uses all
-// hot pages, then COLD cold ones, picked at random. After each half round it says "hot N" or "cold N" and waits for
-// SIGUSR1, so that somebody can look at what that half has cost.
+// What: fills MIB of mmap'ed memory with random bytes. The first tenth is hot, the rest cold: each
+// round uses all hot pages, then COLD random cold ones. After each half round it says "hot N" or
+// "cold N" and waits for SIGUSR1, so that the test can read the counters.
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>

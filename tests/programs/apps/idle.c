@@ -1,7 +1,7 @@
 // idle MIB
 //
-// What: fills MIB of memory from two threads, says "idle", and then does nothing until it is told
-// to end by SIGTERM; then it checks its memory and says "right".
+// What: fills MIB of memory from two threads, says "idle", and sleeps until SIGTERM; then it checks
+// its memory and says "right".
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

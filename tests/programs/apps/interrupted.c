@@ -1,6 +1,6 @@
 // interrupted MIB SECONDS
 //
-// What: faults happen in awkward places: inside malloc (its own records are evicted), inside printf
+// What: page faults in awkward places: inside malloc (its own records are evicted), inside printf
 // (the stream's buffer is evicted), while the program holds a lock that a signal handler's thread
 // also wants, inside signal handlers on the normal and on an alternate stack, with signals
 // blocked, and in threads that are exiting (destructors of thread-local keys). Timers and other

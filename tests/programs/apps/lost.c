@@ -1,8 +1,8 @@
 // lost MIB SEED
 //
-// What: fills MIB of mmap'ed memory with random bytes on a swap device that cannot be read. A page that was written
-// there is lost: whatever touches it is told so, as the kernel tells it when it cannot read a page from swap, and
-// never gets zeroes. Accesses get SIGBUS, system calls EFAULT. What replaces the page makes it whole.
+// What: fills MIB of mmap'ed memory with random bytes, on a swap device that cannot be read. A page
+// written there is lost: accesses get SIGBUS and system calls EFAULT, as with the kernel's swap,
+// and never zeroes. A new page in its place is whole again.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -86,7 +86,7 @@ static void system_calls(char *page) {
     FAULTS(open(page, O_RDONLY));
     FAULTS(fstat(zero, stat_there));
     FAULTS(pipe((int *)page));
-    // What lies before the lost page may have been transferred.
+    // What precedes the lost page may have been transferred.
     ssize_t moved = writev(pipes[1], both, 2);
     if (moved != sizeof here && (moved != -1 || errno != EFAULT)) {
         printf("WRONG: writev of two moved %zd\n", moved);

@@ -1,7 +1,6 @@
 // noise MIB SEED
 //
-// What: fills MIB of malloc'ed memory with random bytes, which no compressor makes smaller, and reads
-// them back twice.
+// What: fills MIB of malloc'ed memory with random bytes, which do not compress, and reads them twice.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 // own_malloc MIB
 //
 // What: brings its own malloc family, which counts every call: the executable's definitions win
-// over any library's, so a call from anywhere in the process is seen. It then touches MIB of memory again
-// and again, far more than may stay resident, and checks that no fault has called malloc, both
+// over any library's, so it sees a call from anywhere in the process. It touches MIB of memory
+// again and again, far more than may be resident, and checks that no fault has called malloc, both
 // with plain accesses and while its own heap's lock is held.
 //
 // Exit status: 0 no fault called malloc, 1 some did.

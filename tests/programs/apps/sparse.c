@@ -1,7 +1,7 @@
 // sparse NR
 //
-// What: touches one page in each of NR stretches of 2 MiB, so that the page tables of whoever manages
-// the memory take as much as the memory itself.
+// What: touches one page in each of NR areas of 2 MiB, so that page tables take as much as the
+// memory.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

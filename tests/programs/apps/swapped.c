@@ -1,14 +1,13 @@
 // swapped WHAT MIB SEED
 //
 // What: fills MIB of mmap'ed memory with random bytes, then, by WHAT,
-//   hold   says "ready", waits for SIGUSR1, and checks them; a page that cannot be had back ends
-//          it by SIGBUS;
-//   kill   lets children, one after the other, each overwrite all of it, check it and die by SIGKILL; then
-//          checks its own;
-//   orphan makes children that each make one, change their data, and end first, by _exit or SIGKILL; the grandchild
-//          checks its own when that has happened, and goes;
-//   family forks a child; both overwrite every second page with data of their own, check all, and
-//          the child exits or dies first; the parent checks once more.
+//   hold    says "ready", waits for SIGUSR1, and checks them; a lost page ends it by SIGBUS;
+//   kill    makes children, one after the other, that each overwrite all of it, check it and die by
+//           SIGKILL; then checks its own;
+//   orphan  makes children that each make one, change their data, and end first, by _exit or SIGKILL;
+//           the grandchild then checks its own;
+//   family  forks a child; both overwrite every second page with their own data and check all; the
+//           child exits or dies first; the parent checks once more.
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -77,7 +76,7 @@ static void outlived(uint64_t seed, int round) {
             close(ended[1]);
             fill(own + 1, 2);
             char byte = 'y';
-            // Not before everybody who could write there is gone.
+            // After everyone who could write there has ended.
             if (read(ended[0], &byte, 1) != 0)
                 exit(1);
             check(own + 1, seed, "grandchild");

@@ -1,7 +1,7 @@
 /* Reads and writes whose buffers, vectors and headers have been evicted. */
 #include "story.h"
 
-/* What the compiler shall not look into. */
+/* Hides a value from the compiler. */
 static void *volatile nowhere = (void *)16;
 static volatile int minus_one = -1;
 

@@ -5,7 +5,7 @@
 
 extern char **environ;
 static unsigned char *data;
-/* What the compiler shall not look into. */
+/* Hides a value from the compiler. */
 static void *volatile nowhere = (void *)16;
 #define LEN (256 * PAGE)
 

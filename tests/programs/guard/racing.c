@@ -1,4 +1,4 @@
-/* Reads and writes while another thread puts the very same memory out, again and again. */
+/* Reads and writes while another thread keeps evicting the same memory. */
 #include "story.h"
 
 #define LEN (32 * PAGE)

@@ -196,7 +196,7 @@ static void note_stack(int sig) {
 }
 
 static void stacks(void) {
-    /* A small one, itself in memory that is put out. */
+    /* A small one, itself in evicted memory. */
     size_t len = 16384;
     char *mem = fresh(len);
     stack_t ss = {.ss_sp = mem, .ss_size = len}, old;
@@ -263,7 +263,7 @@ static void on_coroutine(void) {
     }
 }
 
-/* A stack in memory that is put out: signals are delivered there all the same. */
+/* Signals are delivered on an evicted stack. */
 static void coroutines(void) {
     size_t len = 1 << 20;
     char *mem = fresh(len);

@@ -1,5 +1,5 @@
-/* What the stories share: memory that is evicted on purpose, and checks that end the program.
- * Natively every story exits with 0, too. */
+/* Shared by the stories: evicting memory on purpose, and checks that end the program. Natively every
+ * story exits with 0, too. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -39,7 +39,7 @@
         }                                                                                          \
     } while (0)
 
-/* Runs one part of a story; its name is told to whoever wants to know. */
+/* Runs one part of a story; STORY_TRACE prints its name. */
 #define TELL(part)                                                                                 \
     do {                                                                                           \
         if (getenv("STORY_TRACE"))                                                                 \
@@ -54,7 +54,7 @@ static inline void *fresh(size_t len) {
     return p;
 }
 
-/* Puts the pages that hold [p, p + len) out. The kernel has no swap: there it does nothing. */
+/* Evicts the pages of [p, p + len). Natively, without swap, it does nothing. */
 static inline void evict(void *p, size_t len) {
     uintptr_t from = (uintptr_t)p & ~(PAGE - 1);
     uintptr_t to = ((uintptr_t)p + len + PAGE - 1) & ~(PAGE - 1);
@@ -63,7 +63,7 @@ static inline void evict(void *p, size_t len) {
     errno = e;
 }
 
-/* A byte that depends on its place, so that nothing can be mistaken for something else. */
+/* A byte that depends on its offset. */
 static inline unsigned char pattern(size_t at, unsigned seed) {
     /* Runs of 64 bytes, so that it compresses as memory does. */
     size_t x = (at >> 6) * 2654435761u + seed * 40503u;

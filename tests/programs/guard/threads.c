@@ -1,4 +1,4 @@
-/* Threads: cancelled, jumping, exiting and many, while their memory is out. */
+/* Threads: cancelled, jumping, exiting and many, with their memory evicted. */
 #include "story.h"
 #include <threads.h>
 
@@ -28,7 +28,7 @@ static void *blocked_reader(void *arg) {
     return NULL;
 }
 
-/* Cancels such a reader while its call waits: it has cleaned up, and has taken nothing from the pipe. */
+/* Cancels such a reader while it waits: it has cleaned up and taken nothing from the pipe. */
 static void cancel_while_waiting(void *(*reader)(void *), void *arg) {
     pthread_t t;
     void *ret;
@@ -150,7 +150,7 @@ static void *on_given_stack(void *arg) {
     return arg;
 }
 
-/* A thread whose stack is memory that may be put out. */
+/* A thread whose stack may be evicted. */
 static void given_stacks(void) {
     char *stack = fresh(1 << 20);
     pthread_attr_t attr;

@@ -1,4 +1,5 @@
-/* Memory changes hands between a program and a library that it loads by a bare name, found by the program's own run path. */
+/* A program and a library, loaded by bare name through the program's run path, free each other's
+ * memory. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

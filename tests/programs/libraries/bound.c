@@ -1,4 +1,4 @@
-/* A library that is loaded so that it looks for its symbols in its own dependencies first. */
+/* A library loaded so that it resolves its symbols in its own dependencies first. */
 #include <stdlib.h>
 #include <string.h>
 

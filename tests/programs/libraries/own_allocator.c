@@ -1,4 +1,4 @@
-/* A program that defines malloc and its relatives itself: whatever the C library hands out to be freed must come from it. */
+/* A program that defines malloc itself: memory that the C library returns must come from it. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>

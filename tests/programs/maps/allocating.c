@@ -1,4 +1,4 @@
-/* The allocator: alignment, sizes, errors, threads that free what others allocated, threads that end. */
+/* The allocator: alignment, sizes, errors, frees by other threads, threads that end. */
 #include "check.h"
 #include <dirent.h>
 #include <malloc.h>

@@ -80,7 +80,7 @@ static void *worker(void *arg) {
             break;
         }
         case 4: {
-            /* A part goes read-only for a while. */
+            /* A part is read-only for a while. */
             if (m->prot != (PROT_READ | PROT_WRITE)) break;
             CHECK(mprotect(at, nr * PAGE, PROT_READ) == 0);
             verify(m, from, nr, tag);

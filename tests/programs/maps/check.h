@@ -1,4 +1,4 @@
-/* What the story programs share: each runs natively and under uzswap, and must say the same. */
+/* Shared by the story programs, which run natively and under uzswap. */
 #ifndef CHECK_H
 #define CHECK_H
 #ifndef _GNU_SOURCE
@@ -57,7 +57,7 @@ static inline int zero(const uint8_t *p, size_t len) {
         if (p[i]) return 0;
     return 1;
 }
-/* Runs a statement in a child and wants status 0. */
+/* Runs a statement in a child, which must exit with 0. */
 #define IN_CHILD(...)                            \
     do {                                         \
         fflush(NULL);                            \

@@ -1,6 +1,6 @@
 /*
- * Almost all mappings that a process may have are in use: memory still goes and comes back with what was in it, and
- * reads into it succeed.
+ * Almost all mappings that a process may have are in use: memory is still evicted and comes back
+ * right, and reads into it succeed.
  */
 // uzswap: --ram 16M
 #include "check.h"

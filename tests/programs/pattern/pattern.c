@@ -6,14 +6,15 @@
 // reference copy. SOURCE says where the memory comes from: mmap (default), malloc or new-pages
 // (mmap in pieces).
 //
-// A lossy run is one where pages may become unreadable: SIGBUS, for the page that was accessed and no other. Such
-// a page is mapped anew and written, and how often that happened is told. What can be read must be right all the same.
+// In a lossy run pages may become unreadable: an access to such a page, and to no other, raises
+// SIGBUS. The program maps the page again, writes it, and prints how often that happened. All
+// readable pages must be right all the same.
 //
 // Each page belongs to one thread, and neighbouring pages belong to different threads, so that all
 // threads fault in the same folios at the same time. What a page must hold follows from its number
 // and its stamp; the stamps are kept in shared memory, which no compressed memory manages.
 //
-// Exit status: 0 all was right, 1 a page was wrong (told on stderr), 2 usage.
+// Exit status: 0 all was right, 1 a page was wrong (stderr says which), 2 usage.
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <pthread.h>
@@ -151,12 +152,12 @@ static int use_page(uint64_t page, int rewrite) {
     return 1;
 }
 
-// Reads a page of somebody else's, which its owner may be writing: its number stays.
+// Reads another thread's page, which that may be writing: its number stays.
 static int look_at(uint64_t page) {
     if (kind_of(page) == SAME || LOST(page))
         return 1;
     uint64_t got = atomic_load_explicit((_Atomic uint64_t *)page_at(page), memory_order_relaxed);
-    // Zero: just mapped anew by its owner.
+    // Zero: its owner has just mapped it again.
     if (got == page || (lossy && !got))
         return 1;
     complain("neighbour", page, 0, 0, page, got);
