@@ -1,8 +1,8 @@
 //! Builds the preload library that the `uzswap` binary carries.
 //!
-//! A cargo of its own builds it, in a target directory of its own: as a dependency of this crate it
-//! would share features and panic strategy with a std program, and the running cargo holds the
-//! lock of the main target directory.
+//! A second cargo builds it in its own target directory: as a dependency of this crate it would
+//! share features and panic strategy with a std program, and the running cargo holds the lock of
+//! the main target directory.
 
 use std::env;
 use std::ffi::OsString;
@@ -40,15 +40,14 @@ fn main() {
         match build(&root, &out_dir) {
             Ok(library) => library,
             Err(why) => {
-                // A binary without its library would be a uzswap that cannot run anything.
+                // Without its library uzswap cannot run anything.
                 println!("cargo::error={why}; UZSWAP_STUB_PRELOAD=1 builds a uzswap without it");
                 std::process::exit(1);
             }
         }
     };
     let bytes = fs::read(&library).expect("the preload library was just written");
-    // Two different hashes of the content: the name tells versions apart, and the content itself is
-    // compared before it is used.
+    // The hash tells versions apart in the file name. The content is compared before it is used.
     let mut hasher = DefaultHasher::new();
     hasher.write(&bytes);
     println!(
@@ -67,8 +66,7 @@ fn build(root: &Path, out_dir: &Path) -> Result<PathBuf, String> {
     let target_dir = target_dir(out_dir, strict);
     let target = env::var("TARGET").map_err(|e| e.to_string())?;
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    // With injected faults: the debug build, whose assertions are wanted then; so no release
-    // library ever lies where another one was.
+    // With injected failures, the debug build: its assertions are wanted then.
     let (profile, mut how): (_, Vec<&str>) = match env::var_os("CARGO_FEATURE_FAULT_INJECTION") {
         None => ("release", vec!["--release"]),
         Some(_) => ("debug", vec!["--features", "fault-injection"]),
@@ -85,7 +83,7 @@ fn build(root: &Path, out_dir: &Path) -> Result<PathBuf, String> {
         .arg(&target_dir)
         // The library travels inside a binary; its symbols stay for backtraces.
         .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
-        // Set for the build at hand, not for this one: clippy's driver, flags of the main target.
+        // These are for the outer build: clippy's driver, flags of the main target.
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_BUILD_TARGET")

@@ -94,7 +94,7 @@ pub fn one_line(error: &clap::Error) -> String {
         if line.starts_with("Usage:") || line.starts_with("For more information") {
             break;
         }
-        // The way to pass an unknown option as a command's name is no help here.
+        // The tip on how to pass an unknown option as a value does not help here.
         if !line.is_empty() && !line.starts_with("tip: to pass") {
             if !words.is_empty() {
                 words.push(if words.ends_with(':') { ' ' } else { ';' });
@@ -110,14 +110,14 @@ pub fn one_line(error: &clap::Error) -> String {
     format!("{words} (see 'uzswap {subcommand}--help')")
 }
 
-/// The subcommand that the command line names, if it does.
+/// The subcommand on the command line, if there is one.
 fn subcommand() -> Option<String> {
     use clap::CommandFactory;
     let name = std::env::args_os().nth(1)?.into_string().ok()?;
     Cli::command().find_subcommand(&name).map(|_| name)
 }
 
-/// Exit status for a command line that is wrong. 'run' has the command's own, of which 2 may be one.
+/// Exit status for wrong arguments. That of 'run' differs from 2, which may be the command's own.
 pub fn usage_status() -> u8 {
     match subcommand().as_deref() {
         None | Some("run" | "stat") => status::FAILED,

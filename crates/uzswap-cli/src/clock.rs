@@ -1,4 +1,7 @@
-//! How fast the time stamp counter ticks: the counters that managed processes keep are in ticks.
+//! *What*: moments on the time stamp counter, in whose ticks managed processes count, and on the
+//! clock, and from two of them the rate of the counter.
+//!
+//! *Locking*: none. *Context*: any.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +13,8 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// The tightest of a few looks at both clocks: whoever is interrupted between the two would be told a
-    /// wrong rate.
+    /// Reads both clocks three times and takes the quickest reading: an interrupt between the two
+    /// would distort the rate.
     pub fn now() -> Self {
         // SAFETY: RDTSC reads a register; every x86-64 CPU has it.
         let tsc = || unsafe { core::arch::x86_64::_rdtsc() };
@@ -36,7 +39,7 @@ impl Moment {
         self.at.elapsed()
     }
 
-    /// Ticks per second between this moment and now: the longer ago, the more exact.
+    /// Ticks per second between this moment and now. The longer ago, the more exact.
     pub fn hz_since(&self) -> u64 {
         let now = Moment::now();
         let ns = now.at.duration_since(self.at).as_nanos().max(1);

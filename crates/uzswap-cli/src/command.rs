@@ -1,5 +1,5 @@
-//! *What*: one module for each subcommand, and what they share. A command module depends on the views
-//! and on the group file; none depends on another command.
+//! *What*: one module for each subcommand, and what they share. A command module depends on the
+//! views and on the group file; none depends on another command.
 
 pub mod analyze;
 pub mod bench;

@@ -1,6 +1,6 @@
-//! The command that was given, as a shell would take it.
+//! *What*: the command line of this process, quoted for a shell.
 
-/// This one.
+/// The command line.
 pub fn this() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     std::env::args_os()

@@ -1,4 +1,6 @@
-//! The compressor as the command line names it.
+//! *What*: a compressor as the command line names it: `auto` or a codec with its level.
+//!
+//! *Locking*: none. *Context*: any.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +18,7 @@ pub enum Compressor {
 }
 
 impl Compressor {
-    /// As [`Values::Codec`](uzswap_group::knobs::Values::Codec) has it.
+    /// The value of the knob `compressor`.
     pub fn to_knob(self) -> u64 {
         match self {
             Compressor::Auto => CODEC_AUTO,

@@ -1,8 +1,10 @@
-//! What an executable file's first bytes say about preloading a library into it.
+//! *What*: reads from an executable file's first bytes whether a library can be preloaded into it.
+//!
+//! *Locking*: none. *Context*: any.
 
 use uzswap_core::{ARENA_BASE, ARENA_LEN};
 
-/// Bytes of a file's head that [`inspect`] wants: program headers lie right behind the ELF header.
+/// Bytes that [`inspect`] needs: program headers follow the ELF header.
 pub const HEAD: usize = 4096;
 
 /// What a file is.
@@ -12,30 +14,30 @@ pub enum Kind {
     Dynamic,
     /// A program without a dynamic linker.
     Static,
-    /// A program of another dynamic linker, whose path this is.
+    /// A program with another dynamic linker, at this path.
     Linker(String),
-    /// A program whose own addresses lie in the range that uzswap manages.
+    /// A program linked to addresses in the arena.
     InArena,
     /// A program for another processor or word size.
     Foreign,
-    /// A script: what stands behind `#!`.
+    /// A script, with the text behind `#!`.
     Script(Vec<u8>),
-    /// None of these: a shell runs it, as execvp(3) does.
+    /// Anything else, which execvp(3) gives to a shell.
     Other,
 }
 
 /// Longest `#!` line that the kernel reads.
-const SHEBANG: usize = 256;
+const MAX_SHEBANG_LEN: usize = 256;
 const ELFCLASS64: u8 = 2;
 const EM_X86_64: u16 = 62;
 const ET_EXEC: u16 = 2;
 const PT_LOAD: u32 = 1;
 const PT_INTERP: u32 = 3;
 
-/// Tells what the file is from its first [`HEAD`] bytes.
+/// Classifies a file by its first [`HEAD`] bytes.
 pub fn inspect(head: &[u8]) -> Kind {
     if let Some(line) = head.strip_prefix(b"#!") {
-        let line = &line[..line.len().min(SHEBANG - 2)];
+        let line = &line[..line.len().min(MAX_SHEBANG_LEN - 2)];
         let end = line.iter().position(|&b| b == b'\n').unwrap_or(line.len());
         return Kind::Script(line[..end].trim_ascii().to_vec());
     }
@@ -45,7 +47,7 @@ pub fn inspect(head: &[u8]) -> Kind {
     if head.get(4) != Some(&ELFCLASS64) || u16_at(head, 18) != Some(EM_X86_64) {
         return Kind::Foreign;
     }
-    // Only such a program fixes its addresses; any other is placed elsewhere by the kernel.
+    // Only ET_EXEC has fixed addresses; the kernel places other programs elsewhere.
     if u16_at(head, 16) == Some(ET_EXEC) && segments(head).any(|s| s.is_in_arena(head)) {
         return Kind::InArena;
     }

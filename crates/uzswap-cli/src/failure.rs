@@ -12,12 +12,12 @@ use crate::group_view::totals::Totals;
 use crate::group_view::{PAGE, device, label, name_of, pid_of};
 use crate::size::Size;
 
-/// A process that uzswap ended.
+/// Why uzswap ended a process.
 #[derive(Debug)]
 pub struct Failure {
     /// The process.
     pub pid: u32,
-    /// What to tell about it.
+    /// The message.
     pub line: String,
 }
 
@@ -58,7 +58,7 @@ impl Failure {
     }
 }
 
-/// What kept memory from going to swap, and what to do about it.
+/// Why no more memory went to swap, and what to do about it.
 fn swap(group: &Group, totals: &Totals) -> String {
     let Some(device) = device::names(group) else {
         return "there was no swap device (give one by --swap)".to_owned();
@@ -87,15 +87,15 @@ fn over_limit(who: &str, needed: u64, limit: u64, ratio: f64, swap: &str) -> Str
     )
 }
 
-/// A limit somewhat above what was needed when the program ended: it was not done growing.
+/// A limit to try: a quarter above the need at the end, since the program was still growing.
 fn suggestion(needed: u64) -> String {
     let step = 16 << 20;
     let mib = (needed / 4 * 5).div_ceil(step) * 16;
     format!("{mib}M")
 }
 
-/// The same obstacles as in `kernel`, met in the program itself: what it did to its own limits, or
-/// where it runs by now, may differ.
+/// Why the engine could not start in a process. `kernel` checks the same, but a process may have
+/// changed its limits or its root directory since.
 fn start(who: &str, step: u32, errno: u32, limit: u64) -> String {
     let why = match StartStep::from_number(step) {
         Some(StartStep::Arena) => {
@@ -104,14 +104,17 @@ fn start(who: &str, step: u32, errno: u32, limit: u64) -> String {
         }
         Some(StartStep::Tables) => "no address space for uzswap's tables: see 'ulimit -v'",
         Some(StartStep::UffdOpen) => {
-            "userfaultfd is not to be had: see the container's seccomp profile, or use --fault-mode segv"
+            "userfaultfd is not available: allow it in the container's seccomp profile, or use --fault-mode segv"
         }
         Some(StartStep::UffdApi) => {
             "the kernel's userfaultfd lacks write protection: use Linux 5.7 or later"
         }
-        Some(StartStep::UffdRegister) => "userfaultfd does not accept uzswap's memory",
+        Some(StartStep::UffdRegister) => {
+            "userfaultfd does not accept uzswap's memory: please report this"
+        }
         Some(StartStep::Guard) => {
-            "seccomp does not take uzswap's system call guard (is it allowed here? did more than a hundred programs start each other?)"
+            "the kernel rejects uzswap's seccomp filter: a sandbox forbids it, or more than a hundred \
+             programs that execute one another have added one each"
         }
         Some(StartStep::Workspace) => "no memory for the compressor's buffers: give more --ram",
         Some(StartStep::RamTooSmall) => {
@@ -125,7 +128,7 @@ fn start(who: &str, step: u32, errno: u32, limit: u64) -> String {
             "its library lacks this compressor: use another --compressor"
         }
         Some(StartStep::Memory) => {
-            "without userfaultfd it fills memory through /proc/self/mem, which cannot be opened or written to"
+            "without userfaultfd it needs /proc/self/mem, which cannot be opened or written: mount /proc"
         }
         None => "its system call guard could not be set up: use --fault-mode thread as root",
     };

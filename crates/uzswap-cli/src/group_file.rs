@@ -1,9 +1,9 @@
-//! *What*: the group file, which `uzswap run` shares with the processes under it: creates and maps it,
-//! finds and maps that of a running process.
+//! *What*: the group file, which `uzswap run` shares with the processes under it: creates and maps
+//! it, finds and maps that of a running process.
 //!
-//! *Invariants*: the supervisor holds a lock (flock) on its group file as long as it lives, so a file
-//! that can be locked is a leftover. `magic` is stored last. A mapped group is only accessed through
-//! its atomics.
+//! *Invariants*: the supervisor holds a lock (flock) on its group file as long as it lives, so a
+//! file that can be locked is a leftover. `magic` is stored last. A mapped group is only accessed
+//! through its atomics.
 //! *Locking*: flock; `GroupFile::create_in` handles the race with a process that removes leftovers.
 //! *Context*: any command.
 
@@ -57,15 +57,16 @@ impl std::ops::Deref for Mapping {
 
     fn deref(&self) -> &Group {
         // SAFETY: GROUP_LEN bytes are mapped until drop, page aligned, and the file is that long
-        // (checked or set before it is mapped). A group is made of atomics only, so any bytes are valid
-        // and other processes may change them. Writers map it with `Access::Change`.
+        // (checked or set before it is mapped). A group is made of atomics only, so any bytes are
+        // valid and other processes may change them. Writers map it with `Access::Change`.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; the reference that deref gave cannot outlive self.
+        // SAFETY: mapped in `new` with this length; the reference that deref gave cannot outlive
+        // self.
         unsafe { libc::munmap(self.0.as_ptr().cast(), GROUP_LEN) };
     }
 }

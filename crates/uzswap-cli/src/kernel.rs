@@ -1,6 +1,6 @@
-//! *What*: checks the kernel, the container and their limits before the command starts. Each refusal
-//! is one line with what is missing and what to do; the managed process would fail on the same, but
-//! could say less about it.
+//! *What*: checks the kernel, the container and their limits before the command starts. Each
+//! refusal is one line with what is missing and what to do; the managed process would fail on the
+//! same, but could say less about it.
 //!
 //! *Locking*: none. *Context*: `uzswap run`.
 
@@ -19,8 +19,8 @@ use crate::status::{FAILED, refused};
 
 const SECCOMP_GET_ACTION_AVAIL: libc::c_uint = 2;
 
-/// Fails if the engine cannot start in `mode` here. Returns a message if `auto` has to take a slower
-/// mode.
+/// Fails if the engine cannot start in `mode` here. Returns a message if `auto` has to take a
+/// slower mode.
 pub fn check(mode: FaultMode) -> Result<Option<String>> {
     let refused = match mode {
         FaultMode::Segv => None,

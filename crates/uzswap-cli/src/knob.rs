@@ -1,5 +1,5 @@
-//! *What*: the knobs on the command line: options of `run`, assignments of `set`, text and JSON. All
-//! are made from the list [`Knobs::ALL`]; only the long explanations ([`details`]) stand here.
+//! *What*: the knobs on the command line: options of `run`, assignments of `set`, text and JSON.
+//! All are made from the list [`Knobs::ALL`]; only the long explanations ([`details`]) stand here.
 //!
 //! *Locking*: none; cells are relaxed atomics. *Context*: `uzswap run`, `uzswap set`.
 

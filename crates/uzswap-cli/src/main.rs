@@ -1,4 +1,8 @@
-//! `uzswap`: run any program in less memory than it needs.
+//! `uzswap`: runs a program in less memory than it needs.
+//!
+//! Modules depend on one another in one direction: `command` on the reports (`report`,
+//! `prometheus`, `summary`, `failure`, `trace`) and on `request` and `limit`; these on
+//! `group_view`; `args` on none of them.
 
 mod args;
 mod clock;

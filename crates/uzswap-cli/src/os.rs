@@ -25,7 +25,8 @@ pub fn memory_file(name: &CStr) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// Maps the first `len` bytes of a file, shared and readable. Stays mapped until the caller unmaps it.
+/// Maps the first `len` bytes of a file, shared and readable. Stays mapped until the caller unmaps
+/// it.
 pub fn map_shared(file: &File, len: usize, writable: bool) -> io::Result<NonNull<libc::c_void>> {
     let prot = match writable {
         true => libc::PROT_READ | libc::PROT_WRITE,

@@ -1,8 +1,8 @@
-//! *What*: the preload library that this binary carries: writes it to a file that ld.so can load, once
-//! for each user and version, and gives the path for LD_PRELOAD.
+//! *What*: the preload library that this binary carries: writes it to a file that ld.so can load,
+//! once for each user and version, and gives the path for LD_PRELOAD.
 //!
-//! *Invariants*: the file has exactly the embedded bytes. It is written aside and renamed, so that no
-//! concurrent start loads half of it.
+//! *Invariants*: the file has exactly the embedded bytes. It is written aside and renamed, so that
+//! no concurrent start loads half of it.
 //! *Locking*: none. *Context*: `uzswap run`.
 
 use std::ffi::{OsStr, OsString};

@@ -1,13 +1,13 @@
-//! How much RAM a command may use when `--ram` does not say: 80 % of what the cgroup still allows,
-//! else half of the memory available.
+//! *What*: the default of `--ram`: 80 % of what the cgroup still allows, else half of the available
+//! memory. Every level of the cgroup hierarchy, v1 or v2, may have a limit; the one that leaves
+//! least counts. Inactive page cache counts as free.
 //!
-//! Every level of the hierarchy may hold a limit, of cgroup v1 or v2; what counts is the one that
-//! leaves least. Page cache that the kernel would drop first (`inactive_file`) counts as free.
+//! *Locking*: none. *Context*: `uzswap run`.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// The default limit in bytes, read under `root` (`/` except in tests); None if the kernel tells nothing.
+/// The default limit in bytes. `root` is `/` except in tests. None if `/proc` cannot be read.
 pub fn default_limit(root: &Path) -> Option<u64> {
     let available = available(&root.join("proc/meminfo"))?;
     let allowed = cgroup_allows(root).filter(|&allowed| allowed < available);
@@ -29,7 +29,7 @@ fn available(meminfo: &Path) -> Option<u64> {
 struct Version {
     limits: &'static [&'static str],
     usage: &'static str,
-    /// Key in `memory.stat` of the page cache that goes first.
+    /// Key of inactive page cache in `memory.stat`.
     inactive: &'static str,
 }
 
@@ -44,7 +44,7 @@ const V2: Version = Version {
     inactive: "inactive_file",
 };
 
-/// Bytes that the cgroups of this process still allow; None without a limit.
+/// Bytes that this process's cgroups still allow; None without a limit.
 fn cgroup_allows(root: &Path) -> Option<u64> {
     let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
@@ -62,7 +62,7 @@ fn cgroup_allows(root: &Path) -> Option<u64> {
                 return None;
             };
             let (mounted_root, mount) = mount_of(&mounts, &version)?;
-            // In a container the mount may show only the container's own part of the hierarchy.
+            // In a container the mount may show only the container's part of the hierarchy.
             let below = path
                 .strip_prefix(mounted_root.trim_end_matches('/'))
                 .unwrap_or("");
@@ -97,7 +97,7 @@ fn mount_of<'a>(mounts: &'a str, version: &Version) -> Option<(&'a str, &'a str)
     })
 }
 
-/// Bytes that one cgroup leaves; None if it has no limit.
+/// Bytes that one cgroup still allows; None if it has no limit.
 fn level_allows(dir: &Path, version: &Version) -> Option<u64> {
     let number = |file: &str| -> Option<u64> {
         fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok()

@@ -1,5 +1,5 @@
-//! *What*: requests to managed processes, to free memory or to bring it back: what `uzswap reclaim`,
-//! `set` and `swapoff` have in common.
+//! *What*: requests to managed processes, to free memory or to bring it back: what `uzswap
+//! reclaim`, `set` and `swapoff` have in common.
 //!
 //! *Invariants*: SIGSYS is sent to a process only after its request door was taken; see
 //! [`uzswap_group::request`]. If this program is killed, the process finishes its request alone.

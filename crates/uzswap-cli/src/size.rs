@@ -1,4 +1,6 @@
-//! Sizes as people write them: `512M`, `2G`, `1.5GiB`, `1048576`. All units are base 1024.
+//! *What*: sizes as people write them: `512M`, `2G`, `1.5GiB`, `1048576`. All units are base 1024.
+//!
+//! *Locking*: none. *Context*: any.
 
 use std::fmt;
 use std::str::FromStr;

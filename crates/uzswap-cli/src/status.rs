@@ -1,12 +1,14 @@
-//! Exit status and the one line that explains it.
+//! *What*: exit statuses, and errors that have one.
+//!
+//! *Locking*: none. *Context*: any.
 
 use std::fmt;
 
-/// A subcommand that runs no command failed.
+/// A subcommand other than `run` and `stat` failed.
 pub const FAILURE: u8 = 1;
-/// Wrong arguments of such a subcommand.
+/// Such a subcommand had wrong arguments.
 pub const USAGE: u8 = 2;
-/// uzswap itself failed.
+/// `run` or `stat` failed, or `run` ended the command.
 pub const FAILED: u8 = 125;
 /// The command was found but cannot be executed, as env(1) has it.
 pub const NOT_EXECUTABLE: u8 = 126;
@@ -20,7 +22,7 @@ pub const INTERRUPTED: u8 = 130;
 pub struct Refused {
     /// Exit status of uzswap.
     pub status: u8,
-    /// What is wrong and what to do next, in one line.
+    /// One line: what is wrong, and what to do.
     pub line: String,
 }
 
@@ -32,7 +34,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// An error that ends uzswap with `status`.
+/// An error with exit status `status`.
 pub fn refused(status: u8, line: impl Into<String>) -> anyhow::Error {
     Refused {
         status,
@@ -41,7 +43,7 @@ pub fn refused(status: u8, line: impl Into<String>) -> anyhow::Error {
     .into()
 }
 
-/// Exit status that belongs to an error; `failed` if it has none of its own.
+/// The exit status of an error; `failed` if it has none of its own.
 pub fn of(error: &anyhow::Error, failed: u8) -> u8 {
     error
         .downcast_ref::<Refused>()

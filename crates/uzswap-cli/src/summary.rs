@@ -10,7 +10,7 @@ use crate::group_view::totals::{Totals, stored_by};
 use crate::group_view::{PAGE, device};
 use crate::size::Size;
 
-/// The summary's lines, without the `uzswap: ` before each.
+/// The summary's lines, without the prefix `uzswap: `.
 pub fn lines(group: &Group, totals: &Totals, elapsed_s: f64) -> Vec<String> {
     let limit = Size(group.knobs.ram.load(Ordering::Relaxed));
     let processes = match group.nr_started.load(Ordering::Relaxed) {
@@ -48,7 +48,7 @@ pub fn lines(group: &Group, totals: &Totals, elapsed_s: f64) -> Vec<String> {
     lines
 }
 
-/// What went to the swap devices, if anything did, and how often it failed.
+/// How much went to swap, and how many writes failed; nothing if there was none.
 fn swap(group: &Group, totals: &Totals) -> Vec<String> {
     let device = device::names(group).unwrap_or_default();
     let written = totals.get("pswpout") * PAGE;
@@ -67,16 +67,14 @@ fn swap(group: &Group, totals: &Totals) -> Vec<String> {
             1 => "",
             _ => " or went to another device",
         };
-        format!(
-            "swap: {bad} writes to {device} failed: what they were to write stayed in RAM{other}"
-        )
+        format!("swap: {bad} writes to {device} failed: their data stayed in RAM{other}")
     });
     moved.into_iter().chain(failed).collect()
 }
 
-/// Memory left to the kernel, each part with its reason, once it is worth a word.
+/// Address space left to the kernel, each part of a MiB or more with its reason.
 fn unmanaged(totals: &Totals) -> Option<String> {
-    const WORTH: u64 = 1 << 20;
+    const MIN_SHOWN: u64 = 1 << 20;
     let parts: Vec<String> = [
         ("unmanaged_fixed", "mapped at fixed addresses"),
         ("unmanaged_stack", "stacks"),
@@ -87,7 +85,7 @@ fn unmanaged(totals: &Totals) -> Option<String> {
     ]
     .into_iter()
     .map(|(name, why)| (totals.get(name), why))
-    .filter(|(bytes, _)| *bytes >= WORTH)
+    .filter(|(bytes, _)| *bytes >= MIN_SHOWN)
     .map(|(bytes, why)| format!("{} of {why}", Size(bytes)))
     .collect();
     (!parts.is_empty()).then(|| format!("address space not managed: {}", parts.join(", ")))

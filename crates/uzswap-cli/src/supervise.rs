@@ -1,9 +1,10 @@
 //! *What*: starts the command with the signal state that uzswap was given, passes signals on to it,
 //! and waits for its end in a loop on sigtimedwait(2), which the caller may use for other work.
 //!
-//! *Invariants*: the command is in our process group, so the terminal's signals reach it without us.
-//! Only signals that kill(2) sent to uzswap are passed on. One sent to the whole group, as timeout(1)
-//! does, reaches the command twice, since it looks the same. The command dies with uzswap.
+//! *Invariants*: the command is in our process group, so the terminal's signals reach it without
+//! us. Only signals that kill(2) sent to uzswap are passed on. One sent to the whole group, as
+//! timeout(1) does, reaches the command twice, since it looks the same. The command dies with
+//! uzswap.
 //! *Locking*: none. *Context*: one thread, with all forwarded signals blocked for its whole life.
 
 use std::ffi::{CString, OsStr, OsString};
@@ -45,8 +46,8 @@ pub struct Child {
     pid: libc::pid_t,
 }
 
-/// The signals that are waited for: all that are sent on purpose, but not SIGKILL and SIGSTOP, which
-/// cannot be blocked.
+/// The signals that are waited for: all that are sent on purpose, but not SIGKILL and SIGSTOP,
+/// which cannot be blocked.
 const WAITED: [libc::c_int; 17] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -93,8 +94,8 @@ struct Inherited {
 }
 
 impl Child {
-    /// Starts `target` with these arguments, of which the first is its name. If exec fails, the error
-    /// has the exit status of env(1).
+    /// Starts `target` with these arguments, of which the first is its name. If exec fails, the
+    /// error has the exit status of env(1).
     pub fn start(
         target: &Target,
         arguments: &[OsString],
@@ -158,8 +159,8 @@ impl Child {
         loop {
             match self.state()? {
                 State::Ended(end) => return Ok(end),
-                // The shell must see its job stopped. A plain SIGSTOP stops only the command: whoever
-                // continues the command would not continue us.
+                // The shell must see its job stopped. A plain SIGSTOP stops only the command:
+                // whoever continues the command would not continue us.
                 State::Stopped(signal) if signal != libc::SIGSTOP || stop_asked => {
                     stop_asked = false;
                     self.stop_along();
@@ -277,8 +278,8 @@ fn waited() -> libc::sigset_t {
     }
 }
 
-/// Blocks the signals that [`Child::wait`] waits for. Ignored signals stay ignored, as nohup(1) wants,
-/// but for SIGCHLD: the command's status would be lost.
+/// Blocks the signals that [`Child::wait`] waits for. Ignored signals stay ignored, as nohup(1)
+/// wants, but for SIGCHLD: the command's status would be lost.
 fn take_signals() -> io::Result<Inherited> {
     let set = waited();
     // SAFETY: all-zero values are valid and the calls fill them; the pointers are live.

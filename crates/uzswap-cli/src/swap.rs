@@ -1,14 +1,15 @@
-//! `--swap` and `--swap-max`: which files and block devices take the memory that does not fit.
+//! *What*: `--swap` and `--swap-max`: opens the first usable place of each `--swap`. Each unusable
+//! one gets a line with its path, the reason and what is tried next.
 //!
-//! *What*: for each `--swap` opens the first place that serves, and says in one line what was wrong with each that does
-//! not: its path, the reason, what is tried next.
-//! *Invariants*:
-//! - Nothing that holds data is overwritten: a file is used if it is empty, a file or block device if it bears the
-//!   signature of a swap area (`mkswap`), the rule that the kernel has.
-//! - Nothing is left behind, whenever and however the run ends, unless the user named the file: a file in a
+//! *Invariants*
+//! - No data is overwritten: a file must be empty, or it or the block device must have the
+//!   signature of a swap area (`mkswap`), as the kernel demands.
+//! - Nothing is left behind, however the run ends, unless the user named the file: a file in a
 //!   directory has no name.
-//! - Memory is no place to swap memory to: no tmpfs, no ramdisk, no zram.
-//! - The area stays ours alone while the descriptor is open, in whichever process.
+//! - Memory is not swapped to memory: no tmpfs, no RAM disk, no zram.
+//! - Nobody else uses the area while its file is open in any process.
+//!
+//! *Locking*: flock on each area. *Context*: `uzswap run`.
 
 mod area;
 mod block;
@@ -35,28 +36,29 @@ use area::Limits;
 
 /// Environment variable that names the directory for swap files.
 pub const DIR_ENV: &str = "UZSWAP_SWAP_DIR";
-/// The directory if that names none that serves.
+/// The directory if that one is not usable.
 const DEFAULT_DIR: &str = "/var/tmp";
 
-/// What was found.
+/// The swap areas to use.
 #[derive(Debug)]
 pub struct Choice {
-    /// In the order of `--swap`. None: nothing serves, or nothing is wanted.
+    /// In the order of `--swap`; empty if none is usable or wanted.
     pub areas: Vec<SwapArea>,
-    /// One line each for what did not serve, to be shown to the user.
+    /// One line for each unusable place, for the user.
     pub notes: Vec<String>,
 }
 
-/// Opens what all `--swap` and `--swap-max` ask for.
+/// Opens the areas that `--swap` and `--swap-max` ask for.
 ///
 /// # Errors
-/// A file or device was named that may not or cannot be used, or twice, or `max` is too small: one line with the way out.
+/// A named file or device cannot be used or is named twice, or `max` is too small. One line, with
+/// what to do.
 pub fn choose(swaps: &[Swap], max: Option<Size>) -> Result<Choice> {
     let dirs = default_dirs(std::env::var_os(DIR_ENV));
     choose_from(swaps, &dirs, Limits::of_process(max)?)
 }
 
-/// The directories that are tried unasked, `named` first.
+/// The directories to try by default, `named` first.
 fn default_dirs(named: Option<OsString>) -> Vec<PathBuf> {
     let named = named.filter(|dir| !dir.is_empty());
     named
@@ -76,7 +78,7 @@ fn choose_from(swaps: &[Swap], default_dirs: &[PathBuf], mut limits: Limits) -> 
         let alone = swaps.len() == 1;
         let found = open(&swap.place, alone, default_dirs, &limits, &mut choice.notes)?;
         if let Some(mut area) = found {
-            // As with swapon: those without a priority come last, one after the other.
+            // As with swapon, areas without a priority come last, in order.
             area.priority = swap.priority.map_or(-at, i32::from);
             limits.promise(&area);
             choice.areas.push(area);
@@ -85,7 +87,7 @@ fn choose_from(swaps: &[Swap], default_dirs: &[PathBuf], mut limits: Limits) -> 
     Ok(choice)
 }
 
-/// Whether all of them can be had at once.
+/// Fails if the places exclude each other.
 fn check_together(swaps: &[Swap]) -> Result<()> {
     if swaps.len() > NR_DEVICES {
         bail!(
@@ -95,7 +97,9 @@ fn check_together(swaps: &[Swap]) -> Result<()> {
     }
     for (swap, at) in swaps.iter().zip(1..) {
         if swap.place == Place::None && (swaps.len() > 1 || swap.priority.is_some()) {
-            bail!("--swap none stands alone: leave it out, or everything else");
+            bail!(
+                "--swap none must be given alone: leave out either it or all other places and priorities"
+            );
         }
         let again = swaps[at..].iter().any(|next| next.place == swap.place);
         match &swap.place {
@@ -108,7 +112,8 @@ fn check_together(swaps: &[Swap]) -> Result<()> {
     Ok(())
 }
 
-/// The area at `place`; `None`, with a note, if there can be none. `alone`: then other directories are tried, too.
+/// The area at `place`; none, with a note, if it is not usable. If `place` is the only one
+/// (`alone`), other directories are tried, too.
 fn open(
     place: &Place,
     alone: bool,
@@ -129,7 +134,7 @@ fn open(
                 "--swap {}: neither a directory nor a file nor a block device: name one of these",
                 path.display()
             ),
-            // What cannot be looked at is tried as the directory that it may be, and said to be missing.
+            // An unreadable path is tried as a directory, which gives the reason for the note.
             Ok(_) | Err(_) => {
                 dirs.retain(|dir| dir != path && alone);
                 dirs.insert(0, path.clone());
@@ -140,13 +145,14 @@ fn open(
     Ok(first_of(&dirs, without, limits, notes))
 }
 
-/// What the user named itself is used or refused, and never replaced by something else.
+/// A file or device that the user named is used or refused, never replaced by another.
 fn named(path: &Path, area: Result<SwapArea>) -> Result<Option<SwapArea>> {
     area.map(Some)
         .map_err(|reason| anyhow!("--swap {}: {reason:#}", path.display()))
 }
 
-/// An unnamed file in the first directory where there can be one. If there is none, it goes on `without`.
+/// An unnamed file in the first usable directory. The last note says what the run goes on
+/// `without`.
 fn first_of(
     dirs: &[PathBuf],
     without: &str,
@@ -168,7 +174,7 @@ fn first_of(
     None
 }
 
-/// What an error of the system says, without its number.
+/// The text of a system error, without its number.
 fn plain(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "no such directory".to_owned(),

@@ -1,7 +1,8 @@
-//! Checks on the command before it starts: is it there, can it be executed, can it be managed?
+//! *What*: finds the command and checks that it can be executed and managed. ld.so preloads nothing
+//! into static programs, into those that change user or gain capabilities, and no 64-bit library
+//! into a 32-bit one. Such a program would silently run without its limit.
 //!
-//! ld.so preloads nothing into a static program, into one that changes user or gains capabilities,
-//! and no 64-bit library into a 32-bit one. Such a program would run without its limit, silently.
+//! *Locking*: none. *Context*: `uzswap run`, `uzswap analyze`.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
@@ -23,18 +24,18 @@ use crate::status::{FAILED, NOT_EXECUTABLE, NOT_FOUND, refused};
 pub struct Target {
     /// The file to execute.
     pub path: PathBuf,
-    /// Whether the kernel can execute it; if not, it is a script without `#!`, for the shell.
+    /// It is a script without `#!`, which the shell executes.
     pub by_shell: bool,
-    /// Why it cannot be managed, if it cannot.
+    /// The reason why it cannot be managed; none if it can.
     pub unmanaged: Option<String>,
 }
 
-/// The shell that execvp(3) gives scripts without `#!` to.
+/// The shell that execvp(3) runs scripts without `#!` with.
 pub const SHELL: &str = "/bin/sh";
-/// Scripts may name scripts, this deep, in the kernel.
-const DEPTH: u32 = 5;
+/// How deep the kernel follows scripts that name scripts.
+const MAX_SCRIPT_DEPTH: u32 = 5;
 
-/// Finds `command` as execvp(3) does and tells whether it can be managed.
+/// Finds `command` as execvp(3) does, and whether it can be managed.
 pub fn find(command: &OsStr, path: Option<&OsStr>) -> Result<Target> {
     let file = look_up(command, path)?;
     let head = read_head(&file);
@@ -42,8 +43,8 @@ pub fn find(command: &OsStr, path: Option<&OsStr>) -> Result<Target> {
         .as_ref()
         .is_ok_and(|head| elf::inspect(head) == Kind::Other);
     let unmanaged = match head {
-        Ok(_) => obstacle(&file, path, DEPTH),
-        // Executable but not readable: nobody can tell what it is.
+        Ok(_) => obstacle(&file, path, MAX_SCRIPT_DEPTH),
+        // Executable, but not readable.
         Err(_) => Some(format!("{} cannot be read", file.display())),
     };
     Ok(Target {
@@ -123,7 +124,7 @@ fn read_head(file: &Path) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Why nothing can be preloaded into `file`, following `#!` lines.
+/// The reason why nothing can be preloaded into `file`. Follows `#!` lines.
 fn obstacle(file: &Path, path: Option<&OsStr>, depth: u32) -> Option<String> {
     let shown = file.display();
     let Ok(head) = read_head(file) else {
@@ -152,8 +153,8 @@ fn obstacle(file: &Path, path: Option<&OsStr>, depth: u32) -> Option<String> {
     }
 }
 
-/// How executing `file` makes ld.so drop LD_PRELOAD (AT_SECURE). Root keeps it where nothing is gained;
-/// the rule is the same for root all the same, but for capabilities, which root has anyway.
+/// The reason why executing `file` makes ld.so drop LD_PRELOAD (AT_SECURE). Root gains nothing by
+/// file capabilities; set-user-ID and set-group-ID files are refused for root, too.
 fn gains_privilege(file: &Path) -> Option<&'static str> {
     let mode = fs::metadata(file).ok()?.mode();
     let set_gid = libc::S_ISGID | libc::S_IXGRP;
@@ -176,8 +177,8 @@ fn gains_privilege(file: &Path) -> Option<&'static str> {
     (capabilities > 0 && euid() != 0).then_some("has file capabilities")
 }
 
-/// The file that a `#!` line makes the kernel execute; through env(1), the one that env looks up.
-/// None if it cannot be told or found: executing it will show.
+/// The interpreter of a `#!` line; if that is env(1), the program that env looks up. None if it
+/// cannot be found: exec will report it.
 fn interpreter_of(line: &[u8], path: Option<&OsStr>) -> Option<PathBuf> {
     let mut words = line
         .split(u8::is_ascii_whitespace)

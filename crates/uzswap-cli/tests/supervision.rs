@@ -31,7 +31,8 @@ fn wait_for(what: &str, mut happens: impl FnMut() -> bool) {
 }
 
 fn kill(pid: u32, signal: libc::c_int) {
-    // SAFETY: kill has no memory effects; the pid is a child's that is not reaped yet, or its child's.
+    // SAFETY: kill has no memory effects; the pid is a child's that is not reaped yet, or its
+    // child's.
     assert_eq!(unsafe { libc::kill(pid.cast_signed(), signal) }, 0);
 }
 

@@ -191,7 +191,8 @@ pub struct CodecOptions {
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct Data {
-    /// A directory that 'bench corpus' made, to fill memory with pages of real programs [default: generated records]
+    /// A directory that 'bench corpus' made, to fill memory with pages of real programs [default:
+    /// generated records]
     #[arg(long, value_name = "DIR")]
     pub corpus: Option<PathBuf>,
 }
@@ -239,7 +240,8 @@ impl AllocOptions {
 
 #[derive(Clone, Debug, Args)]
 pub struct Sides {
-    /// What to compare with; may be given again [default: what the suite is about, as far as this machine has it]
+    /// What to compare with; may be given again [default: what the suite is about, as far as this
+    /// machine has it]
     #[arg(long = "peer", value_name = "PEER", value_delimiter = ',')]
     pub peers: Vec<Peer>,
 

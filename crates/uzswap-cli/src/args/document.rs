@@ -1,5 +1,5 @@
-//! *What*: makes docs/options.md from the definition of the command line, in a test, so that the page
-//! cannot go stale.
+//! *What*: makes docs/options.md from the definition of the command line, in a test, so that the
+//! page cannot go stale.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -102,7 +102,8 @@ pub struct Run {
 
     /// Largest size of each swap device
     ///
-    /// Without it a swap file takes up to half of the free disk space, a block device all of itself.
+    /// Without it a swap file takes up to half of the free disk space, a block device all of
+    /// itself.
     #[arg(
         verbatim_doc_comment,
         long,
@@ -125,8 +126,8 @@ pub struct Run {
 
     /// Whether data on swap is encrypted
     ///
-    /// The key exists only in the process's locked memory and dies with it. With 'off' data is still
-    /// checksummed.
+    /// The key exists only in the process's locked memory and dies with it. With 'off' data is
+    /// still checksummed.
     #[arg(
         verbatim_doc_comment,
         long,

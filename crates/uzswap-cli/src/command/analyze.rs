@@ -1,4 +1,7 @@
-//! `uzswap analyze`: its command line, the commands that it runs, and the check of what it predicts. How it predicts is in `uzswap-analyze`.
+//! *What*: `uzswap analyze`: runs the command or watches the process, measures what a fault costs
+//! here, and with `--verify` checks the prediction. How it predicts is in `uzswap-analyze`.
+//!
+//! *Locking*: none. *Context*: one thread.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -26,7 +29,7 @@ use crate::status::{INTERRUPTED, NOT_EXECUTABLE, refused};
 use crate::supervise;
 use crate::target;
 
-/// How it went under what was advised.
+/// The outcome of a run with the advised options.
 #[derive(Debug, Serialize)]
 struct Verified {
     /// Additional processor time, as a part of the time without uzswap.
@@ -47,7 +50,7 @@ struct Shown<'a> {
     verified: Option<&'a Verified>,
 }
 
-/// Watches, reckons and tells.
+/// Watches and predicts.
 pub fn analyze(options: &Analyze) -> Result<u8> {
     if options.probe {
         println!("{}", probe::work(std::io::stdin().lock())?);
@@ -89,12 +92,12 @@ fn of_command(options: &Analyze) -> Result<u8> {
         ));
     }
     if group_file::enclosing_run().is_some() {
-        bail!("this command runs under 'uzswap run' already: analyze it without");
+        bail!("this command already runs under 'uzswap run': analyze it without");
     }
     let before = cpu_seconds();
     let mut child = start(options, &[])?;
     let (seen, status) = observe::command(&mut child)?;
-    // Another ^C ends the reckoning, too.
+    // Another ^C ends the prediction.
     let interrupted = interrupt::take();
     let cpu_s = cpu_seconds() - before;
     if !status.success() && !interrupted {
@@ -162,7 +165,8 @@ fn compare(verified: &Verified, advice: &Advice) -> String {
     text
 }
 
-/// Starts the command with `prefix` before it. It dies with us, and gets no huge pages: uzswap has none, and they would hide what is touched.
+/// Starts the command with `prefix` before it. It dies with us, and gets no huge pages, which would
+/// hide the pages that it touches.
 fn start(options: &Analyze, prefix: &[&OsStr]) -> Result<Child> {
     let words: Vec<&OsStr> = prefix
         .iter()
@@ -192,13 +196,13 @@ fn start(options: &Analyze, prefix: &[&OsStr]) -> Result<Child> {
     })
 }
 
-/// Processor time of all children that have ended.
+/// CPU time of all children that have ended.
 fn cpu_seconds() -> f64 {
     let (user, system) = supervise::cpu_seconds();
     user + system
 }
 
-/// Runs the command under what was advised.
+/// Runs the command with the advised options.
 fn verify(
     options: &Analyze,
     advice: &Advice,
@@ -246,12 +250,12 @@ fn read_stats(path: &Path) -> Result<Value> {
     Ok(serde_json::from_slice(&std::fs::read(path)?)?)
 }
 
-/// What a fault costs here, by a short run with these contents.
+/// The cost of a fault here, measured by a short run with these contents.
 fn measure(contents: &Contents, sample: &Sample) -> Machine {
     measured(contents, sample).unwrap_or(Machine::UNKNOWN)
 }
 
-/// None if it cannot be had: no userfaultfd, or contents that do not compress.
+/// None if it cannot be measured: no userfaultfd, or contents that do not compress.
 fn measured(contents: &Contents, sample: &Sample) -> Option<Machine> {
     let ram = probe::ram(contents)?;
     let scratch = Scratch::new().ok()?;

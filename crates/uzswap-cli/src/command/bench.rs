@@ -1,5 +1,5 @@
-//! *What*: `uzswap bench` and `uzswap report`: which measurement of `uzswap-bench` each suite is, and
-//! what is printed and written of it.
+//! *What*: `uzswap bench` and `uzswap report`: which measurement of `uzswap-bench` each suite is,
+//! and what is printed and written of it.
 //!
 //! *Invariants*: what was measured before an error or ^C is printed and written.
 //! *Locking*: none. *Context*: one thread.

@@ -1,5 +1,5 @@
-//! *What*: `uzswap reclaim PID SIZE`: asks managed processes to evict memory, or to write compressed
-//! memory to swap, and waits until they have.
+//! *What*: `uzswap reclaim PID SIZE`: asks managed processes to evict memory, or to write
+//! compressed memory to swap, and waits until they have.
 //!
 //! *Locking*: none. *Context*: one thread.
 

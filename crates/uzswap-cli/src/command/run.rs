@@ -190,8 +190,8 @@ fn open_swap(options: &Run, config: &Config) -> Result<SwapGroup> {
     SwapGroup::new(areas, encrypt, config)
 }
 
-/// Makes the devices fail as the environment says: all by one plan, or each by its own, separated by
-/// `;` in the order in which the devices are filled.
+/// Makes the devices fail as the environment says: all by one plan, or each by its own, separated
+/// by `;` in the order in which the devices are filled.
 #[cfg(feature = "fault-injection")]
 fn inject_failures(config: &uzswap_group::group::SwapConfig) -> Result<()> {
     use uzswap_io::inject::{PLAN_ENV, Plan};

@@ -1,7 +1,7 @@
 //! *What*: a swap area: its size limits, its signature, and its open file.
 //!
-//! *Invariants*: slots never overlap the header. The signature is therefore there as long as the area
-//! is a swap area; anything else that is made of it (a file system, an archive) overwrites it.
+//! *Invariants*: slots never overlap the header. The signature is therefore there as long as the
+//! area is a swap area; anything else that is made of it (a file system, an archive) overwrites it.
 //! *Locking*: flock on the file. *Context*: `uzswap run`.
 
 use std::fs::File;
@@ -66,7 +66,8 @@ impl Limits {
             rlim_cur: libc::RLIM_INFINITY,
             rlim_max: libc::RLIM_INFINITY,
         };
-        // SAFETY: the call fills the structure; if it fails, the structure says that there is no limit.
+        // SAFETY: the call fills the structure; if it fails, the structure says that there is no
+        // limit.
         let _ = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
         Ok(Limits {
             max: max.map(|max| max.0),

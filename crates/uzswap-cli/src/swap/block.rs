@@ -1,4 +1,6 @@
 //! *What*: swap areas on block devices that the user named.
+//!
+//! *Locking*: O_EXCL claims the device. *Context*: `uzswap run`.
 
 use std::fs::OpenOptions;
 use std::io::{Seek, SeekFrom};
@@ -10,12 +12,12 @@ use anyhow::{Result, anyhow, bail};
 use super::area::{Limits, SwapArea};
 use super::{disk, plain};
 
-/// The block device `path`, if nothing uses it and it bears a swap area.
+/// The block device `path`, if it is unused and a swap area.
 pub fn given(path: &Path, limits: &Limits) -> Result<SwapArea> {
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
-        // On a block device, O_EXCL alone claims it as a mount or swapon would.
+        // On a block device O_EXCL claims it, as mount and swapon do.
         .custom_flags(libc::O_EXCL)
         .open(path)
         .map_err(|error| match error.raw_os_error() {

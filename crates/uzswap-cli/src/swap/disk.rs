@@ -52,8 +52,8 @@ fn statfs(file: &File) -> io::Result<libc::statfs> {
     Ok(fs)
 }
 
-/// The magic number of the file system that new files of an overlay are in, if its directory can be seen from here:
-/// in a container it often cannot.
+/// The magic number of the file system that new files of an overlay are in, if its directory can be
+/// seen from here: in a container it often cannot.
 fn upper_magic(file: &File, overlay: &libc::statfs) -> Option<i64> {
     if overlay.f_type != OVERLAY {
         return None;
@@ -67,7 +67,8 @@ fn upper_magic(file: &File, overlay: &libc::statfs) -> Option<i64> {
     (fs.f_blocks == overlay.f_blocks && fs.f_bsize == overlay.f_bsize).then_some(fs.f_type)
 }
 
-/// The upper directory of the overlay that is mount number `mount` in `mounts`, of mountinfo's form.
+/// The upper directory of the overlay that is mount number `mount` in `mounts`, of mountinfo's
+/// form.
 pub fn upper_directory<'a>(mounts: &'a str, mount: &str) -> Option<&'a str> {
     let line = mounts
         .lines()
@@ -88,7 +89,8 @@ fn sysfs_dir(sys: &Path, dev: u64) -> PathBuf {
     ))
 }
 
-/// Whether `dev` is a disk that turns. What cannot be told (network, layered file systems) counts as not.
+/// Whether `dev` is a disk that turns. What cannot be told (network, layered file systems) counts
+/// as not.
 pub fn is_rotational(sys: &Path, dev: u64) -> bool {
     let dir = sysfs_dir(sys, dev);
     // A partition has its queue one level up, behind the symbolic link.

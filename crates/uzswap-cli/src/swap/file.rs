@@ -1,4 +1,6 @@
-//! *What*: swap areas in regular files: one without a name in a directory, or one that the user named.
+//! *What*: swap areas in regular files: unnamed ones in a directory, and those that the user named.
+//!
+//! *Locking*: flock on each file. *Context*: `uzswap run`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -24,7 +26,7 @@ pub fn in_directory(dir: &Path, limits: &Limits, notes: &mut Vec<String>) -> Res
     let area = SwapArea::new(file, dir, nr_slots)?;
     if had_name {
         notes.push(format!(
-            "swap in {}: no O_TMPFILE on this file system; using a file that was removed at once",
+            "swap in {}: this file system has no O_TMPFILE; using a file whose name was removed at once",
             dir.display()
         ));
     }
@@ -40,18 +42,19 @@ fn free_on_disk(file: &File) -> Result<u64> {
     Ok(file_system.free)
 }
 
-/// A file that never has a name, readable by nobody else.
+/// A file that never has a name, and that nobody else can read.
 fn unnamed(dir: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
         .write(true)
-        // O_EXCL: nor can it ever get one.
+        // O_EXCL: it cannot be linked to a name later.
         .custom_flags(libc::O_TMPFILE | libc::O_EXCL)
         .mode(0o600)
         .open(dir)
 }
 
-/// Whether a file system said that it has no `O_TMPFILE`. Old ones take it for opening the directory.
+/// Whether the error means that the file system has no `O_TMPFILE`. Old ones then open the
+/// directory.
 fn has_no_unnamed(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -59,10 +62,10 @@ fn has_no_unnamed(error: &io::Error) -> bool {
     )
 }
 
-/// How the names of files begin that are removed at once; the process id follows, and a number.
+/// Prefix of the names that are removed at once; process id and a number follow.
 const PREFIX: &str = ".uzswap-";
 
-/// A file whose name is removed as soon as it is there.
+/// A file whose name is removed as soon as it exists.
 pub fn removed(dir: &Path) -> io::Result<File> {
     remove_leftovers(dir);
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
@@ -77,7 +80,7 @@ pub fn removed(dir: &Path) -> io::Result<File> {
         match created {
             Ok(file) => {
                 match fs::remove_file(&path) {
-                    // To a process of another pid namespace it was a leftover.
+                    // A run in another pid namespace took it for a leftover.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     removed => removed?,
                 }
@@ -90,7 +93,7 @@ pub fn removed(dir: &Path) -> io::Result<File> {
     Err(last)
 }
 
-/// Removes the files of processes that were killed before they could do so themselves: these are empty.
+/// Removes the empty files of processes that were killed before they removed them.
 fn remove_leftovers(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -101,13 +104,13 @@ fn remove_leftovers(dir: &Path) {
             meta.is_ok_and(|meta| meta.is_file() && meta.len() == 0)
         };
         if owner.is_some_and(|pid| !is_alive(pid)) && is_empty() {
-            // Another user's, in a directory for all: it is for that one to remove.
+            // In a shared directory another user's file cannot be removed.
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// The file `path`, if it is empty or bears a swap area.
+/// The file `path`, if it is empty or a swap area.
 pub fn given(path: &Path, limits: &Limits) -> Result<SwapArea> {
     let file = OpenOptions::new()
         .read(true)

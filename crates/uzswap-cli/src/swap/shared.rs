@@ -1,10 +1,10 @@
-//! *What*: how the processes of a group share its swap devices. The supervisor holds each device and
-//! the memory of its slot allocator open; the group file names the descriptors, which each process
-//! opens anew through `/proc`.
+//! *What*: how the processes of a group share its swap devices. The supervisor holds each device
+//! and the memory of its slot allocator open; the group file names the descriptors, which each
+//! process opens anew through `/proc`.
 //!
-//! *Invariants*: everything stays open as long as the group lives. The allocator's memory is a memfd,
-//! so nothing is left behind when the supervisor is killed. A swap file that the user named remains,
-//! but takes no space after the run.
+//! *Invariants*: everything stays open as long as the group lives. The allocator's memory is a
+//! memfd, so nothing is left behind when the supervisor is killed. A swap file that the user named
+//! remains, but takes no space after the run.
 //! *Locking*: none here; [`Slots`] has its own. *Context*: `uzswap run`, `uzswap swapoff`.
 
 use std::cmp::Reverse;
@@ -78,7 +78,8 @@ impl SwapGroup {
     }
 }
 
-/// Describes `area`, whose first slot has number `first`, in `config`. Returns its allocator's memory.
+/// Describes `area`, whose first slot has number `first`, in `config`. Returns its allocator's
+/// memory.
 fn share(area: &SwapArea, first: u64, config: &DeviceConfig) -> Result<File> {
     let nr_slots = u32::try_from(area.nr_slots).unwrap_or(u32::MAX);
     let table =
@@ -94,7 +95,8 @@ fn share(area: &SwapArea, first: u64, config: &DeviceConfig) -> Result<File> {
     Ok(table)
 }
 
-/// Whether a process has certainly ended. One whose pid is unknown, or of another namespace, has not.
+/// Whether a process has certainly ended. One whose pid is unknown, or of another namespace, has
+/// not.
 fn has_ended(process: &Process) -> bool {
     match process.state.load(Ordering::Acquire) {
         ProcessState::Free => true,
@@ -141,8 +143,8 @@ impl Users {
                 false => Err(io::ErrorKind::UnexpectedEof.into()),
             })
             .with_context(|| format!("cannot open the swap slots of 'uzswap run' {supervisor}"))?;
-        // SAFETY: shared memory of that length, page aligned, never unmapped. All processes take the
-        // number of slots from the same configuration.
+        // SAFETY: shared memory of that length, page aligned, never unmapped. All processes take
+        // the number of slots from the same configuration.
         Ok(Users(unsafe {
             Slots::attach(table.as_ptr().cast(), nr_slots, &|_| true)
         }))

@@ -1,5 +1,5 @@
-//! Stories of `--swap`, told on directories and files of their own; those of block devices need root, mkswap
-//! and a loop device.
+//! Stories of `--swap`, told on directories and files of their own; those of block devices need
+//! root, mkswap and a loop device.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -18,8 +18,8 @@ use crate::group_file::GroupFile;
 
 const MIB: u64 = 1 << 20;
 
-/// Held by the stories that open areas: a process that one of them starts has the descriptors of the others, and so
-/// their locks, until it executes its program.
+/// Held by the stories that open areas: a process that one of them starts has the descriptors of
+/// the others, and so their locks, until it executes its program.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A directory on a disk, removed with all that is in it.

@@ -211,7 +211,8 @@ impl Watch {
         let found: HashSet<u32> = supervisors().collect();
         self.groups.retain(|pid, _| found.contains(pid));
         for pid in found {
-            // Mapping fails for another user's run, one that is starting, and one of another version.
+            // Mapping fails for another user's run, one that is starting, and one of another
+            // version.
             if !self.groups.contains_key(&pid)
                 && let Ok(group) = group_file::of_process(pid, Access::Read)
                 && group.supervisor.load(Relaxed) == pid
