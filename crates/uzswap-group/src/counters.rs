@@ -86,15 +86,15 @@ counters! {
     reject_alloc_fail: Counter in Count,
     /// First touches that found no room for their page table.
     reject_kmemcache_fail: Counter in Count,
-    /// Loads whose compressed data could not be decoded.
+    /// Loads of damaged data: it does not decode or does not match its checksum.
     decompress_fail: Counter in Count,
-    /// Pages compressed by accelerators.
+    /// Pages compressed by accelerator workers.
     accel_compressed: Counter in Count,
-    /// Pages decompressed by accelerators.
+    /// Pages decompressed by accelerator workers.
     accel_decompressed: Counter in Count,
-    /// Submissions retried because the accelerator had no free descriptor.
+    /// Submissions retried because the accelerator worker had no free descriptor.
     accel_retries: Counter in Count,
-    /// Pages processed in software because no accelerator took or finished them.
+    /// Pages offered to accelerator workers and processed by the program's own thread.
     accel_fallback: Counter in Count,
     /// Pages loaded from the pool.
     zswpin: Counter in Count,
@@ -128,7 +128,7 @@ counters! {
     swap_read_fail: Counter in Count,
     /// Runs of slots that a swap device failed to write; they are not used again.
     swap_write_fail: Counter in Count,
-    /// Swap devices that failed too often and are only read since.
+    /// Swap devices that failed too often; they are only read from then on.
     swap_device_fail: Counter in Count,
     /// Writebacks that found no room on the swap devices.
     swap_full: Counter in Count,
@@ -156,7 +156,7 @@ counters! {
     reclaim_background: Counter in Count,
     /// Pool pages freed by compaction.
     compacted_pages: Counter in Count,
-    /// Cold pool pages recompressed denser in the background.
+    /// Cold pool pages recompressed more densely in the background.
     densified_pages: Counter in Count,
     /// Pool bytes saved by recompressing cold pages.
     densified_bytes: Counter in Bytes,
