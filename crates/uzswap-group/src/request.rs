@@ -1,11 +1,9 @@
-//! A request to a managed process from outside: `uzswap reclaim` asks it to evict or to write back,
-//! `uzswap set` to come down to a lower limit, `uzswap swapoff` to bring back what is on a swap
-//! device.
-//!
-//! *What*: one word in the process's slot, the *door*, and what is asked behind it. An idle program
-//! has nobody in the engine, and a thread that waited for requests would be seen by it, so the
-//! request is announced by a SIGSYS, which every managed process handles and none can block.
-//! Whoever handles it starts a thread that does the work and ends.
+//! *What*: a request to a managed process from outside: `uzswap reclaim` asks it to evict or to
+//! write back, `uzswap set` to come down to a lower limit, `uzswap swapoff` to bring back what is
+//! on a swap device. A word in the process's record, the *door*, says who may go on. An idle
+//! program has no thread in the engine, and a thread that waits for requests would be visible to
+//! it, so a SIGSYS announces the request: every managed process handles it and none can block it.
+//! The handler starts a thread that does the work and ends.
 //!
 //! *Invariants*
 //! - SIGSYS ends a process that does not handle it. It is sent only by whoever has turned the door
@@ -15,9 +13,8 @@
 //! - What is asked is written by whoever rings, before the signal; the answer by the process,
 //!   before it opens the door again.
 //!
-//! *Locking*: none; the door's states are passed on by compare-and-swap; modelled in
-//! `tests/shuttle_door.rs`. *Context*: the process's side signal and worker; the other side `uzswap
-//! reclaim`.
+//! *Locking*: none; the door turns by compare-and-swap; modelled in `tests/shuttle_door.rs`.
+//! *Context*: signal and worker in the process; `uzswap reclaim`, `set` and `swapoff` outside.
 
 use crate::shared::{Encoded, Shared, encoded};
 use uzswap_sync::primitive::{
@@ -150,7 +147,7 @@ impl Request {
         }
     }
 
-    /// The signal has come. `None`: it is none of ours. `Some(false)`: nobody waits for it any
+    /// The signal has come. `None`: it is not ours. `Some(false)`: nobody waits for it any
     /// more.
     pub fn take(&self) -> Option<bool> {
         // Acquire: what is asked was written before.

@@ -16,7 +16,7 @@ use crate::window::Area;
 use crate::zspage::{Index, List, NIL};
 use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::{AtomicU64, Ordering};
-use uzswap_sync::strict_assert;
+use uzswap_sync::{const_unless_modelled, strict_assert};
 
 /// The mutable part of a size class. Zero is an empty class.
 #[derive(Debug)]
@@ -43,21 +43,13 @@ impl Class {
         nonempty: 0,
     };
 
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> Self {
-        Self {
-            partial: Lock::new(Self::EMPTY),
-            nr_zspages: AtomicU64::new(0),
-            nr_objects: AtomicU64::new(0),
-        }
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> Self {
-        Self {
-            partial: Lock::new(Self::EMPTY),
-            nr_zspages: AtomicU64::new(0),
-            nr_objects: AtomicU64::new(0),
+    const_unless_modelled! {
+        pub(crate) fn new() -> Self {
+            Self {
+                partial: Lock::new(Self::EMPTY),
+                nr_zspages: AtomicU64::new(0),
+                nr_objects: AtomicU64::new(0),
+            }
         }
     }
 

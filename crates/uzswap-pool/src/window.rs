@@ -21,7 +21,7 @@ use crate::{Held, PoolError};
 use uzswap_sync::charge::Reserve;
 use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::Ordering;
-use uzswap_sync::strict_assert;
+use uzswap_sync::{const_unless_modelled, strict_assert};
 use uzswap_sys::PAGE_SIZE;
 
 /// Pages made resident by one system call.
@@ -82,17 +82,11 @@ impl Window {
         nr_cut: 0,
     };
 
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> Self {
-        Self {
-            state: Lock::new(Self::EMPTY),
-        }
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> Self {
-        Self {
-            state: Lock::new(Self::EMPTY),
+    const_unless_modelled! {
+        pub(crate) fn new() -> Self {
+            Self {
+                state: Lock::new(Self::EMPTY),
+            }
         }
     }
 

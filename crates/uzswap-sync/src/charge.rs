@@ -21,7 +21,7 @@
 #[cfg(loom)]
 use crate::primitive::fence;
 use crate::primitive::{AtomicPtr, AtomicU64, Ordering};
-use crate::strict_assert;
+use crate::{const_unless_modelled, strict_assert};
 use uzswap_sys::PAGE_SHIFT;
 
 /// The limit and what is used of it, in 4 KiB pages.
@@ -39,25 +39,15 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Nothing used of `limit` pages.
-    #[cfg(not(loom))]
-    pub const fn new(limit: u64) -> Self {
-        Self {
-            followed: AtomicPtr::new(core::ptr::null_mut()),
-            own: AtomicU64::new(limit << PAGE_SHIFT),
-            used: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
-        }
-    }
-
-    /// Nothing used of `limit` pages.
-    #[cfg(loom)]
-    pub fn new(limit: u64) -> Self {
-        Self {
-            followed: AtomicPtr::new(core::ptr::null_mut()),
-            own: AtomicU64::new(limit << PAGE_SHIFT),
-            used: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
+    const_unless_modelled! {
+        /// Nothing used of `limit` pages.
+        pub fn new(limit: u64) -> Self {
+            Self {
+                followed: AtomicPtr::new(core::ptr::null_mut()),
+                own: AtomicU64::new(limit << PAGE_SHIFT),
+                used: AtomicU64::new(0),
+                peak: AtomicU64::new(0),
+            }
         }
     }
 

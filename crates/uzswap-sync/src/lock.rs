@@ -25,8 +25,8 @@
 //! kernel.
 
 use crate::primitive::{MutPtr, Ordering, UnsafeCell, spin_loop};
-use crate::strict_assert;
 use crate::word::Word;
+use crate::{const_unless_modelled, strict_assert};
 use core::ops::{Deref, DerefMut};
 
 /// Nobody holds the lock.
@@ -48,19 +48,12 @@ pub struct RawLock {
 }
 
 impl RawLock {
-    /// A free lock.
-    #[cfg(not(loom))]
-    pub const fn new() -> Self {
-        Self {
-            state: Word::new(FREE),
-        }
-    }
-
-    /// A free lock.
-    #[cfg(loom)]
-    pub fn new() -> Self {
-        Self {
-            state: Word::new(FREE),
+    const_unless_modelled! {
+        /// A free lock.
+        pub fn new() -> Self {
+            Self {
+                state: Word::new(FREE),
+            }
         }
     }
 
@@ -166,21 +159,13 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 unsafe impl<T: Send> Send for Lock<T> {}
 
 impl<T> Lock<T> {
-    /// A free lock around `value`.
-    #[cfg(not(loom))]
-    pub const fn new(value: T) -> Self {
-        Self {
-            raw: RawLock::new(),
-            value: UnsafeCell::new(value),
-        }
-    }
-
-    /// A free lock around `value`.
-    #[cfg(loom)]
-    pub fn new(value: T) -> Self {
-        Self {
-            raw: RawLock::new(),
-            value: UnsafeCell::new(value),
+    const_unless_modelled! {
+        /// A free lock around `value`.
+        pub fn new(value: T) -> Self {
+            Self {
+                raw: RawLock::new(),
+                value: UnsafeCell::new(value),
+            }
         }
     }
 

@@ -1,10 +1,10 @@
-//! *What*: the one place where this crate takes its atomics, cells and spin hints from:
-//! `core`'s, or when built with `--cfg loom` a model checker's, so that it sees every
-//! access that the real build makes. The checker is loom, which tries every order of a few
-//! steps, or with `--cfg shuttle` besides shuttle, which tries many orders of many steps.
+//! *What*: the one place from which this crate and those above take atomics, cells and spin hints:
+//! `core`'s, or with `--cfg loom` a model checker's, which sees every access that the real build
+//! makes. The checker is loom, which tries every order of a few steps, or with `--cfg shuttle` as
+//! well shuttle, which tries many random orders of many steps.
 //!
-//! *Invariants*: nothing else in the crate names `core::sync::atomic` for a value that two
-//! threads share and that a loom test reaches.
+//! *Invariants*: a value that two threads share and that a model reaches is never one of
+//! `core::sync::atomic` by name.
 //! *Locking*: none.
 //! *Context*: any: signal, worker, init.
 
@@ -26,6 +26,21 @@ pub use checker::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
     Ordering, fence,
 };
+
+/// Defines a constructor that is `const`, but not under a model checker: its atomics are made at
+/// run time.
+#[macro_export]
+macro_rules! const_unless_modelled {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $of:ty)?) -> Self $body:block) => {
+        $(#[$doc])*
+        #[cfg(not(loom))]
+        $vis const fn $name($($arg: $of)?) -> Self $body
+
+        $(#[$doc])*
+        #[cfg(loom)]
+        $vis fn $name($($arg: $of)?) -> Self $body
+    };
+}
 
 /// Tells the processor (or the model) that this thread waits for another one.
 #[inline]
