@@ -20,6 +20,7 @@ use uzswap_sys::fmt::write_line;
 use uzswap_sys::syscall::call5;
 use uzswap_sys::{Errno, arch, file, mem, nr, thread};
 
+use crate::proc_files::for_each_record;
 use crate::{guard, malloc};
 
 /// This process's engine. Zero-filled until it starts.
@@ -27,6 +28,9 @@ pub static ENGINE: Engine = Engine::new();
 
 /// The group's mapping; null in a process that is not managed.
 static GROUP: AtomicPtr<Group> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Bytes of the longest path of a group file, its zero byte included.
+const PATH_LEN: usize = 1024;
 
 /// Whether [`start`] has begun.
 static TRIED: AtomicBool = AtomicBool::new(false);
@@ -47,7 +51,7 @@ fn start() {
         return;
     }
     malloc::set_up();
-    let mut path = [0_u8; 1024];
+    let mut path = [0_u8; PATH_LEN];
     if !group_path(&mut path) {
         return;
     }
@@ -177,58 +181,25 @@ fn map_group(fd: i32) -> Result<usize, Errno> {
     unsafe { mem::mmap(0, GROUP_LEN, prot, mem::MAP_SHARED, fd, 0) }
 }
 
-/// Writes the value of [`GROUP_ENV`] to `path`, zero-terminated; `false` if it is not set. Reads
-/// the initial environment from the kernel: libc's is not set up yet.
-fn group_path(path: &mut [u8]) -> bool {
-    let open = file::openat(
-        file::AT_FDCWD,
-        c"/proc/self/environ",
-        file::O_RDONLY | file::O_CLOEXEC,
-        0,
-    );
-    let Ok(fd) = open else { return false };
-    let found = find_value(fd, GROUP_ENV.as_bytes(), path);
-    let _ = file::close(fd);
-    found
-}
-
-fn find_value(fd: i32, name: &[u8], value: &mut [u8]) -> bool {
-    let mut chunk = [0_u8; 4096];
-    // Bytes of `name` and its '=' matched so far in this entry; `None`: another variable.
-    let mut matched = Some(0_usize);
-    let mut len = 0;
-    loop {
-        let nr = match file::read(fd, &mut chunk) {
-            Ok(0) => return len > 0,
-            Ok(nr) => nr,
-            Err(Errno::EINTR) => continue,
-            Err(_) => return false,
-        };
-        for &byte in chunk.iter().take(nr) {
-            if byte == 0 {
-                if len > 0 {
-                    return true;
-                }
-                matched = Some(0);
-                continue;
-            }
-            matched = match matched {
-                Some(at) if at <= name.len() => {
-                    (byte == name.get(at).copied().unwrap_or(b'=')).then_some(at + 1)
-                }
-                Some(at) => {
-                    // The last byte stays zero: a longer value cannot be the path of our file.
-                    let room = value.len() - 1;
-                    if let Some(out) = value.get_mut(..room).and_then(|v| v.get_mut(len)) {
-                        *out = byte;
-                    }
-                    len += 1;
-                    Some(at)
-                }
-                None => None,
-            };
+/// Writes the value of [`GROUP_ENV`] to `path`, zero-terminated; `false` if it is not set. Reads the
+/// initial environment from the kernel: libc's is not set up yet.
+fn group_path(path: &mut [u8; PATH_LEN]) -> bool {
+    let mut found = false;
+    // A longer entry is cut: it cannot be the path of our file.
+    let mut entry = [0_u8; GROUP_ENV.len() + PATH_LEN];
+    for_each_record(c"/proc/self/environ", 0, &mut entry, |entry| {
+        let value = entry
+            .strip_prefix(GROUP_ENV.as_bytes())
+            .and_then(|rest| rest.strip_prefix(b"="))
+            .filter(|value| !value.is_empty() && !found);
+        if let Some(to) = value.and_then(|value| path.get_mut(..value.len()))
+            && let Some(value) = value
+        {
+            to.copy_from_slice(value);
+            found = true;
         }
-    }
+    });
+    found
 }
 
 extern "C" fn constructor() {

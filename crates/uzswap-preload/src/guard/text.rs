@@ -9,7 +9,7 @@ use uzswap_core::in_arena;
 use uzswap_sys::file;
 
 use super::stub;
-use crate::mappings::{self, Mapping};
+use crate::proc_files::{Mapping, for_each_mapping};
 
 /// Ranges that filter B can name; it does not guard text beyond them.
 pub const MAX_RANGES: usize = 12;
@@ -23,7 +23,7 @@ pub fn foreign() -> ([(usize, usize); MAX_RANGES], usize) {
         nr: 0,
         joinable: false,
     };
-    mappings::for_each(|mapping| found.take(mapping));
+    for_each_mapping(|mapping| found.take(mapping));
     (found.ranges, found.nr)
 }
 

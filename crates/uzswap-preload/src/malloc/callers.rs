@@ -6,7 +6,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_void};
 
-use crate::mappings;
+use crate::proc_files::for_each_mapping;
 
 /// Two text ranges, as start and length.
 struct Ranges(UnsafeCell<[(usize, usize); 2]>);
@@ -36,7 +36,7 @@ pub fn set_up() {
         __tls_get_addr as *const () as usize,
     ];
     let mut found = [(0, 0); 2];
-    mappings::for_each(|mapping| {
+    for_each_mapping(|mapping| {
         for (known, found) in known.iter().zip(&mut found) {
             if (mapping.start..mapping.end).contains(known) {
                 *found = (mapping.start, mapping.end - mapping.start);

@@ -52,6 +52,16 @@ fn run<R>(concerned: bool, kernel: impl FnOnce() -> R, ours: impl FnOnce(&Masked
     }
 }
 
+/// [`run`] for a range, with the result as C functions return it.
+fn call(
+    addr: usize,
+    len: usize,
+    kernel: impl FnOnce() -> Result<(), Errno>,
+    ours: impl FnOnce(&Masked) -> Result<(), Errno>,
+) -> c_int {
+    status(run(in_arena(addr, len), kernel, ours))
+}
+
 fn in_arena(addr: usize, len: usize) -> bool {
     uzswap_core::in_arena(addr) || Span::new(addr, len).is_some_and(Span::touches_arena)
 }
@@ -115,9 +125,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
         }
         Ok(())
     };
-    status(run(in_arena(addr, len), kernel, |m| {
-        map::munmap(m, addr, len)
-    }))
+    call(addr, len, kernel, |m| map::munmap(m, addr, len))
 }
 
 /// `mremap(2)`.
@@ -189,9 +197,7 @@ pub unsafe extern "C" fn mprotect(addr: *mut c_void, len: usize, prot: c_int) ->
     let addr = addr as usize;
     // SAFETY: the program's call.
     let kernel = || unsafe { mem::mprotect(addr, len, prot) };
-    status(run(in_arena(addr, len), kernel, |m| {
-        protect::mprotect(m, addr, len, prot)
-    }))
+    call(addr, len, kernel, |m| protect::mprotect(m, addr, len, prot))
 }
 
 /// `pkey_mprotect(2)`.
@@ -231,9 +237,7 @@ pub unsafe extern "C" fn pkey_mprotect(
 pub unsafe extern "C" fn mlock(addr: *const c_void, len: usize) -> c_int {
     let addr = addr as usize;
     let kernel = || mem::mlock(addr, len);
-    status(run(in_arena(addr, len), kernel, |m| {
-        protect::mlock(m, addr, len)
-    }))
+    call(addr, len, kernel, |m| protect::mlock(m, addr, len))
 }
 
 /// `mlock2(2)`.
@@ -247,9 +251,7 @@ pub unsafe extern "C" fn mlock2(addr: *const c_void, len: usize, flags: u32) -> 
         // SAFETY: changes residency only.
         unsafe { call3(nr::MLOCK2, addr, len, flags) }.map(|_| ())
     };
-    status(run(in_arena(addr, len), kernel, |m| {
-        protect::mlock2(m, addr, len, flags)
-    }))
+    call(addr, len, kernel, |m| protect::mlock2(m, addr, len, flags))
 }
 
 /// `munlock(2)`.
@@ -260,9 +262,7 @@ pub unsafe extern "C" fn mlock2(addr: *const c_void, len: usize, flags: u32) -> 
 pub unsafe extern "C" fn munlock(addr: *const c_void, len: usize) -> c_int {
     let addr = addr as usize;
     let kernel = || mem::munlock(addr, len);
-    status(run(in_arena(addr, len), kernel, |m| {
-        protect::munlock(m, addr, len)
-    }))
+    call(addr, len, kernel, |m| protect::munlock(m, addr, len))
 }
 
 /// `mlockall(2)`: in a managed process it succeeds and does nothing, because the kernel would try

@@ -21,8 +21,7 @@ use crate::init::ENGINE;
 /// # Errors
 /// No memory, or the kernel refused.
 pub fn give_back(addr: usize, len: usize) -> Result<(), Errno> {
-    let start = addr & !(PAGE_SIZE - 1);
-    let span = Span::new(start, len.saturating_add(addr - start)).ok_or(Errno::EINVAL)?;
+    let span = Span::covering(addr, len).ok_or(Errno::EINVAL)?;
     let Some(part) = span.inside().filter(|_| ENGINE.started()) else {
         return Ok(());
     };

@@ -44,22 +44,32 @@ pub fn mprotect(m: &Masked, addr: usize, len: usize, prot: i32) -> Result<(), Er
 /// Bytes held by [`mlock`].
 static LOCKED: AtomicUsize = AtomicUsize::new(0);
 
+/// Has `kernel` lock or unlock what of the range is outside the arena, and returns the part inside.
+fn split(
+    addr: usize,
+    len: usize,
+    kernel: fn(usize, usize) -> Result<(), Errno>,
+) -> Result<Option<Span>, Errno> {
+    let span = Span::covering(addr, len);
+    let Some(part) = span.and_then(Span::inside).filter(|_| ENGINE.started()) else {
+        return kernel(addr, len).map(|()| None);
+    };
+    for outside in span.into_iter().flat_map(Span::outside) {
+        kernel(outside.addr, outside.len)?;
+    }
+    mapped(part.addr, part.len)?;
+    Ok(Some(part))
+}
+
 /// `mlock(2)`: brings the range in. What fits the engine's pin budget stays in for good; what does
 /// not may be evicted again, as the limit demands.
 ///
 /// # Errors
 /// As mlock(2).
 pub fn mlock(m: &Masked, addr: usize, len: usize) -> Result<(), Errno> {
-    // mlock, unlike madvise, rounds the address down.
-    let start = addr & !(PAGE_SIZE - 1);
-    let span = Span::new(start, len.saturating_add(addr - start));
-    let Some(part) = span.and_then(Span::inside).filter(|_| ENGINE.started()) else {
-        return mem::mlock(addr, len);
+    let Some(part) = split(addr, len, mem::mlock)? else {
+        return Ok(());
     };
-    for outside in span.into_iter().flat_map(Span::outside) {
-        mem::mlock(outside.addr, outside.len)?;
-    }
-    mapped(part.addr, part.len)?;
     let held = LOCKED.fetch_add(part.len, Ordering::Relaxed) + part.len;
     let done = if held <= ENGINE.pin_budget() {
         ENGINE.hold(m, part.addr, part.len)
@@ -91,15 +101,7 @@ pub fn mlock2(m: &Masked, addr: usize, len: usize, flags: usize) -> Result<(), E
 /// # Errors
 /// As munlock(2).
 pub fn munlock(_: &Masked, addr: usize, len: usize) -> Result<(), Errno> {
-    let start = addr & !(PAGE_SIZE - 1);
-    let span = Span::new(start, len.saturating_add(addr - start));
-    let Some(part) = span.and_then(Span::inside).filter(|_| ENGINE.started()) else {
-        return mem::munlock(addr, len);
-    };
-    for outside in span.into_iter().flat_map(Span::outside) {
-        mem::munlock(outside.addr, outside.len)?;
-    }
-    mapped(part.addr, part.len)
+    split(addr, len, mem::munlock).map(drop)
 }
 
 /// Most pages that one [`mincore`] reports.

@@ -30,6 +30,12 @@ impl Span {
         aligned(addr).then_some(Span { addr, len })
     }
 
+    /// The pages of `[addr, addr + len)`; `None` if they wrap. mlock rounds so; madvise does not.
+    pub fn covering(addr: usize, len: usize) -> Option<Span> {
+        let start = addr & !(PAGE_SIZE - 1);
+        Span::new(start, len.saturating_add(addr - start))
+    }
+
     /// First address after it.
     pub const fn end(self) -> usize {
         self.addr + self.len
