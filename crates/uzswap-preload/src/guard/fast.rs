@@ -159,15 +159,6 @@ fn returned(ret: isize) -> isize {
     }
 }
 
-/// The result of an attempt that moved `moved` bytes and of the C library's call after it.
-fn sum(moved: usize, more: isize) -> isize {
-    if more > 0 {
-        moved.cast_signed() + more
-    } else {
-        moved.cast_signed()
-    }
-}
-
 type Io = unsafe extern "C" fn(i32, usize, usize) -> isize;
 type IoAt = unsafe extern "C" fn(i32, usize, usize, i64) -> isize;
 type IoFlags = unsafe extern "C" fn(i32, usize, usize, i32) -> isize;
@@ -229,6 +220,37 @@ fn is_ours(addr: usize, len: usize) -> bool {
     on() && in_arena(addr, 1).is_some() && len > 0
 }
 
+/// A call that writes or sends the buffer in arguments 1 and 2. `real(n)` has the C library make it for
+/// what comes after the first `n` bytes.
+///
+/// # Safety
+/// The program's own call.
+unsafe fn send_bytes(nr: usize, args: [usize; 6], real: impl Fn(usize) -> isize) -> isize {
+    let [_, buf, len, ..] = args;
+    if !is_ours(buf, len) || !is_tryable(buf, len) {
+        return real(0);
+    }
+    // SAFETY: the caller's promise.
+    match unsafe { attempt(nr, args, buf, len) } {
+        Attempt::Library => real(0),
+        Attempt::Done(ret) => returned(ret),
+        Attempt::Partly(moved) => moved.cast_signed() + real(moved).max(0),
+    }
+}
+
+/// A call that reads or receives to the buffer in arguments 1 and 2. `real` has the C library make it.
+///
+/// # Safety
+/// The program's own call.
+unsafe fn receive_bytes(nr: usize, args: [usize; 6], real: impl FnOnce() -> isize) -> isize {
+    let [_, buf, len, ..] = args;
+    if !is_ours(buf, len) {
+        return real();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { issue_read(nr, args, buf, len) }.map_or_else(real, returned)
+}
+
 /// `write(2)`.
 ///
 /// # Safety
@@ -236,17 +258,9 @@ fn is_ours(addr: usize, len: usize) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: i32, buf: usize, len: usize) -> isize {
     let real = real::<Io>(&next::write);
-    // SAFETY: the program's own call, here and below.
-    unsafe {
-        if !is_ours(buf, len) || !is_tryable(buf, len) {
-            return real(fd, buf, len);
-        }
-        match attempt(nr::WRITE, [int(fd), buf, len, 0, 0, 0], buf, len) {
-            Attempt::Library => real(fd, buf, len),
-            Attempt::Done(ret) => returned(ret),
-            Attempt::Partly(n) => sum(n, real(fd, buf + n, len - n)),
-        }
-    }
+    let args = [int(fd), buf, len, 0, 0, 0];
+    // SAFETY: the program's own call.
+    unsafe { send_bytes(nr::WRITE, args, |n| real(fd, buf + n, len - n)) }
 }
 
 /// `read(2)`.
@@ -256,34 +270,19 @@ pub unsafe extern "C" fn write(fd: i32, buf: usize, len: usize) -> isize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: i32, buf: usize, len: usize) -> isize {
     let real = real::<Io>(&next::read);
+    let args = [int(fd), buf, len, 0, 0, 0];
     // SAFETY: the program's own call.
-    unsafe {
-        if !is_ours(buf, len) {
-            return real(fd, buf, len);
-        }
-        match issue_read(nr::READ, [int(fd), buf, len, 0, 0, 0], buf, len) {
-            Some(ret) => returned(ret),
-            None => real(fd, buf, len),
-        }
-    }
+    unsafe { receive_bytes(nr::READ, args, || real(fd, buf, len)) }
 }
 
 unsafe fn pwrite_with(real: IoAt, fd: i32, buf: usize, len: usize, at: i64) -> isize {
+    let args = [int(fd), buf, len, position(at), 0, 0];
+    let real = |n| {
+        // SAFETY: the program's own call.
+        unsafe { real(fd, buf + n, len - n, at.wrapping_add_unsigned(n as u64)) }
+    };
     // SAFETY: the program's own call.
-    unsafe {
-        if !is_ours(buf, len) || !is_tryable(buf, len) {
-            return real(fd, buf, len, at);
-        }
-        let args = [int(fd), buf, len, position(at), 0, 0];
-        match attempt(nr::PWRITE64, args, buf, len) {
-            Attempt::Library => real(fd, buf, len, at),
-            Attempt::Done(ret) => returned(ret),
-            Attempt::Partly(n) => sum(
-                n,
-                real(fd, buf + n, len - n, at.wrapping_add_unsigned(n as u64)),
-            ),
-        }
-    }
+    unsafe { send_bytes(nr::PWRITE64, args, real) }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "64 bits")]
@@ -292,17 +291,9 @@ const fn position(at: i64) -> usize {
 }
 
 unsafe fn pread_with(real: IoAt, fd: i32, buf: usize, len: usize, at: i64) -> isize {
+    let args = [int(fd), buf, len, position(at), 0, 0];
     // SAFETY: the program's own call.
-    unsafe {
-        if !is_ours(buf, len) {
-            return real(fd, buf, len, at);
-        }
-        let args = [int(fd), buf, len, position(at), 0, 0];
-        match issue_read(nr::PREAD64, args, buf, len) {
-            Some(ret) => returned(ret),
-            None => real(fd, buf, len, at),
-        }
-    }
+    unsafe { receive_bytes(nr::PREAD64, args, || real(fd, buf, len, at)) }
 }
 
 macro_rules! positioned {
@@ -332,17 +323,13 @@ positioned! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn send(fd: i32, buf: usize, len: usize, flags: i32) -> isize {
     let real = real::<IoFlags>(&next::send);
+    let args = [int(fd), buf, len, int(flags), 0, 0];
     // SAFETY: the program's own call.
     unsafe {
-        let plain = flags & !(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE) == 0;
-        if !plain || !is_ours(buf, len) || !is_tryable(buf, len) {
+        if flags & !(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE) != 0 {
             return real(fd, buf, len, flags);
         }
-        match attempt(nr::SENDTO, [int(fd), buf, len, int(flags), 0, 0], buf, len) {
-            Attempt::Library => real(fd, buf, len, flags),
-            Attempt::Done(ret) => returned(ret),
-            Attempt::Partly(n) => sum(n, real(fd, buf + n, len - n, flags)),
-        }
+        send_bytes(nr::SENDTO, args, |n| real(fd, buf + n, len - n, flags))
     }
 }
 
@@ -353,20 +340,13 @@ pub unsafe extern "C" fn send(fd: i32, buf: usize, len: usize, flags: i32) -> is
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(fd: i32, buf: usize, len: usize, flags: i32) -> isize {
     let real = real::<IoFlags>(&next::recv);
+    let args = [int(fd), buf, len, int(flags), 0, 0];
     // SAFETY: the program's own call.
     unsafe {
-        if flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) != 0 || !is_ours(buf, len) {
+        if flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) != 0 {
             return real(fd, buf, len, flags);
         }
-        match issue_read(
-            nr::RECVFROM,
-            [int(fd), buf, len, int(flags), 0, 0],
-            buf,
-            len,
-        ) {
-            Some(ret) => returned(ret),
-            None => real(fd, buf, len, flags),
-        }
+        receive_bytes(nr::RECVFROM, args, || real(fd, buf, len, flags))
     }
 }
 

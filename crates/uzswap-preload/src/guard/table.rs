@@ -33,12 +33,6 @@ pub enum Extent {
 pub struct Pointer {
     /// Argument number, 0 to 5.
     pub arg: u8,
-    /// The kernel writes there.
-    #[allow(
-        dead_code,
-        reason = "pins are the same for reads and writes; for readers of the table"
-    )]
-    pub write: bool,
     /// How much.
     pub extent: Extent,
 }
@@ -55,53 +49,39 @@ pub struct Entry {
 /// What is done for calls newer than the table: any argument may be a pointer.
 pub const UNKNOWN: &[Pointer] = &[u(0), u(1), u(2), u(3), u(4), u(5)];
 
-const fn p(arg: u8, write: bool, extent: Extent) -> Pointer {
-    Pointer { arg, write, extent }
+const fn p(arg: u8, extent: Extent) -> Pointer {
+    Pointer { arg, extent }
 }
-/// Read `n` bytes.
+/// `n` bytes.
 pub const fn r(arg: u8, n: u32) -> Pointer {
-    p(arg, false, Extent::Bytes(n))
+    p(arg, Extent::Bytes(n))
 }
-/// Written, `n` bytes.
-pub const fn w(arg: u8, n: u32) -> Pointer {
-    p(arg, true, Extent::Bytes(n))
-}
-/// Read, as long as argument `len` says.
+/// As long as argument `len` says.
 pub const fn rl(arg: u8, len: u8) -> Pointer {
-    p(arg, false, Extent::Units(len, 1))
+    p(arg, Extent::Units(len, 1))
 }
-/// Written, as long as argument `len` says.
-pub const fn wl(arg: u8, len: u8) -> Pointer {
-    p(arg, true, Extent::Units(len, 1))
-}
-/// Read, `unit` bytes for each that argument `len` counts.
+/// `unit` bytes for each that argument `len` counts.
 pub const fn rn(arg: u8, len: u8, unit: u16) -> Pointer {
-    p(arg, false, Extent::Units(len, unit))
-}
-/// Written, likewise.
-pub const fn wn(arg: u8, len: u8, unit: u16) -> Pointer {
-    p(arg, true, Extent::Units(len, unit))
+    p(arg, Extent::Units(len, unit))
 }
 /// A path or name.
 pub const fn s(arg: u8) -> Pointer {
-    p(arg, false, Extent::CString)
+    p(arg, Extent::CString)
 }
-/// Written, as long as the `int` at argument `len` says.
+/// As long as the `int` at argument `len` says.
 pub const fn wa(arg: u8, len: u8) -> Pointer {
-    p(arg, true, Extent::At(len))
+    p(arg, Extent::At(len))
 }
-/// A bit set, written.
-pub const fn wb(arg: u8, bits: u8) -> Pointer {
-    p(arg, true, Extent::Bits(bits))
-}
-/// A bit set, read.
+/// A bit set.
 pub const fn rb(arg: u8, bits: u8) -> Pointer {
-    p(arg, false, Extent::Bits(bits))
+    p(arg, Extent::Bits(bits))
 }
 /// Extent not known.
 pub const fn u(arg: u8) -> Pointer {
-    p(arg, true, Extent::Unknown)
+    p(arg, Extent::Unknown)
 }
+// What the kernel writes is pinned as what it reads; the table says which it is all the same.
+pub use self::{r as w, rb as wb, rl as wl, rn as wn};
 
 /// The pointers of call `nr`.
 #[must_use]
