@@ -1,8 +1,7 @@
 //! The pages in a real browser: they render without an error, charts have axes with units, nothing
 //! sticks out, in light and dark, on a desktop and on a phone. Screenshots stay in the target
 //! directory, under `tmp/report`.
-//!
-//! Needs chromium (`apt-get install chromium`); without it this is skipped, and says so.
+//! Needs chromium (`apt-get install chromium`); without it the test is skipped with a line.
 
 use std::fs;
 use std::io::Write;
@@ -17,7 +16,7 @@ use uzswap_corpus::Scratch;
 use uzswap_corpus::codecs::{self, Cell, Program};
 use uzswap_corpus::rounds::Round;
 
-/// Looks at the page in its frame and writes what it finds where `--dump-dom` shows it.
+/// Examines the page in its frame and writes the findings where `--dump-dom` shows them.
 const LOOK: &str = r#"
 const page = frame.contentDocument, seen = {};
 const inside = (inner, outer) => inner.left >= outer.left - 1 && inner.right <= outer.right + 1
@@ -62,7 +61,7 @@ fn show(browser: &Path, page: &str, dark: bool, size: (u32, u32), picture: &Path
     let scratch = Scratch::new().unwrap();
     let escaped = page.replace('&', "&amp;").replace('"', "&quot;");
     let (width, height) = size;
-    // In a frame, because a window has a least width that is more than a phone's.
+    // In a frame, because a window cannot be as narrow as a phone.
     let around = format!(
         "<!doctype html><meta charset=\"utf-8\"><meta name=\"color-scheme\" content=\"light dark\">\
          <link rel=\"icon\" href=\"data:,\"><body style=\"margin:0\">\
@@ -115,7 +114,7 @@ fn show(browser: &Path, page: &str, dark: bool, size: (u32, u32), picture: &Path
     }
 }
 
-/// What is wrong with a page as it is shown.
+/// The faults of a page as shown.
 fn faults(view: &View, dark: bool, size: (u32, u32)) -> Vec<String> {
     let View { console, seen } = view;
     let mut faults = console.clone();

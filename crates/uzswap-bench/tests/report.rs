@@ -1,5 +1,4 @@
-//! What was measured is written, read again and shown; what is none of ours is refused with one
-//! line.
+//! Results are written, read again and shown; a file of another format is refused with one line.
 
 use std::fs;
 
@@ -106,7 +105,7 @@ fn results() -> Results {
 }
 
 #[test]
-fn what_is_written_can_be_read() {
+fn written_results_can_be_read() {
     let scratch = Scratch::new().unwrap();
     let path = scratch.path().join("r.json");
     let results = results();
@@ -190,7 +189,7 @@ fn how_far_rounds_differ_is_shown() {
 }
 
 #[test]
-fn the_page_says_what_was_left_out_and_why() {
+fn the_page_says_what_was_skipped_and_why() {
     let mut results = results();
     results.skipped = vec!["kernel zswap, lzo: needs root".into()];
     results.complete = false;
@@ -200,7 +199,7 @@ fn the_page_says_what_was_left_out_and_why() {
 }
 
 #[test]
-fn what_is_none_of_ours_is_refused_with_one_line() {
+fn damaged_files_are_refused_with_one_line() {
     let scratch = Scratch::new().unwrap();
     let path = scratch.path().join("r.json");
     results().write(&path).unwrap();

@@ -1,5 +1,5 @@
-//! A run's life is written line by line, read again and drawn; what is none of ours or was cut is
-//! refused with one line.
+//! A trace is written line by line, read again and drawn; a file of another format, or cut short,
+//! is refused with one line.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -56,7 +56,7 @@ fn refusal(path: &Path) -> String {
 }
 
 #[test]
-fn what_is_written_is_read_and_drawn() {
+fn a_trace_is_read_and_drawn() {
     let scratch = Scratch::new().unwrap();
     let path = scratch.path().join("t.jsonl");
     write(&path, 100, true);
@@ -80,7 +80,7 @@ fn what_is_written_is_read_and_drawn() {
 }
 
 #[test]
-fn a_run_that_was_killed_is_drawn_as_far_as_it_went() {
+fn a_trace_of_a_killed_run_is_drawn() {
     let scratch = Scratch::new().unwrap();
     let path = scratch.path().join("t.jsonl");
     for samples in [0, 1, 40] {
@@ -93,7 +93,7 @@ fn a_run_that_was_killed_is_drawn_as_far_as_it_went() {
 }
 
 #[test]
-fn rates_are_differences_of_counters_however_few_samples_are_drawn() {
+fn rates_are_differences_of_counters() {
     let scratch = Scratch::new().unwrap();
     let path = scratch.path().join("t.jsonl");
     write(&path, 5000, true);
@@ -115,7 +115,7 @@ fn rates_are_differences_of_counters_however_few_samples_are_drawn() {
 }
 
 #[test]
-fn what_was_cut_or_damaged_is_refused_with_one_line() {
+fn damaged_files_are_refused_with_one_line() {
     let scratch = Scratch::new().unwrap();
     let path = scratch.path().join("t.jsonl");
     write(&path, 20, true);

@@ -87,7 +87,7 @@ fn a_live_process_is_watched_and_goes_on() {
     let analysis = outcome.json();
     assert!(analysis["peak"].as_u64() >= Some(60 * MIB), "{analysis}");
     // It touches nothing, so nearly all of it is cold; and `analyze` says that an idle process
-    // tells little.
+    // shows little.
     assert!(analysis["cold"][0].as_f64() > Some(0.9), "{analysis}");
     assert!(
         analysis["advice"]["ram"].as_u64() < Some(32 * MIB),

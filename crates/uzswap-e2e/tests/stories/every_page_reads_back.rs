@@ -1,7 +1,6 @@
 //! Every page carries its own number and a changing stamp; with a limit of an eighth of the data,
 //! each must read back as it was written, from any number of threads, in any order.
-//!
-//! `UZSWAP_SEED=N` repeats a run, `UZSWAP_LONG=1` tells the long form.
+//! `UZSWAP_SEED=N` repeats a run, `UZSWAP_LONG=1` runs the long form.
 
 use std::time::Duration;
 

@@ -70,28 +70,37 @@ impl Server {
             .unwrap_or_else(|| panic!("no {name} in {info}"))
     }
 
-    /// Strings, hashes and lists, as a pipeline.
-    fn load(&self) {
+    /// Sends `commands` as a pipeline and waits for as many answers.
+    fn pipeline(&self, nr: usize, commands: impl Iterator<Item = String>) {
         let mut stream = UnixStream::connect(&self.socket).expect("the server listens");
         let answers = stream.try_clone().expect("a socket can be shared");
-        let reader = std::thread::spawn(move || BufReader::new(answers).lines().take(KEYS).count());
+        let reader = std::thread::spawn(move || BufReader::new(answers).lines().take(nr).count());
         let mut batch = Vec::new();
-        for i in 0..KEYS {
-            let text =
-                format!("value_of_{i}_") + &"leave_at_the_door_and_ring_twice_".repeat(i % 32);
-            match i % 5 {
-                0 => writeln!(batch, "HSET hash:{} field:{} {text}\r", i / 100, i % 100),
-                1 => writeln!(batch, "RPUSH list:{} {text}\r", i / 50),
-                2 => writeln!(batch, "ZADD sorted:{} {i} {text}\r", i / 1000),
-                _ => writeln!(batch, "SET key:{i} {text}\r"),
-            }
-            .expect("memory");
-            if batch.len() > 1 << 20 || i + 1 == KEYS {
+        for command in commands {
+            batch.extend_from_slice(command.as_bytes());
+            batch.extend_from_slice(b"\r\n");
+            if batch.len() > 1 << 20 {
                 stream.write_all(&batch).expect("the server reads");
                 batch.clear();
             }
         }
-        assert_eq!(reader.join().expect("the reader lives"), KEYS);
+        stream.write_all(&batch).expect("the server reads");
+        assert_eq!(reader.join().expect("the reader lives"), nr);
+    }
+
+    /// Loads strings, hashes, lists and sorted sets.
+    fn load(&self) {
+        let command = |i: usize| {
+            let text =
+                format!("value_of_{i}_") + &"leave_at_the_door_and_ring_twice_".repeat(i % 32);
+            match i % 5 {
+                0 => format!("HSET hash:{} field:{} {text}", i / 100, i % 100),
+                1 => format!("RPUSH list:{} {text}", i / 50),
+                2 => format!("ZADD sorted:{} {i} {text}", i / 1000),
+                _ => format!("SET key:{i} {text}"),
+            }
+        };
+        self.pipeline(KEYS, (0..KEYS).map(command));
     }
 
     fn digest(&self) -> String {
@@ -121,19 +130,9 @@ impl Server {
 
     /// Changes a tenth of the strings.
     fn change(&self) {
-        let mut stream = UnixStream::connect(&self.socket).expect("the server listens");
-        let answers = stream.try_clone().expect("a socket can be shared");
-        let mut batch = Vec::new();
-        let changed: Vec<usize> = (3..KEYS).step_by(10).collect();
-        for i in &changed {
-            writeln!(batch, "APPEND key:{i} _changed\r").expect("memory");
-        }
-        let reader = std::thread::spawn({
-            let n = changed.len();
-            move || BufReader::new(answers).lines().take(n).count()
-        });
-        stream.write_all(&batch).expect("the server reads");
-        assert_eq!(reader.join().expect("the reader lives"), changed.len());
+        let changed = (3..KEYS).step_by(10);
+        let append = |i| format!("APPEND key:{i} _changed");
+        self.pipeline(changed.len(), changed.map(append));
     }
 
     fn stop(self, how: &str) -> Outcome {

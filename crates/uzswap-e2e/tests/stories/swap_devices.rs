@@ -174,7 +174,7 @@ fn swapoff_under_programs_at_work() {
     let pattern = format!("64 4 mixed 20000 {seed}");
     let pattern = Job::compiled(&scratch, "pattern/pattern.c", &pattern);
     let family = Job::compiled(&scratch, "apps/swapped.c", &format!("family 24 {seed}"));
-    // Slots of killed members of a family stay counted until somebody needs the room.
+    // Slots of killed members of a family stay counted until the room is needed.
     for (job, right, leaves_used) in [(pattern, ": right", false), (family, "right\n", true)] {
         let job = job
             .ram_mib(16)
