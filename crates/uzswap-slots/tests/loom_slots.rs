@@ -10,7 +10,7 @@
 #![cfg(loom)]
 
 use loom::sync::Arc;
-use loom::thread;
+use loom::thread::{self, JoinHandle};
 use uzswap_slots::{CLUSTER_SLOTS, Model, Owner, Run, Slots};
 
 fn explore(bound: usize, model: impl Fn() + Sync + Send + 'static) {
@@ -26,6 +26,15 @@ fn all_alive(_: usize) -> bool {
 
 fn only_the_first_lives(index: usize) -> bool {
     index == 0
+}
+
+/// A thread that works on the same device.
+fn beside<T: 'static>(
+    model: &Arc<Model>,
+    work: impl FnOnce(&Slots<'_>) -> T + 'static,
+) -> JoinHandle<T> {
+    let model = model.clone();
+    thread::spawn(move || work(&model.slots(&all_alive)))
 }
 
 fn alone(slots: &Slots<'_>, run: Run) {
@@ -50,9 +59,7 @@ fn two_cpus_never_get_the_same_slot_and_lose_none() {
         let owner = model.slots(&all_alive).join(0);
         let threads: Vec<_> = (0..2)
             .map(|cpu| {
-                let model = model.clone();
-                thread::spawn(move || {
-                    let slots = model.slots(&all_alive);
+                beside(&model, move |slots| {
                     let run = slots.alloc(owner, cpu, 1, &[1, 1]).unwrap();
                     alone(&slots, run);
                     slots.put(owner, run);
@@ -71,15 +78,11 @@ fn two_threads_in_one_seat_exhaust_it_together() {
     explore(3, || {
         let model = Arc::new(Model::new(2));
         let owner = model.slots(&all_alive).join(0);
-        let other = {
-            let model = model.clone();
-            thread::spawn(move || {
-                let slots = model.slots(&all_alive);
-                let run = slots.alloc(owner, 0, 2, &[1; 4]).unwrap();
-                alone(&slots, run);
-                slots.put(owner, run);
-            })
-        };
+        let other = beside(&model, move |slots| {
+            let run = slots.alloc(owner, 0, 2, &[1; 4]).unwrap();
+            alone(&slots, run);
+            slots.put(owner, run);
+        });
         let slots = model.slots(&all_alive);
         let run = slots.alloc(owner, 0, 2, &[1; 4]).unwrap();
         alone(&slots, run);
@@ -98,10 +101,7 @@ fn what_one_puts_the_other_gets() {
         slots.set_kind(false, true);
         let owner = slots.join(0);
         let all = slots.alloc(owner, 0, 2, &[1; 4]).unwrap();
-        let other = {
-            let model = model.clone();
-            thread::spawn(move || model.slots(&all_alive).put(owner, all))
-        };
+        let other = beside(&model, move |slots| slots.put(owner, all));
         if let Some(run) = slots.alloc(owner, 1, 0, &[1]) {
             alone(&slots, run);
             slots.put(owner, run);
@@ -123,10 +123,7 @@ fn who_tries_a_lock_in_vain_leaves_it_alone() {
         // Out of its seat, and then on a list.
         assert_eq!(slots.alloc(owner, 0, 0, &[1]), None);
         slots.put(owner, first);
-        let other = {
-            let model = model.clone();
-            thread::spawn(move || model.slots(&all_alive).put(owner, second))
-        };
+        let other = beside(&model, move |slots| slots.put(owner, second));
         let run = slots.alloc(owner, 1, 0, &[1]).unwrap();
         other.join().unwrap();
         alone(&slots, run);
@@ -146,10 +143,7 @@ fn three_share_a_cluster() {
         let owner = slots.join(0);
         let [first, second, third, last] =
             [(); 4].map(|()| slots.alloc(owner, 0, 0, &[1]).unwrap());
-        let put = |run| {
-            let model = model.clone();
-            thread::spawn(move || model.slots(&all_alive).put(owner, run))
-        };
+        let put = |run| beside(&model, move |slots| slots.put(owner, run));
         let others = [put(first), put(second)];
         if let Some(run) = slots.alloc(owner, 1, 0, &[1]) {
             alone(&slots, run);
@@ -178,18 +172,14 @@ fn a_cluster_that_is_being_discarded_is_nobodys() {
         assert_eq!(slots.alloc(owner, 0, 0, &[1]), None);
         assert_eq!(slots.alloc(owner, 0, 2, &[1; 4]), None);
         slots.put(owner, all);
-        let other = {
-            let model = model.clone();
-            thread::spawn(move || {
-                let slots = model.slots(&all_alive);
-                if let Some(run) = slots.take_discard(owner) {
-                    for slot in run.slots() {
-                        assert_eq!(slots.count(slot), 0);
-                    }
-                    slots.discarded(owner, run);
+        let other = beside(&model, move |slots| {
+            if let Some(run) = slots.take_discard(owner) {
+                for slot in run.slots() {
+                    assert_eq!(slots.count(slot), 0);
                 }
-            })
-        };
+                slots.discarded(owner, run);
+            }
+        });
         if let Some(run) = slots.alloc(owner, 1, 0, &[1]) {
             alone(&slots, run);
             slots.put(owner, run);
@@ -211,10 +201,7 @@ fn nothing_is_taken_of_a_cluster_that_has_left_its_seat() {
         for first in 1..CLUSTER_SLOTS {
             assert!(alloc(&slots).is_some_and(|run| run.first == first - 1));
         }
-        let other = {
-            let model = model.clone();
-            thread::spawn(move || model.slots(&all_alive).alloc(owner, 0, 0, &[1]))
-        };
+        let other = beside(&model, move |slots| slots.alloc(owner, 0, 0, &[1]));
         let last = alloc(&slots);
         assert!(last.is_none() || alloc(&slots).is_none());
         let nr = if last.is_some() { 4 } else { 3 };
@@ -261,15 +248,11 @@ fn a_guest_takes_what_the_home_leaves() {
         let slots = model.slots(&all_alive);
         let (home, guest) = (slots.join(0), slots.join(1));
         let first = slots.alloc(home, 0, 1, &[1, 1]).unwrap();
-        let other = {
-            let model = model.clone();
-            thread::spawn(move || {
-                let slots = model.slots(&all_alive);
-                let run = slots.alloc(guest, 1, 0, &[1]).unwrap();
-                alone(&slots, run);
-                slots.put(guest, run);
-            })
-        };
+        let other = beside(&model, move |slots| {
+            let run = slots.alloc(guest, 1, 0, &[1]).unwrap();
+            alone(&slots, run);
+            slots.put(guest, run);
+        });
         let run = slots.alloc(home, 0, 0, &[1]).unwrap();
         alone(&slots, run);
         slots.put(home, first);
@@ -293,13 +276,9 @@ fn a_slot_is_found_while_its_cluster_becomes_full() {
             nr: 1,
             ..slots.alloc(owner, 0, 1, &[1]).unwrap()
         };
-        let other = {
-            let model = model.clone();
-            thread::spawn(move || {
-                let slots = model.slots(&all_alive);
-                assert_eq!(slots.alloc(owner, 0, 1, &[1, 1]), None);
-            })
-        };
+        let other = beside(&model, move |slots| {
+            assert_eq!(slots.alloc(owner, 0, 1, &[1, 1]), None);
+        });
         let last = slots.alloc(owner, 1, 0, &[1]).expect("a slot is free");
         alone(&slots, last);
         other.join().unwrap();
@@ -318,10 +297,7 @@ fn parent_and_child_put_the_same_slots_at_once() {
         let parent = slots.join(0);
         let run = slots.alloc(parent, 0, 1, &[1, 1]).unwrap();
         let child = slots.fork(parent, 1);
-        let other = {
-            let model = model.clone();
-            thread::spawn(move || model.slots(&all_alive).put(child, run))
-        };
+        let other = beside(&model, move |slots| slots.put(child, run));
         if let Some(run) = slots.alloc(parent, 0, 0, &[1]) {
             alone(&slots, run);
             slots.put(parent, run);
