@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use uzswap_compress::Codec;
-use uzswap_core::arena::{narrow, wide};
+use uzswap_core::page::{narrow, wide};
 use uzswap_core::{Engine, Fault, Masked, PAGE_SIZE};
 use uzswap_group::group::{GROUP_LEN, Group};
 use uzswap_sys::signal::{self, SA_SIGINFO, SIGBUS, SigAction, SigInfo, SigSet, UContext};

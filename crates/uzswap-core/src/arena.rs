@@ -1,188 +1,29 @@
-//! *What*: the arena, the one address range that uzswap manages, and how addresses, pages and
-//! folios number each other in it.
+//! *What*: the arena, the address range that is managed: which of it the program has mapped, and the kernel's side of
+//! it.
 //!
-//! *Invariants*: a [`Page`] is below [`NR_PAGES`], so its address lies in the arena and its table
-//! entry in the page table: the constructors are the only source.
-//! *Locking*: none. *Context*: any.
+//! - `region`: the region map
+//! - `mapping`: how a page becomes present, absent and write-protected; `protection`: the same without userfaultfd
+//! - `ranges`: what map and kernel say of a range, and the change of that
+//! - `hazard`: memory that a system call of the program's uses just now
+//!
+//! *Invariants*: pages become present only through [`Arena::install`]. That is what makes the limit exact: every page is
+//! charged before it is there.
+//! *Locking*: region map: leaf. *Context*: any.
 
-pub use uzswap_sys::{PAGE_SHIFT, PAGE_SIZE};
+pub mod hazard;
+#[cfg(not(loom))]
+mod kernel;
+#[cfg(not(loom))]
+mod mapping;
+#[cfg(not(loom))]
+mod protection;
+#[cfg(not(loom))]
+pub(crate) mod ranges;
+pub mod region;
 
-/// Where the arena begins: a place that neither the kernel nor allocators choose by themselves, the
-/// same in every process, because an inherited seccomp filter tests for it.
-pub const ARENA_BASE: usize = 0x1000_0000_0000;
-/// Bytes of address space in the arena. Reserved, not used. Small under Miri, which has no lazy memory.
-pub const ARENA_LEN: usize = if cfg!(miri) { 64 << 20 } else { 4 << 40 };
-/// Pages in the arena.
-pub const NR_PAGES: usize = ARENA_LEN >> PAGE_SHIFT;
-
-const _: () = assert!(usize::BITS == 64, "the arena needs 64-bit addresses");
-const _: () = assert!(NR_PAGES <= 1 << 30, "a page number fits 30 bits");
-
-/// Whether `addr` lies in the arena.
-#[inline]
-#[must_use]
-pub const fn in_arena(addr: usize) -> bool {
-    addr.wrapping_sub(ARENA_BASE) < ARENA_LEN
-}
-
-/// A `usize` as the kernel's and the counters' 64-bit number.
-#[inline]
-#[must_use]
-pub const fn wide(n: usize) -> u64 {
-    n as u64
-}
-
-/// A 64-bit number that fits memory, as `usize`.
-#[inline]
-#[must_use]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "usize has 64 bits: asserted above"
-)]
-pub const fn narrow(n: u64) -> usize {
-    n as usize
-}
-
-/// Number of a page in the arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Page(u32);
-
-impl Page {
-    /// The page that holds `addr`, if that is in the arena.
-    #[inline]
-    #[must_use]
-    pub const fn containing(addr: usize) -> Option<Page> {
-        if in_arena(addr) {
-            Some(Page::from_index((addr - ARENA_BASE) >> PAGE_SHIFT))
-        } else {
-            None
-        }
-    }
-
-    /// The page of that number; numbers wrap at [`NR_PAGES`].
-    #[inline]
-    #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "below 2^30 by the mask")]
-    pub const fn from_index(index: usize) -> Page {
-        Page((index & (NR_PAGES - 1)) as u32)
-    }
-
-    /// Its number.
-    #[inline]
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-
-    /// Its number as pool objects carry it.
-    #[inline]
-    #[must_use]
-    pub const fn owner(self) -> u32 {
-        self.0
-    }
-
-    /// Its first byte.
-    #[inline]
-    #[must_use]
-    pub const fn addr(self) -> usize {
-        ARENA_BASE + (self.index() << PAGE_SHIFT)
-    }
-}
-
-/// Pages from `start` up to, not with, `end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageRange {
-    /// Number of the first page.
-    pub start: usize,
-    /// Number after the last page.
-    pub end: usize,
-}
-
-impl PageRange {
-    /// Of one page.
-    #[inline]
-    #[must_use]
-    pub const fn one(page: Page) -> PageRange {
-        PageRange {
-            start: page.index(),
-            end: page.index() + 1,
-        }
-    }
-
-    /// The pages that `[addr, addr + len)` touches, cut to the arena.
-    #[must_use]
-    pub fn covering(addr: usize, len: usize) -> PageRange {
-        let arena_end = ARENA_BASE + ARENA_LEN;
-        let from = addr.clamp(ARENA_BASE, arena_end);
-        let to = addr.saturating_add(len).clamp(from, arena_end);
-        PageRange {
-            start: (from - ARENA_BASE) >> PAGE_SHIFT,
-            end: (to - ARENA_BASE).div_ceil(PAGE_SIZE),
-        }
-    }
-
-    /// How many pages.
-    #[inline]
-    #[must_use]
-    pub const fn len(self) -> usize {
-        self.end.saturating_sub(self.start)
-    }
-
-    /// Whether there are none.
-    #[inline]
-    #[must_use]
-    pub const fn is_empty(self) -> bool {
-        self.end <= self.start
-    }
-
-    /// What both hold.
-    #[must_use]
-    pub fn and(self, other: PageRange) -> PageRange {
-        let start = self.start.max(other.start);
-        PageRange {
-            start,
-            end: self.end.min(other.end).max(start),
-        }
-    }
-
-    /// Its pages.
-    pub fn pages(self) -> impl DoubleEndedIterator<Item = Page> {
-        (self.start..self.end).map(Page::from_index)
-    }
-
-    /// Its first byte.
-    #[must_use]
-    pub const fn addr(self) -> usize {
-        ARENA_BASE + (self.start << PAGE_SHIFT)
-    }
-
-    /// Its length in bytes.
-    #[must_use]
-    pub const fn bytes(self) -> usize {
-        self.len() << PAGE_SHIFT
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_and_its_address_tell_each_other() {
-        let page = Page::containing(ARENA_BASE + 5 * PAGE_SIZE + 17).unwrap();
-        assert_eq!(page.index(), 5);
-        assert_eq!(page.addr(), ARENA_BASE + 5 * PAGE_SIZE);
-        assert_eq!(Page::containing(ARENA_BASE - 1), None);
-        assert_eq!(Page::containing(ARENA_BASE + ARENA_LEN), None);
-    }
-
-    #[test]
-    fn a_range_covers_every_page_that_it_touches_and_ends_with_the_arena() {
-        let r = PageRange::covering(ARENA_BASE + 4095, 2);
-        assert_eq!((r.start, r.end), (0, 2));
-        assert!(PageRange::covering(ARENA_BASE - 4096, 4096).is_empty());
-        let tail = PageRange::covering(ARENA_BASE + ARENA_LEN - 1, usize::MAX);
-        assert_eq!((tail.start, tail.end), (NR_PAGES - 1, NR_PAGES));
-        assert!(PageRange::covering(ARENA_BASE, 0).is_empty());
-    }
-}
+#[cfg(not(loom))]
+pub(crate) use self::kernel::Arena;
+#[cfg(not(loom))]
+pub use self::kernel::FaultMode;
+#[cfg(not(loom))]
+pub(crate) use self::mapping::Mapping;

@@ -1,6 +1,17 @@
-//! The uzswap engine: page table, compressed pool, reclaim and faults.
+//! The uzswap engine: page table, compressed store, reclaim and faults.
 //!
 //! `no_std` without `alloc`: the fault path cannot call the program's malloc.
+//!
+//! Arrows point down only; `tests/directions.rs` reads the `use` lines.
+//!
+//! ```text
+//! engine (façade), start                  build the parts, call the flows
+//! flow                                    fault, load, reclaim, writeback, fork: functions over the parts
+//! policy   store   backing   arena        rules; pool and codecs; swap devices; mappings
+//! op                                      the context of one operation
+//! page, accel                             entries, folios, lists; accelerators
+//! account, memory, masked                 limit and counters; the engine's own memory; signal masks
+//! ```
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
     test,
@@ -11,31 +22,45 @@
 )]
 
 pub mod accel;
+#[cfg(not(loom))]
+mod account;
 pub mod arena;
+pub mod backing;
 #[cfg(not(loom))]
-pub mod engine;
-pub mod folio;
-
-pub mod hazard;
-
+mod engine;
 #[cfg(not(loom))]
-pub mod lru;
+mod flow;
 pub mod masked;
-
-pub mod readahead;
-pub mod region;
+#[cfg(not(loom))]
+mod memory;
+#[cfg(not(loom))]
+pub mod op;
+pub mod page;
+#[cfg(not(loom))]
+mod parts;
+#[cfg(not(loom))]
+mod policy;
+#[cfg(not(loom))]
+mod start;
+#[cfg(not(loom))]
+mod start_error;
+#[cfg(not(loom))]
+mod store;
 
 #[cfg(not(loom))]
-pub mod slot;
-
-pub mod swap_cache;
-pub mod swap_readahead;
-pub mod table;
-
-pub use arena::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, in_arena};
+pub use engine::{Engine, FaultMode};
 #[cfg(not(loom))]
-pub use engine::{
-    Engine, Fault, FaultMode, ForkGuard, ForkPolicy, MIN_DENSE_ORDER, MIN_RAM, MapError, Pin,
-    RemapTo, StartError, StartStep, min_ram,
+pub use flow::{
+    densify::MIN_DENSE_ORDER,
+    fault::Fault,
+    fork::ForkGuard,
+    pin::Pin,
+    remap::RemapTo,
+    space::{ForkPolicy, MapError},
 };
 pub use masked::Masked;
+pub use page::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, in_arena};
+#[cfg(not(loom))]
+pub use start::{MIN_RAM, min_ram};
+#[cfg(not(loom))]
+pub use start_error::{StartError, StartStep};

@@ -10,7 +10,7 @@ use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::arena::in_arena;
+use crate::page::in_arena;
 use uzswap_sys::signal;
 
 /// Proof that all signals are blocked on the calling thread.

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use uzswap_compress::{Codec, CompressError, Compressor, Decompressor};
-use uzswap_core::accel::thread::{Contexts, EngineThread, STACK};
-use uzswap_core::accel::{Accel, BATCH, Job, Op, Outcome, Spread, Work, WorkQueue};
+use uzswap_core::accel::thread::{Contexts, STACK, WorkerThread};
+use uzswap_core::accel::{Accel, BATCH, Job, Outcome, Spread, Task, Work, WorkQueue};
 use uzswap_core::{Masked, PAGE_SIZE};
 
 const PAGE_LEN: usize = PAGE_SIZE;
@@ -45,14 +45,14 @@ fn decompressor() -> Decompressor {
     unsafe { Decompressor::init(memory(len), len) }.unwrap()
 }
 
-fn engine(codec: Codec) -> &'static EngineThread {
+fn engine(codec: Codec) -> &'static WorkerThread {
     let contexts = Contexts {
         compressor: compressor(codec),
         decompressor: decompressor(),
     };
     let stack = memory(STACK) as usize + STACK;
     // SAFETY: a stack of its own; the caller is the only one who starts it.
-    let engine = leak(unsafe { EngineThread::new(contexts, stack) });
+    let engine = leak(unsafe { WorkerThread::new(contexts, stack) });
     // SAFETY: all signals are blocked; nobody else starts it.
     assert!(Masked::block(|_| unsafe { engine.start() }));
     assert!(engine.open());
@@ -77,8 +77,8 @@ fn counted(room: usize) -> &'static Counted {
 }
 
 impl WorkQueue for Counted {
-    fn serves(&self, op: Op) -> bool {
-        self.there.load(Relaxed) && matches!(op, Op::Compress(_))
+    fn serves(&self, op: Task) -> bool {
+        self.there.load(Relaxed) && matches!(op, Task::Compress(_))
     }
 
     fn submit(&self, jobs: &'static [Job]) -> usize {
@@ -97,7 +97,7 @@ impl WorkQueue for Counted {
     }
 }
 
-const OP: Op = Op::Compress(Codec::Lz4);
+const OP: Task = Task::Compress(Codec::Lz4);
 
 #[test]
 fn a_batch_is_shared_by_the_devices_that_are_there() {
@@ -131,7 +131,7 @@ fn a_batch_is_shared_by_the_devices_that_are_there() {
     assert_eq!(accel.deal(jobs(), OP, Spread::Mapped { cpu: 1 }).nr, BATCH);
     assert_eq!(nr_taken(), [0, 16, 0]);
     // None of them decompresses.
-    let other = Op::Decompress(Codec::Lz4.id());
+    let other = Task::Decompress(Codec::Lz4.id());
     assert!(!accel.serves(other));
     assert_eq!(accel.deal(jobs(), other, Spread::RoundRobin).nr, 0);
 }
@@ -214,7 +214,7 @@ impl Asker {
         &mut self,
         accel: &Accel,
         nr: usize,
-        op: Op,
+        op: Task,
         work: impl Fn(usize) -> Work,
     ) -> Vec<Outcome> {
         for (at, job) in self.jobs.iter().enumerate().take(nr) {
@@ -248,8 +248,8 @@ impl Asker {
         }
         let (pages, made) = (self.pages.as_ptr(), self.made.as_mut_ptr());
         let most = PAGE_LEN - 64;
-        let outcomes = self.run(accel, nr, Op::Compress(codec), |at| Work {
-            op: Op::Compress(codec),
+        let outcomes = self.run(accel, nr, Task::Compress(codec), |at| Work {
+            op: Task::Compress(codec),
             src: pages.wrapping_add(at * PAGE_LEN),
             src_len: PAGE_LEN,
             dst: made.wrapping_add(at * PAGE_LEN),
@@ -282,7 +282,7 @@ impl Asker {
         let before = self.pages.to_vec();
         self.pages.fill(0xaa);
         let (pages, made) = (self.pages.as_mut_ptr(), self.made.as_ptr());
-        let op = Op::Decompress(codec.id());
+        let op = Task::Decompress(codec.id());
         let outcomes = self.run(accel, whole, op, |at| Work {
             op,
             src: made.wrapping_add(at * PAGE_LEN),

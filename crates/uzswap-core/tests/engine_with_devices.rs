@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use engine_support::{ENGINE, write_and_check};
 use uzswap_compress::{Codec, CodecId, Compressor};
-use uzswap_core::accel::{Job, Op, Outcome, WorkQueue};
+use uzswap_core::accel::{Job, Outcome, Task, WorkQueue};
 use uzswap_core::{FaultMode, PAGE_SIZE};
 use uzswap_group::group::Group;
 use uzswap_group::knobs::{MAPPED, ON};
@@ -50,7 +50,7 @@ fn devices_come_and_go(group: &'static Group) {
     });
     assert!(counters.accel_compressed.load(Relaxed) > before);
     assert_eq!(
-        ENGINE.engines(),
+        ENGINE.workers(),
         (true, 2),
         "as many as at the start, and the same threads"
     );
@@ -86,8 +86,8 @@ impl Bad {
         let work = unsafe { job.work() }.expect("it was asked for");
         let turn = self.turn.fetch_add(1, Relaxed);
         let behaviour = match (&BEHAVIOURS[turn % BEHAVIOURS.len()], work.op) {
-            (_, Op::Compress(_)) if turn.is_multiple_of(POOR) => return Outcome::Poor,
-            (behaviour, Op::Compress(_)) => behaviour,
+            (_, Task::Compress(_)) if turn.is_multiple_of(POOR) => return Outcome::Poor,
+            (behaviour, Task::Compress(_)) => behaviour,
             (Behaviour::Right, _) => return Outcome::Aborted,
             (_, _) => return Outcome::Failed,
         };
@@ -112,8 +112,11 @@ impl Bad {
 }
 
 impl WorkQueue for Bad {
-    fn serves(&self, op: Op) -> bool {
-        matches!(op, Op::Compress(Codec::Lz4) | Op::Decompress(CodecId::Lz4))
+    fn serves(&self, op: Task) -> bool {
+        matches!(
+            op,
+            Task::Compress(Codec::Lz4) | Task::Decompress(CodecId::Lz4)
+        )
     }
 
     fn submit(&self, jobs: &'static [Job]) -> usize {

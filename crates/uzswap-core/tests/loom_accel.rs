@@ -12,7 +12,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread;
 use uzswap_core::accel::ring::Ring;
-use uzswap_core::accel::{Job, Op, Outcome, Work};
+use uzswap_core::accel::{Job, Outcome, Task, Work};
 
 /// A device, and what it works with, which only it may touch while it is there.
 struct Device {
@@ -52,7 +52,7 @@ fn jobs(nr: usize) -> &'static [Job] {
 fn ask(device: &Device, jobs: &'static [Job], base: usize) -> u32 {
     for (nr, job) in jobs.iter().enumerate() {
         let work = Work {
-            op: Op::Decompress(uzswap_compress::CodecId::Lz4),
+            op: Task::Decompress(uzswap_compress::CodecId::Lz4),
             src: null(),
             src_len: base + nr,
             dst: null_mut(),

@@ -9,9 +9,9 @@
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use uzswap_core::arena::PageRange;
-use uzswap_core::folio::{CANCELLED, Folio, RECLAIM};
-use uzswap_core::hazard::Hazards;
+use uzswap_core::arena::hazard::Hazards;
+use uzswap_core::page::PageRange;
+use uzswap_core::page::folio::{CANCELLED, Folio, RECLAIM};
 
 const PAGE: PageRange = PageRange { start: 5, end: 6 };
 

@@ -6,9 +6,9 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use loom::thread;
-use uzswap_core::arena::Page;
-use uzswap_core::swap_cache::{Copy, Leaf, SwapCache};
-use uzswap_core::table::{Age, Entry, Holds};
+use uzswap_core::backing::cache::{Copy, Leaf, SwapCache};
+use uzswap_core::page::Page;
+use uzswap_core::page::{Age, Entry, Holds};
 use uzswap_io::Fingerprint;
 
 fn copy(page: usize) -> Copy {

@@ -80,12 +80,12 @@ fn has_densifier() -> bool {
 /// Threads of ours in this process that live as long as it.
 pub fn count() -> u64 {
     let lasting = [has_fault_server(), has_reclaimer(), has_densifier()];
-    lasting.map(u64::from).iter().sum::<u64>() + ENGINE.engines().1
+    lasting.map(u64::from).iter().sum::<u64>() + ENGINE.workers().1
 }
 
 /// Whether there are such threads, or may be later.
 pub fn may_exist() -> bool {
-    count() > 0 || ENGINE.engines().0
+    count() > 0 || ENGINE.workers().0
 }
 
 /// Starts the lasting threads: at start and in fork children.

@@ -18,7 +18,7 @@ use uzswap_sync::word::Word;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum Task {
     /// Compress a page.
     Compress(Codec),
     /// Bring one back.
@@ -29,7 +29,7 @@ pub enum Op {
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     /// What is to be done.
-    pub op: Op,
+    pub op: Task,
     /// Where from; a page is aligned to itself.
     pub src: *const u8,
     /// Bytes there.

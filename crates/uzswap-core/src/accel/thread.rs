@@ -12,7 +12,7 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 
 use super::WorkQueue;
-use super::job::{Job, Op, Outcome, Work};
+use super::job::{Job, Outcome, Task, Work};
 use super::ring::Ring;
 use uzswap_compress::{Codec, CodecId, CompressError, Compressor, Decompressor};
 use uzswap_sync::primitive::{AtomicU32, Ordering};
@@ -32,7 +32,7 @@ pub struct Contexts {
 
 /// An engine.
 #[derive(Debug)]
-pub struct EngineThread {
+pub struct WorkerThread {
     ring: Ring,
     /// The codec that it compresses with, as [`Codec::to_bits`] has it.
     codec: AtomicU32,
@@ -44,9 +44,9 @@ pub struct EngineThread {
 }
 
 // SAFETY: `contexts` is the thread's while `ring` is not away, and that of the one caller of `replace` while it is.
-unsafe impl Sync for EngineThread {}
+unsafe impl Sync for WorkerThread {}
 
-impl EngineThread {
+impl WorkerThread {
     /// An engine that is away.
     ///
     /// # Safety
@@ -109,7 +109,7 @@ impl EngineThread {
     /// Compresses with `new` from now on, and gives back what it did with before; as it came while it is not away.
     ///
     /// # Safety
-    /// One caller at a time, who does not call [`EngineThread::open`] meanwhile either.
+    /// One caller at a time, who does not call [`WorkerThread::open`] meanwhile either.
     pub unsafe fn replace(&self, new: Compressor) -> Compressor {
         if !self.ring.is_away() {
             return new;
@@ -132,8 +132,8 @@ impl EngineThread {
         // SAFETY: by the promise of `ask`: writable, and nobody else's.
         let dst = unsafe { core::slice::from_raw_parts_mut(work.dst, work.dst_len) };
         match work.op {
-            Op::Compress(codec) if codec != contexts.compressor.codec() => Outcome::Aborted,
-            Op::Compress(_) => {
+            Task::Compress(codec) if codec != contexts.compressor.codec() => Outcome::Aborted,
+            Task::Compress(_) => {
                 // SAFETY: by the promise of `ask`: readable, and a page or more.
                 let made = unsafe { contexts.compressor.compress(work.src, work.src_len, dst) };
                 match made {
@@ -142,7 +142,7 @@ impl EngineThread {
                     Err(CompressError::Failed) => Outcome::Failed,
                 }
             }
-            Op::Decompress(id) => {
+            Task::Decompress(id) => {
                 // SAFETY: by the promise of `ask`: an object that nobody changes.
                 let src = unsafe { core::slice::from_raw_parts(work.src, work.src_len) };
                 match contexts.decompressor.decompress(id, src, dst) {
@@ -156,19 +156,19 @@ impl EngineThread {
 
 extern "C" fn run(this: *mut c_void) {
     // SAFETY: `open` started us with an engine that lives for good.
-    let engine = unsafe { &*this.cast::<EngineThread>() };
+    let engine = unsafe { &*this.cast::<WorkerThread>() };
     loop {
         engine.ring.serve(|work| engine.perform(work));
     }
 }
 
-impl WorkQueue for EngineThread {
-    fn serves(&self, op: Op) -> bool {
+impl WorkQueue for WorkerThread {
+    fn serves(&self, op: Task) -> bool {
         self.is_open()
             && match op {
-                Op::Compress(codec) => codec.to_bits() == self.codec.load(Ordering::Relaxed),
+                Task::Compress(codec) => codec.to_bits() == self.codec.load(Ordering::Relaxed),
                 // lz4 has a page ready before another processor has begun.
-                Op::Decompress(id) => id != CodecId::Lz4,
+                Task::Decompress(id) => id != CodecId::Lz4,
             }
     }
 

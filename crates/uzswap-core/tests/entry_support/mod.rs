@@ -16,8 +16,8 @@ use checker::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use loom as checker;
 #[cfg(shuttle)]
 use shuttle as checker;
-use uzswap_core::folio::{CANCELLED, Folio, RECLAIM};
-use uzswap_core::table::{Age, Entry, Holds};
+use uzswap_core::page::folio::{CANCELLED, Folio, RECLAIM};
+use uzswap_core::page::{Age, Entry, Holds};
 use uzswap_pool::Loc;
 use uzswap_sync::lock::{Lock, RawLock};
 

@@ -5,7 +5,7 @@
 //! buffer must be present (the page table tells). The call is issued through the stub page. If a
 //! page was evicted in between, the call failed with `EFAULT` and moved nothing, or moved part, and
 //! the rest follows. What is read may be lost by a failed call, as a datagram is: the buffer is
-//! announced as a [hazard](uzswap_core::hazard), which reclaim passes over. What is not present
+//! announced as a [hazard](uzswap_core::arena::hazard), which reclaim passes over. What is not present
 //! goes to the C library, whose call is trapped.
 //!
 //! *Invariants*: nothing is held across the call, so a handler may jump out of it: the thread's

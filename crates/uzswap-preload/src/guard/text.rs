@@ -139,10 +139,10 @@ unsafe fn has_go_note(headers: *const ProgramHeader, nr: usize) -> bool {
         let Some(own) = all.iter().find(|h| h.kind == PT_PHDR) else {
             return false;
         };
-        let base = (headers as usize).wrapping_sub(uzswap_core::arena::narrow(own.address));
+        let base = (headers as usize).wrapping_sub(uzswap_core::page::narrow(own.address));
         for notes in all.iter().filter(|h| h.kind == PT_NOTE) {
-            let mut at = base.wrapping_add(uzswap_core::arena::narrow(notes.address));
-            let end = at + uzswap_core::arena::narrow(notes.len);
+            let mut at = base.wrapping_add(uzswap_core::page::narrow(notes.address));
+            let end = at + uzswap_core::page::narrow(notes.len);
             while at + NOTE_HEADER < end {
                 let [name_len, len, _kind] = (at as *const [u32; 3]).read_unaligned();
                 let name = at + NOTE_HEADER;

@@ -12,7 +12,7 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use uzswap_core::region::LARGE_ALIGN as UNIT;
+use uzswap_core::arena::region::LARGE_ALIGN as UNIT;
 use uzswap_core::{ARENA_BASE, ARENA_LEN, Masked, RemapTo, in_arena};
 use uzswap_sys::mem::{PROT_READ, PROT_WRITE};
 

@@ -6,7 +6,7 @@
 //!
 //! *Invariants*: none of its own. *Locking*: the engine's. *Context*: the program's.
 
-use uzswap_core::region::Flags;
+use uzswap_core::arena::region::Flags;
 use uzswap_core::{Fault, ForkPolicy, Masked};
 use uzswap_sys::Errno;
 use uzswap_sys::mem::{

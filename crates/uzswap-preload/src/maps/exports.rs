@@ -6,7 +6,7 @@
 
 use core::ffi::{c_int, c_uchar, c_void};
 
-use uzswap_core::arena::narrow;
+use uzswap_core::page::narrow;
 use uzswap_core::{Masked, PAGE_SIZE};
 use uzswap_sys::mem::{self, MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT};
 use uzswap_sys::syscall::{call3, call4, call5, int};

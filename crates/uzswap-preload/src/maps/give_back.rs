@@ -5,7 +5,7 @@
 //! program's own is to report them.
 //! *Locking*: the engine's, for short. *Context*: the program's, with signals as they are.
 
-use uzswap_core::region::Flags;
+use uzswap_core::arena::region::Flags;
 use uzswap_core::{Masked, PAGE_SIZE};
 use uzswap_sys::Errno;
 use uzswap_sys::mem::{self, MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};

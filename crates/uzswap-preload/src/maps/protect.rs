@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use uzswap_core::region::Flags;
+use uzswap_core::arena::region::Flags;
 use uzswap_core::{ARENA_BASE, Fault, Masked, PAGE_SIZE};
 use uzswap_sys::Errno;
 use uzswap_sys::mem::{self, PROT_EXEC, PROT_GROWSDOWN, PROT_GROWSUP, PROT_READ, PROT_WRITE};

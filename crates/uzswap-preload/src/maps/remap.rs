@@ -4,7 +4,7 @@
 //! arena; a mapping of the kernel's that leaves the arena leaves the arena's own mapping behind.
 //! *Locking*: the engine's. *Context*: the program's.
 
-use uzswap_core::region::Flags;
+use uzswap_core::arena::region::Flags;
 use uzswap_core::{Masked, RemapTo};
 use uzswap_sys::Errno;
 use uzswap_sys::mem::{self, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};

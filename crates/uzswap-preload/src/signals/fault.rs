@@ -6,7 +6,7 @@
 //! page that is lost, or beyond the end of a mapped file, as SIGBUS.
 //! *Locking*: the engine's. *Context*: signal.
 
-use uzswap_core::region::Flags;
+use uzswap_core::arena::region::Flags;
 use uzswap_core::{Fault, Masked, in_arena};
 use uzswap_sys::signal::{
     Access, BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGSEGV, SigInfo, UContext,

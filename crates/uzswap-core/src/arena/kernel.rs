@@ -1,0 +1,131 @@
+//! *What*: [`Arena`], the owner of the region map and of the kernel's side of the arena.
+//!
+//! *Invariants*: as [`super`]. *Locking*: `protecting` → region map. *Context*: any.
+
+use super::hazard::Hazards;
+use super::mapping::Mapping;
+use super::region::{ENTRY_LEN, RegionMap};
+use crate::page::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, PageRange, wide};
+use uzswap_sync::lock::Lock;
+use uzswap_sync::primitive::{AtomicU64, Ordering::Relaxed};
+use uzswap_sys::Errno;
+use uzswap_sys::mem::{self, IoVec, MADV_DONTNEED, SelfMadvise, madvise_vectored_self};
+use uzswap_sys::uffd::Uffd;
+
+/// How faults reach the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultMode {
+    /// SIGBUS in the faulting thread; faults inside the kernel fail, so system calls are guarded.
+    Signal,
+    /// A handler thread reads them; faults inside the kernel are served as well.
+    Thread,
+    /// SIGSEGV in the faulting thread, by protection instead of userfaultfd; else as [`FaultMode::Signal`].
+    Segv,
+}
+
+impl From<FaultMode> for uzswap_group::group::FaultMode {
+    fn from(mode: FaultMode) -> Self {
+        match mode {
+            FaultMode::Signal => Self::Signal,
+            FaultMode::Thread => Self::Thread,
+            FaultMode::Segv => Self::Segv,
+        }
+    }
+}
+
+/// What of the arena is mapped, and what the kernel is told about it.
+pub(crate) struct Arena {
+    mode: FaultMode,
+    pub(super) mapping: Mapping,
+    pub(super) regions: RegionMap,
+    hazards: &'static Hazards,
+    /// [`LOAD_LEN`](crate::op::LOAD_LEN) bytes of zeroes.
+    pub(super) zeroes: *const u8,
+    how_to_drop: SelfMadvise,
+    /// Held while the protection of a range changes in region map and kernel.
+    pub(super) protecting: Lock<()>,
+    /// Pages of the region map that are charged.
+    charged_region_pages: AtomicU64,
+}
+
+impl Arena {
+    /// An arena of which nothing is mapped. `zeroes`: as many bytes as are copied in at once.
+    pub(crate) fn new(
+        mode: FaultMode,
+        mapping: Mapping,
+        regions: RegionMap,
+        hazards: &'static Hazards,
+        zeroes: *const u8,
+    ) -> Self {
+        Arena {
+            mode,
+            mapping,
+            regions,
+            hazards,
+            zeroes,
+            how_to_drop: mem::probe_vectored_dontneed(None),
+            protecting: Lock::new(()),
+            charged_region_pages: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes all of the arena's range, freshly mapped, ours.
+    pub(crate) fn adopt_all(&self) -> Result<(), Errno> {
+        self.mapping.adopt(ARENA_BASE, ARENA_LEN)
+    }
+
+    /// The fault mode in use.
+    pub(crate) const fn mode(&self) -> FaultMode {
+        self.mode
+    }
+
+    /// The region map.
+    #[inline]
+    pub(crate) const fn regions(&self) -> &RegionMap {
+        &self.regions
+    }
+
+    /// Memory that system calls use just now.
+    #[inline]
+    pub(crate) const fn hazards(&self) -> &'static Hazards {
+        self.hazards
+    }
+
+    /// The descriptor that the program must not close.
+    pub(crate) const fn mapping_fd(&self) -> i32 {
+        self.mapping.fd()
+    }
+
+    /// Where a handler thread reads faults.
+    pub(crate) const fn uffd(&self) -> Option<Uffd> {
+        self.mapping.uffd()
+    }
+
+    /// As [`Mapping::granule`].
+    #[inline]
+    pub(crate) const fn granule(&self) -> usize {
+        self.mapping.granule()
+    }
+
+    /// How many pages the region map takes more than were charged. They count as charged from now on.
+    pub(crate) fn grow_region_pages(&self) -> u64 {
+        let pages = wide((self.regions.nr_regions() * ENTRY_LEN).div_ceil(PAGE_SIZE));
+        let charged = self.charged_region_pages.fetch_max(pages, Relaxed);
+        pages.saturating_sub(charged)
+    }
+
+    /// Drops pages of the arena, many ranges with one call.
+    ///
+    /// # Safety
+    /// The contents of the ranges are stored and published, and their folios are held.
+    pub(crate) unsafe fn drop_ranges(&self, ranges: &[IoVec]) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { madvise_vectored_self(self.how_to_drop, ranges, MADV_DONTNEED) }.map(drop)
+    }
+
+    /// Drops pages of the arena, whose contents are given up and whose folios are held.
+    pub(crate) fn drop_range(&self, range: PageRange) -> Result<(), Errno> {
+        // SAFETY: arena memory whose contents the program gives up, by the caller's word.
+        unsafe { mem::madvise(range.addr(), range.bytes(), MADV_DONTNEED) }
+    }
+}

@@ -1,0 +1,289 @@
+//! *What*: the arena as the kernel has it: how a page becomes present, absent and write-protected. By userfaultfd, or, where
+//! that is not to be had, by [`protection`](super::protection) alone.
+//!
+//! *Invariants*: what the rest of the engine says of a page (its entry), it says after the kernel was told when
+//! the page comes, and before its memory goes; in between, the folio is held.
+//! *Locking*: the folio of the pages is held by the caller, except where write protection is put on: there `RECLAIM` keeps
+//! them in. *Context*: signal, worker; opening and adopting also init and the fork child.
+
+use super::protection;
+use super::{Arena, FaultMode};
+use crate::arena::region::Flags;
+use crate::memory::high_fd;
+use crate::page::batch::{Batch, BatchFolio};
+use crate::page::block::Entries;
+use crate::page::folio::FolioGuard;
+use crate::page::{ARENA_BASE, ARENA_LEN, Entry, Page, PageRange, Pages};
+use crate::start_error::{StartError, StartStep, failed};
+use uzswap_sys::uffd::{
+    self, CopyError, MODE_DONTWAKE, REGISTER_MODE_MISSING, REGISTER_MODE_WP, Uffd, feature,
+};
+use uzswap_sys::{Errno, file, mem};
+
+/// What the engine tells the kernel through.
+pub(crate) enum Mapping {
+    /// An absent page faults whatever its protection, which is the program's.
+    Userfaultfd {
+        uffd: Uffd,
+        /// Whether threads sleep in the kernel until their page is there.
+        wakes: bool,
+    },
+    /// An absent page may be accessed by nobody.
+    Protection {
+        /// This process's own memory, as a file.
+        memory: i32,
+        /// See [`Mapping::granule`].
+        granule: usize,
+    },
+}
+
+impl Mapping {
+    /// What `mode` needs, for this process with its limit of `limit` pages, at a number where programs do not meet it.
+    pub fn open(mode: FaultMode, limit: u64) -> Result<Mapping, StartError> {
+        let fd = high_fd(open_for(mode)?);
+        Ok(match mode {
+            FaultMode::Segv => Mapping::Protection {
+                memory: fd,
+                granule: protection::granule(limit),
+            },
+            _ => Mapping::Userfaultfd {
+                uffd: Uffd(fd),
+                wakes: mode == FaultMode::Thread,
+            },
+        })
+    }
+
+    /// The descriptor that the program must not close.
+    pub const fn fd(&self) -> i32 {
+        match self {
+            Mapping::Userfaultfd { uffd, .. } => uffd.0,
+            Mapping::Protection { memory, .. } => *memory,
+        }
+    }
+
+    /// Where a handler thread reads faults.
+    pub const fn uffd(&self) -> Option<Uffd> {
+        match self {
+            Mapping::Userfaultfd { uffd, .. } => Some(*uffd),
+            Mapping::Protection { .. } => None,
+        }
+    }
+
+    /// The protection of the arena where it is not mapped by the program.
+    pub const fn prot(&self) -> i32 {
+        match self {
+            Mapping::Userfaultfd { .. } => mem::PROT_READ | mem::PROT_WRITE,
+            Mapping::Protection { .. } => mem::PROT_NONE,
+        }
+    }
+
+    /// Pages, a power of two, that come together at least: what is there without its neighbours costs a mapping or two, of
+    /// which the kernel has not many.
+    pub const fn granule(&self) -> usize {
+        match self {
+            Mapping::Userfaultfd { .. } => 1,
+            Mapping::Protection { granule, .. } => *granule,
+        }
+    }
+
+    /// Makes a fresh private anonymous mapping in the arena's range, with [`Mapping::prot`], ours.
+    pub fn adopt(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: anonymous memory of the arena; the advice changes no contents. Kernels without
+        // huge pages answer EINVAL.
+        let _ = unsafe { mem::madvise(addr, len, mem::MADV_NOHUGEPAGE) };
+        // A core dump looks at every page of the range: minutes for terabytes, most of them empty.
+        // SAFETY: as above.
+        let _ = unsafe { mem::madvise(addr, len, mem::MADV_DONTDUMP) };
+        match self {
+            // SAFETY: as above; missing pages there are served by `fault` from now on.
+            Mapping::Userfaultfd { uffd, .. } => unsafe {
+                uffd.register(addr, len, REGISTER_MODE_MISSING | REGISTER_MODE_WP)
+            },
+            Mapping::Protection { .. } => Ok(()),
+        }
+    }
+}
+
+/// Opens what `mode` needs.
+fn open_for(mode: FaultMode) -> Result<i32, StartError> {
+    let nonblock = file::O_CLOEXEC | file::O_NONBLOCK;
+    let (flags, wanted) = match mode {
+        FaultMode::Signal => (
+            nonblock | uffd::UFFD_USER_MODE_ONLY,
+            feature::PAGEFAULT_FLAG_WP | feature::SIGBUS,
+        ),
+        FaultMode::Thread => (nonblock, feature::PAGEFAULT_FLAG_WP),
+        FaultMode::Segv => return protection::open_memory(),
+    };
+    let fd = Uffd::open(flags).map_err(|errno| failed(StartStep::UffdOpen, errno))?;
+    match fd.api(wanted) {
+        Ok(_) => Ok(fd.0),
+        Err(errno) => {
+            let _ = fd.close();
+            Err(failed(StartStep::UffdApi, errno))
+        }
+    }
+}
+
+impl Arena {
+    /// Makes pages of the folio of `guard` present, filled from `source` (`None`: with zeroes). Returns the bytes done.
+    ///
+    /// # Safety
+    /// `source` is memory of the engine's own, initialized for `len` bytes, and the pages at `addr` are arena memory that no entry calls
+    /// resident.
+    #[inline]
+    pub(crate) unsafe fn install(
+        &self,
+        guard: &FolioGuard<'_>,
+        addr: usize,
+        source: Option<*const u8>,
+        len: usize,
+    ) -> Result<usize, CopyError> {
+        match self.mapping {
+            Mapping::Userfaultfd { uffd, wakes } => {
+                let mode = if wakes { 0 } else { MODE_DONTWAKE };
+                // SAFETY: the caller's promise; the zeroes are as many as any run is long.
+                unsafe { uffd.copy(addr, source.unwrap_or(self.zeroes), len, mode) }
+            }
+            // SAFETY: the caller's promise.
+            Mapping::Protection { memory, .. } => unsafe {
+                self.fill_and_open(memory, guard, addr, source, len)
+            },
+        }
+    }
+
+    /// Write-protects what a reclaimer has isolated. What cannot be protected is cancelled: nobody may be told that a
+    /// page is protected which is not.
+    pub(crate) fn protect_batch(&self, pages: &Pages, batch: &Batch) {
+        let Mapping::Userfaultfd { uffd, .. } = self.mapping else {
+            return self.make_read_only(pages, batch);
+        };
+        // Neighbours in one call, with what lies between: marking what is absent, or another's, costs nothing.
+        let mut run: Option<PageRange> = None;
+        for at in 0..=batch.nr_folios {
+            let next = batch.pages_of(at);
+            match (&mut run, next) {
+                (Some(run), Some(next)) if run.end == next.start => run.end = next.end,
+                (_, next) => {
+                    if let Some(done) = run.take() {
+                        self.write_protect(pages, uffd, done);
+                    }
+                    run = next;
+                }
+            }
+        }
+    }
+
+    fn write_protect(&self, pages: &Pages, uffd: Uffd, range: PageRange) {
+        let protect = |range: PageRange| {
+            uffd.write_protect(range.addr(), range.bytes(), true, false)
+                .is_ok()
+        };
+        if protect(range) {
+            return;
+        }
+        // Part of it is no mapping of ours any more, or a mapping of the program's own lies within.
+        for page in range.pages() {
+            if pages.get(page) == Entry::Resident && !protect(PageRange::one(page)) {
+                pages.folio_of(page).lock().cancel_reclaim();
+            }
+        }
+    }
+
+    /// Lets the program at the resident pages of `range`, within the folio of `guard`, as it mapped them. A range that
+    /// is no mapping of ours any more needs it no more.
+    pub(crate) fn unprotect(&self, pages: &Pages, guard: &FolioGuard<'_>, range: PageRange) {
+        match self.mapping {
+            Mapping::Userfaultfd { uffd, wakes } => {
+                let _ = uffd.write_protect(range.addr(), range.bytes(), false, !wakes);
+            }
+            Mapping::Protection { .. } => {
+                self.open_folio(pages, guard, pages.index_of(Page::from_index(range.start)));
+            }
+        }
+    }
+
+    /// Of what was stored of a folio of the batch, nobody reads the pages any more: their memory may go. `false`: not so.
+    pub(crate) fn close_stored(
+        &self,
+        guard: &FolioGuard<'_>,
+        batch: &Batch,
+        folio: &BatchFolio,
+    ) -> bool {
+        match self.mapping {
+            // While they go, whoever touches them finds them or waits for the folio.
+            Mapping::Userfaultfd { .. } => true,
+            Mapping::Protection { .. } => self.close_batch(guard, batch, folio),
+        }
+    }
+
+    /// Nobody finds the pages of `range` any more, which the program gives up: their memory may go. `false`: not so.
+    pub(crate) fn close(&self, range: PageRange) -> bool {
+        match self.mapping {
+            Mapping::Userfaultfd { .. } => true,
+            Mapping::Protection { .. } => protection::protect(range, mem::PROT_NONE),
+        }
+    }
+
+    /// Makes the protection of a range `prot`, which is, or is about to be, what the region map says.
+    pub(crate) fn set_prot_now(
+        &self,
+        pages: &Pages,
+        addr: usize,
+        len: usize,
+        prot: u32,
+    ) -> Result<(), Errno> {
+        match self.mapping {
+            // SAFETY: arena memory; no reclaimer reads it if it becomes unreadable (`change_prot` waits).
+            Mapping::Userfaultfd { .. } => unsafe { mem::mprotect(addr, len, prot.cast_signed()) },
+            Mapping::Protection { .. } => self.open_again(pages, PageRange::covering(addr, len)),
+        }
+    }
+
+    /// Makes a pinned page readable that is to be copied and then dropped, whatever the program may do with it: for userfaultfd
+    /// the caller has made it so.
+    pub(crate) fn make_readable(&self, pages: &Pages, page: Page) -> Result<(), Errno> {
+        match self.mapping {
+            Mapping::Userfaultfd { .. } => Ok(()),
+            Mapping::Protection { .. } => self.let_read(pages, page),
+        }
+    }
+
+    /// Whether the protection of pages tells more than the region map: it follows the map then, at once and after.
+    pub(crate) const fn prot_follows(&self) -> bool {
+        matches!(self.mapping, Mapping::Protection { .. })
+    }
+
+    /// In a fork child: opens what the mapping is managed through for this process, under the old one's number,
+    /// and makes the arena this process's.
+    pub(crate) fn renew_mapping(&self) -> Result<(), StartError> {
+        let fresh = open_for(self.mode())?;
+        file::dup3(fresh, self.mapping.fd(), file::O_CLOEXEC)
+            .map_err(|errno| failed(StartStep::UffdOpen, errno))?;
+        let _ = file::close(fresh);
+        if self.mapping.uffd().is_none() {
+            // Protection is inherited.
+            return Ok(());
+        }
+        // Parts with mappings of the program's own are registered around.
+        let end = ARENA_BASE + ARENA_LEN;
+        let mut from = ARENA_BASE;
+        while from < end {
+            let mut to = end;
+            let mut next = end;
+            self.regions.for_each_in(from, end - from, |region| {
+                if to == end && region.flags.contains(Flags::FOREIGN) {
+                    to = region.start;
+                    next = region.end;
+                }
+            });
+            if to > from {
+                self.mapping
+                    .adopt(from, to - from)
+                    .map_err(|errno| failed(StartStep::UffdRegister, errno))?;
+            }
+            from = next;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,234 @@
+//! *What*: the arena without userfaultfd: an absent page is one that nobody may access (`PROT_NONE`), so that a touch raises
+//! SIGSEGV; a protected one may only be read.
+//!
+//! A page gets its contents while it is closed, through `/proc/self/mem`, which asks for no permission, and is
+//! opened after that: no other thread ever sees half of it. Every change of protection splits a mapping or joins
+//! two, and a process may have only so many (`vm.max_map_count`): hence the more pages come together, the larger
+//! the limit is, and folios are as large at least.
+//!
+//! *Invariants*
+//! - A page whose entry is not resident is closed, and has no memory: opened, it reads as zeroes.
+//! - A resident page is open as the region map says; read-only while a reclaimer has isolated it; or, its
+//!   folio being `SHUT`, neither for sure, because no mapping was left. A fault on it, or a pin, opens it then; reclaim passes it over.
+//! - What is opened of an isolated folio cancels its reclaim.
+//!
+//! *Locking*: the folio is held where pages are opened or closed; they are made read-only under `RECLAIM`. The region map is looked at under the
+//! folio's lock, so whoever changes it opens what is resident again afterwards. *Context*: as the engine's.
+
+use crate::arena::Arena;
+use crate::arena::region::Flags;
+use crate::page::batch::{Batch, BatchFolio};
+use crate::page::folio::{FolioGuard, SHUT};
+use crate::page::{Entry, PAGE_SIZE, Page, PageRange, Pages, narrow, wide};
+use crate::start_error::{StartError, StartStep, failed};
+use uzswap_sys::mem::{MADV_DONTNEED, PROT_NONE, PROT_READ};
+use uzswap_sys::uffd::CopyError;
+use uzswap_sys::{Errno, file, mem};
+
+/// Most granules that the limit is divided into: with as many gaps between them they take half of the mappings
+/// that a process may have by default (65530).
+const MOST_GRANULES: u64 = 1 << 14;
+
+/// Pages of the largest granule: the largest folio.
+const MOST_PAGES: u64 = 512;
+
+/// [`Mapping::granule`](super::mapping::Mapping::granule) with a limit of so many pages.
+pub(crate) fn granule(limit: u64) -> usize {
+    let least = limit.div_ceil(MOST_GRANULES).next_power_of_two();
+    narrow(least.min(MOST_PAGES))
+}
+
+/// Opens this process's memory as a file, and sees whether what is closed can be written to by it.
+pub(crate) fn open_memory() -> Result<i32, StartError> {
+    let error = |errno| failed(StartStep::Memory, errno);
+    let flags = file::O_RDWR | file::O_CLOEXEC;
+    let fd = file::openat(file::AT_FDCWD, c"/proc/self/mem", flags, 0).map_err(error)?;
+    match try_writing(fd) {
+        Ok(()) => Ok(fd),
+        Err(errno) => {
+            let _ = file::close(fd);
+            Err(error(errno))
+        }
+    }
+}
+
+fn try_writing(fd: i32) -> Result<(), Errno> {
+    let flags = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_NORESERVE;
+    // SAFETY: a fresh mapping where the kernel likes.
+    let addr = unsafe { mem::mmap(0, PAGE_SIZE, PROT_NONE, flags, -1, 0) }?;
+    let written = file::pwrite(fd, &[1], wide(addr));
+    // SAFETY: the mapping made just now.
+    let _ = unsafe { mem::munmap(addr, PAGE_SIZE) };
+    match written? {
+        0 => Err(Errno::EIO),
+        _ => Ok(()),
+    }
+}
+
+/// Sets the protection of arena pages; `false` if there is no mapping left for it.
+pub(crate) fn protect(range: PageRange, prot: i32) -> bool {
+    // SAFETY: arena memory. It becomes unreadable only where no reclaimer reads it: its folio is held and not
+    // isolated by another, or whoever makes it so has waited for those that were.
+    unsafe { mem::mprotect(range.addr(), range.bytes(), prot) }.is_ok()
+}
+
+/// Calls `f` with each run of `pages`, which rise, that lie next to each other.
+fn for_each_run(pages: impl Iterator<Item = Page>, mut f: impl FnMut(PageRange)) {
+    let mut run: Option<PageRange> = None;
+    for page in pages {
+        match &mut run {
+            Some(run) if run.end == page.index() => run.end += 1,
+            _ => {
+                if let Some(done) = run.replace(PageRange::one(page)) {
+                    f(done);
+                }
+            }
+        }
+    }
+    if let Some(done) = run {
+        f(done);
+    }
+}
+
+impl Arena {
+    /// [`Parts::install`].
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn fill_and_open(
+        &self,
+        memory: i32,
+        guard: &FolioGuard<'_>,
+        addr: usize,
+        source: Option<*const u8>,
+        len: usize,
+    ) -> Result<usize, CopyError> {
+        let mut done = 0;
+        while let Some(source) = source.filter(|_| done < len) {
+            // SAFETY: the caller's promise.
+            let data = unsafe { core::slice::from_raw_parts(source.add(done), len - done) };
+            match file::pwrite(memory, data, wide(addr + done)) {
+                Ok(nr) if nr > 0 => done += nr,
+                Err(Errno::EINTR) => {}
+                other => {
+                    // What is absent has no memory.
+                    // SAFETY: closed pages of the arena that are nobody's yet.
+                    let _ = unsafe { mem::madvise(addr, len, MADV_DONTNEED) };
+                    return Err(CopyError {
+                        copied: 0,
+                        errno: other.err().unwrap_or(Errno::EIO),
+                    });
+                }
+            }
+        }
+        self.open(guard, PageRange::covering(addr, len));
+        Ok(len)
+    }
+
+    /// Lets the program at pages, resident or about to be, as it mapped them. `false`: there was no mapping left for that.
+    pub(crate) fn open(&self, guard: &FolioGuard<'_>, range: PageRange) -> bool {
+        let mut opened = true;
+        self.regions
+            .for_each_in(range.addr(), range.bytes(), |region| {
+                if !region.flags.contains(Flags::FOREIGN) {
+                    let part = PageRange::covering(region.start, region.len());
+                    opened &= protect(part, region.flags.prot().cast_signed());
+                }
+            });
+        if !opened {
+            guard.set(SHUT);
+        }
+        opened
+    }
+
+    /// Opens what is resident of a folio whose reclaim, if any, is cancelled.
+    pub(crate) fn open_folio(&self, pages: &Pages, guard: &FolioGuard<'_>, index: u32) {
+        guard.clear(SHUT);
+        for_each_run(pages.resident(pages.range_of(index)), |run| {
+            self.open(guard, run);
+        });
+    }
+
+    /// Opens what is resident of `range` as the region map says now.
+    pub(crate) fn open_again(&self, pages: &Pages, range: PageRange) -> Result<(), Errno> {
+        let mut opened = true;
+        pages.for_each_folio(range, |index, part| {
+            let guard = pages.folio(index).lock();
+            guard.cancel_reclaim();
+            for_each_run(pages.resident(part), |run| opened &= self.open(&guard, run));
+        });
+        opened.then_some(()).ok_or(Errno::ENOMEM)
+    }
+
+    /// [`Parts::make_readable`].
+    pub(crate) fn let_read(&self, pages: &Pages, page: Page) -> Result<(), Errno> {
+        let open = self.is_readable(page) && !pages.folio_of(page).has(SHUT);
+        if open || protect(PageRange::one(page), PROT_READ) {
+            return Ok(());
+        }
+        Err(Errno::ENOMEM)
+    }
+
+    /// [`Parts::protect_batch`]: of these pages alone, since one that is absent would read as zeroes.
+    pub(crate) fn make_read_only(&self, pages: &Pages, batch: &Batch) {
+        let places = batch.pages.iter().take(batch.nr_pages);
+        for_each_run(places.map(|place| place.page), |run| {
+            if protect(run, PROT_READ) {
+                return;
+            }
+            for page in run.pages() {
+                let guard = pages.folio_of(page).lock();
+                guard.set(SHUT);
+                guard.cancel_reclaim();
+            }
+        });
+    }
+
+    /// [`Parts::close_stored`].
+    pub(crate) fn close_batch(
+        &self,
+        guard: &FolioGuard<'_>,
+        batch: &Batch,
+        folio: &BatchFolio,
+    ) -> bool {
+        let pages = batch.pages.iter().skip(folio.first).take(folio.nr);
+        let stored = pages.filter(|batch| batch.entry != Entry::None);
+        let mut closed = true;
+        for_each_run(stored.map(|batch| batch.page), |run| {
+            closed = closed && protect(run, PROT_NONE);
+        });
+        if !closed {
+            guard.set(SHUT);
+        }
+        closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_larger_the_limit_the_more_pages_come_together() {
+        let granule = |mib: u64| granule(mib << 8);
+        assert_eq!(granule(8), 1);
+        assert_eq!(granule(64), 1);
+        assert_eq!(granule(65), 2);
+        assert_eq!(granule(1024), 16);
+        assert_eq!(granule(32 << 10), 512);
+        assert_eq!(granule(1 << 20), 512, "not more than the largest folio");
+    }
+
+    #[test]
+    fn pages_next_to_each_other_are_one_run() {
+        let mut runs = [(0, 0); 4];
+        let mut nr = 0;
+        let pages = [3, 4, 5, 9, 11, 12].map(Page::from_index);
+        for_each_run(pages.into_iter(), |run| {
+            runs[nr] = (run.start, run.end);
+            nr += 1;
+        });
+        assert_eq!(&runs[..nr], &[(3, 6), (9, 10), (11, 13)]);
+        for_each_run(core::iter::empty(), |_| unreachable!());
+    }
+}

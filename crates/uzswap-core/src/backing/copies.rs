@@ -1,0 +1,100 @@
+//! *What*: copies on the swap devices of pages that are in RAM: kept when a page is read back, used again when the
+//! unchanged page would be written, or let go of.
+//!
+//! As with the kernel's swap cache: while a device is less than half full, reading a page back leaves its copy there. The
+//! page goes through RAM and pool like any other, so its age is its own; only when the pool's object is to be written
+//! is the copy compared with it.
+//!
+//! *Invariants*: as [`cache`](super::cache).
+//! *Locking*: a page's copy is kept and taken with its folio held. *Context*: signal, worker.
+
+use super::Backing;
+use super::cache::Copy;
+use super::device::SwapDevice;
+use crate::op::Op;
+use crate::page::{Entry, Page};
+use uzswap_group::counters::{add, sub};
+use uzswap_io::{Fingerprint, Location};
+use uzswap_sync::primitive::Ordering::Relaxed;
+
+impl Backing {
+    /// Keeps the copy of a page that was read back by `old`, with the count that `old` had. `false`: it is not kept.
+    pub(crate) fn keep_copy(
+        &self,
+        op: &mut Op,
+        page: Page,
+        old: Entry,
+        fingerprint: Fingerprint,
+    ) -> bool {
+        let copy = Copy {
+            page,
+            entry: old,
+            fingerprint,
+        };
+        let kept = self.cache.keep(copy, || {
+            let charged = op.take_spare(1) || self.account.charge().try_charge(1);
+            self.account.add_metadata(u64::from(charged));
+            charged
+        });
+        if kept {
+            let counters = self.account.counters();
+            sub(&counters.swapped_pages, 1);
+            add(&counters.swap_cached_pages, 1);
+        }
+        kept
+    }
+
+    /// The entry by which the copy of `page` is found, if it is the same as `body`, what the page is stored as. The
+    /// entry takes over the copy's count. A copy that differs is let go of.
+    pub(crate) fn unchanged_copy(&self, page: Page, body: &[u8]) -> Option<Entry> {
+        let counters = self.account.counters();
+        if counters.swap_cached_pages.load(Relaxed) == 0 {
+            return None;
+        }
+        let copy = self.cache.take(page)?;
+        let same = matches!(copy.entry, Entry::Swapped { size, .. } if usize::from(size) == body.len())
+            && copy.fingerprint == self.fingerprint(page, body);
+        if !same {
+            self.put_copy(copy);
+            return None;
+        }
+        sub(&counters.swap_cached_pages, 1);
+        add(&counters.swap_writes_saved, 1);
+        Some(copy.entry)
+    }
+
+    /// Lets go of the copy of a page whose contents are given up.
+    pub(crate) fn drop_copy(&self, page: Page) {
+        if self.account.counters().swap_cached_pages.load(Relaxed) > 0
+            && let Some(copy) = self.cache.take(page)
+        {
+            self.put_copy(copy);
+        }
+    }
+
+    /// Lets go of all copies: the devices are full. Returns whether there were any.
+    pub(crate) fn drop_copies(&self) -> bool {
+        let mut any = false;
+        self.cache.drain(
+            |_| true,
+            |copy| {
+                any = true;
+                self.put_copy(copy);
+            },
+        );
+        any
+    }
+
+    /// Lets go of all copies that are on `device`.
+    pub(crate) fn drop_copies_on(&self, device: &SwapDevice) {
+        let there = |entry| matches!(entry, Entry::Swapped { location, .. } if device.has(Location::from_raw(location).slot));
+        self.cache.drain(there, |copy| self.put_copy(copy));
+    }
+
+    fn put_copy(&self, copy: Copy) {
+        sub(&self.account.counters().swap_cached_pages, 1);
+        if let Entry::Swapped { location, size, .. } = copy.entry {
+            self.put(location, size);
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! *What*: one of the swap devices, open in this process: its file and its slot allocator, under the numbers by which
+//! locations name its slots; and when it is left alone.
+//!
+//! The supervisor holds the device and the memory of its slot allocator open; every process under it opens both
+//! anew, by `/proc`.
+//!
+//! *Invariants*: a device that is not on gets nothing new; what is there can be read all the same. One that was full is
+//! passed over a few times before it is asked again: fewer than reclaim makes attempts before it gives up, so that
+//! nobody is told that there is no room without its having been looked for.
+//! *Locking*: none of its own; a cluster's lock is a leaf below all others. *Context*: init (`open`);
+//! signal, worker.
+
+use core::cell::UnsafeCell;
+use core::fmt::Write;
+use core::ops::Range;
+
+use crate::memory;
+use crate::page::wide;
+use uzswap_group::group::{DeviceConfig, DeviceState, Group};
+use uzswap_io::{Device, DeviceError, Extent, MAX_RUN, Queue};
+use uzswap_slots::{IsAlive, Owner, Run, Slots};
+use uzswap_sync::primitive::{
+    AtomicU32,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+use uzswap_sys::fmt::StackBuf;
+use uzswap_sys::{file, mem, thread};
+
+const O_DIRECT: i32 = 0o40_000;
+/// Every slot of a run counted once.
+const ONCE: [u8; MAX_RUN] = [1; MAX_RUN];
+/// Writes in a row that fail before nothing is written to a device any more.
+const MAX_FAILURES: u32 = 16;
+/// Times that a full device is passed over, at most.
+const MAX_PASSED: u32 = 7;
+/// Clusters that are given back at once to make room on the disk.
+const MAX_DISCARDED: usize = 16;
+
+/// Attempts in a row that free nothing before reclaim gives up (the kernel's constant of that name).
+pub(crate) const MAX_RECLAIM_RETRIES: u32 = 16;
+
+const _: () = assert!(MAX_PASSED + 1 < MAX_RECLAIM_RETRIES);
+
+/// How often a device that was full is asked again: the longer it is, the less, down to every eighth time.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    /// Times in a row that there was no room.
+    full: AtomicU32,
+    /// Times that it was passed over since the last.
+    passed: AtomicU32,
+}
+
+impl Patience {
+    const fn new() -> Self {
+        Patience {
+            full: AtomicU32::new(0),
+            passed: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether it is to be asked this time.
+    fn is_due(&self) -> bool {
+        let passed = self.passed.load(Relaxed);
+        let due = passed >= self.full.load(Relaxed).min(MAX_PASSED);
+        let passed = if due { 0 } else { passed + 1 };
+        self.passed.store(passed, Relaxed);
+        due
+    }
+
+    /// It had no room.
+    pub(crate) fn found_full(&self) {
+        let full = self.full.load(Relaxed).saturating_add(1);
+        self.full.store(full, Relaxed);
+    }
+
+    /// It had room, or somebody wants it to be asked whatever it said before.
+    pub(crate) fn reset(&self) {
+        self.full.store(0, Relaxed);
+    }
+}
+
+/// A swap device.
+pub(crate) struct SwapDevice {
+    pub config: &'static DeviceConfig,
+    device: Device,
+    fd: i32,
+    slots: Slots<'static>,
+    /// Under what this process counts its slots; `None` in a child that could not be given a number: it has
+    /// nothing on the device, and puts nothing there.
+    owner: UnsafeCell<Option<Owner>>,
+    /// Which devices have the same priority.
+    pub peers: Range<usize>,
+    pub patience: Patience,
+}
+
+// SAFETY: `owner` is written in `SwapDevice::set_owner` alone, when the process has one thread and no operation is
+// under way; all else is shared through atomics and locks.
+unsafe impl Sync for SwapDevice {}
+
+impl SwapDevice {
+    /// Opens a device of `group`; `None`: it is not for this process (another user's).
+    pub(crate) fn open(
+        config: &'static DeviceConfig,
+        group: &Group,
+        is_alive: IsAlive<'static>,
+        peers: Range<usize>,
+    ) -> Option<Self> {
+        let supervisor = group.supervisor.load(Relaxed);
+        let nr_slots = config.nr_slots.load(Relaxed);
+        let table = open_fd(supervisor, config.table_fd.load(Relaxed), 0)?;
+        let slots = map_slots(table, nr_slots, is_alive);
+        let _ = file::close(table);
+        let slots = slots?;
+        let flags = match config.direct.load(Relaxed) {
+            0 => 0,
+            _ => O_DIRECT,
+        };
+        let fd = open_fd(supervisor, config.device_fd.load(Relaxed), flags)?;
+        let fd = memory::high_fd(fd);
+        let Some(device) = open_device(config, fd, nr_slots) else {
+            let _ = file::close(fd);
+            return None;
+        };
+        Some(SwapDevice {
+            config,
+            device: device.numbered_from(config.first.load(Relaxed)),
+            fd,
+            slots,
+            owner: UnsafeCell::new(None),
+            peers,
+            patience: Patience::new(),
+        })
+    }
+
+    /// Nothing was written: it is not needed after all.
+    pub(crate) fn close(&self) {
+        let _ = file::close(self.fd);
+    }
+
+    /// Its descriptor in this process.
+    pub(crate) const fn fd(&self) -> i32 {
+        self.fd
+    }
+
+    /// Under what this process counts.
+    pub(crate) fn owner(&self) -> Option<Owner> {
+        // SAFETY: written only while no operation is under way.
+        unsafe { *self.owner.get() }
+    }
+
+    /// Counts as `owner` from now on.
+    ///
+    /// # Safety
+    /// No operation is under way, and there is no other thread that could begin one.
+    pub(crate) unsafe fn set_owner(&self, owner: Option<Owner>) {
+        // SAFETY: by the caller's promise nobody reads it.
+        unsafe { *self.owner.get() = owner };
+    }
+
+    /// Begins to count, as the process of slot `user` of the group.
+    pub(crate) fn join(&self, user: usize) -> Owner {
+        self.slots.join(user)
+    }
+
+    /// Counts for the child-to-be `child` what this process counts; see [`Slots::fork`].
+    pub(crate) fn fork(&self, child: usize) -> Option<Owner> {
+        Some(self.slots.fork(self.owner()?, child))
+    }
+
+    /// What process `user` counted is free again: it is dead, or was never born.
+    pub(crate) fn release(&self, user: usize) {
+        if let Some(owner) = self.owner() {
+            self.slots.release(owner, user);
+        }
+    }
+
+    /// Whether it is written to.
+    pub(crate) fn is_on(&self) -> bool {
+        self.config.state.load(Relaxed) == DeviceState::On
+    }
+
+    /// Whether to ask it for room, now.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_on() && self.patience.is_due()
+    }
+
+    /// Whether copies of what is read from it are worth their room: as the kernel does (`vm_swap_full`), while it
+    /// is less than half full. Each device for itself, so that a small fast one is not filled with copies because
+    /// there is a large slow one beside it.
+    pub(crate) fn keeps_copies(&self) -> bool {
+        self.slots.in_use() * 2 < u64::from(self.slots.nr_slots())
+            && self.is_on()
+            && self.owner().is_some()
+    }
+
+    /// Whether the slot of that number is one of its own.
+    pub(crate) const fn has(&self, slot: u64) -> bool {
+        self.device.has(slot)
+    }
+
+    /// The number by which locations name the first slot of `run`.
+    pub(crate) fn number_of(&self, run: Run) -> u64 {
+        self.device.first() + u64::from(run.first)
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a device has less than 2^32 slots, an object one or two"
+    )]
+    const fn run_of(&self, extent: Extent) -> Run {
+        Run {
+            first: extent.slot.saturating_sub(self.device.first()) as u32,
+            nr: extent.nr_slots as u16,
+        }
+    }
+
+    /// 2^`order` slots in a row, each counted once.
+    pub(crate) fn alloc(&self, order: u32) -> Option<Run> {
+        let cpu = thread::sched_getcpu() as usize;
+        let counts = ONCE.get(..1 << order)?;
+        #[expect(clippy::cast_possible_truncation, reason = "at most that of MAX_RUN")]
+        self.slots.alloc(self.owner()?, cpu, order as u8, counts)
+    }
+
+    /// Counts the slots of an object that an entry is going to name. `false`: they cannot be counted.
+    #[must_use]
+    pub(crate) fn get(&self, extent: Extent) -> bool {
+        let run = self.run_of(extent);
+        self.owner().is_some_and(|owner| self.slots.dup(owner, run))
+    }
+
+    /// Counts the slots of an object off that no entry names any more.
+    pub(crate) fn put(&self, extent: Extent) {
+        self.put_run(self.run_of(extent));
+    }
+
+    /// Counts slots off.
+    pub(crate) fn put_run(&self, run: Run) {
+        if let Some(owner) = self.owner() {
+            self.slots.put(owner, run);
+        }
+    }
+
+    /// Writes `bytes` into the slots of `run`, from the first one on.
+    pub(crate) fn write(&self, run: Run, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.device.write_at(self.number_of(run), bytes)?;
+        self.config.bytes_out.fetch_add(wide(bytes.len()), Relaxed);
+        self.patience.reset();
+        if self.config.failures.load(Relaxed) != 0 {
+            self.config.failures.store(0, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// A write to `run` failed: its slots are not used again. Returns whether that is the end of writing to this
+    /// device, once.
+    pub(crate) fn write_failed(&self, run: Run) -> bool {
+        let config = self.config;
+        if let Some(owner) = self.owner() {
+            self.slots.retire(owner, run);
+        }
+        config.write_fail.fetch_add(1, Relaxed);
+        config.failures.fetch_add(1, Relaxed) + 1 >= MAX_FAILURES
+            && config
+                .state
+                .compare_exchange(DeviceState::On, DeviceState::Failed, AcqRel, Acquire)
+                .is_ok()
+    }
+
+    /// Reads `extents`, at once if there is a `queue`, into `buffer`.
+    pub(crate) fn read(
+        &self,
+        queue: Option<&mut Queue>,
+        extents: &[Extent],
+        buffer: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        self.config.bytes_in.fetch_add(wide(buffer.len()), Relaxed);
+        self.device.read_extents(queue, extents, buffer)
+    }
+
+    /// Begins to read `extent` into `buffer`. `false`: that cannot be.
+    ///
+    /// # Safety
+    /// As [`Queue::start`].
+    pub(crate) unsafe fn start_read(
+        &self,
+        queue: &mut Queue,
+        extent: Extent,
+        buffer: &mut [u8],
+    ) -> bool {
+        // SAFETY: the caller's promise; the descriptor is never closed while operations are under way.
+        let started = unsafe { self.device.start_read(queue, extent, buffer) };
+        if started {
+            self.config.bytes_in.fetch_add(wide(buffer.len()), Relaxed);
+        }
+        started
+    }
+
+    /// As [`Device::accepts`].
+    pub(crate) fn accepts(&self, buffer: &mut [u8]) -> bool {
+        self.device.accepts(buffer)
+    }
+
+    /// Whether this process has anything on it.
+    pub(crate) fn is_used(&self) -> bool {
+        self.owner()
+            .is_some_and(|owner| self.slots.holds(owner.index()))
+    }
+
+    /// Tells the device about slots that are free, a cluster at most. `false`: there are none.
+    pub(crate) fn discard(&self) -> bool {
+        let Some(owner) = self.owner() else {
+            return false;
+        };
+        let Some(run) = self.slots.take_discard(owner) else {
+            return false;
+        };
+        // A device that cannot is none the worse for being asked.
+        let _ = self.device.discard(self.number_of(run), run.nr.into());
+        self.slots.discarded(owner, run);
+        true
+    }
+
+    /// Gives as much back to the disk as may do for a run. `false`: there was nothing.
+    pub(crate) fn discard_more(&self) -> bool {
+        (0..MAX_DISCARDED).take_while(|_| self.discard()).count() > 0
+    }
+
+    /// Says in the group how much of it is in use. Returns that, and the most that ever was, in slots.
+    pub(crate) fn publish_use(&self) -> (u64, u64) {
+        let used = match self.config.state.load(Relaxed) {
+            // Clusters that were allocated from last count as in use, though they may be empty.
+            DeviceState::Off => self.slots.used(),
+            _ => self.slots.in_use(),
+        };
+        let peak = self.slots.peak();
+        self.config.used.store(used, Relaxed);
+        self.config.peak.store(peak, Relaxed);
+        (used, peak)
+    }
+}
+
+#[cfg(not(feature = "fault-injection"))]
+fn open_device(_: &DeviceConfig, fd: i32, nr_slots: u64) -> Option<Device> {
+    Device::new(fd, nr_slots).ok()
+}
+
+/// A device that fails as the configuration tells it.
+#[cfg(feature = "fault-injection")]
+fn open_device(config: &DeviceConfig, fd: i32, nr_slots: u64) -> Option<Device> {
+    use uzswap_group::group::Text;
+    let mut device = Device::<uzswap_io::device::SwapMedium>::new(fd, nr_slots).ok()?;
+    let plan = uzswap_io::inject::Plan::parse(config.failure_plan.get(&mut [0; Text::LEN]))?;
+    device.medium_mut().inject(plan);
+    Some(device)
+}
+
+/// Opens what process `pid` has open as `fd` once more.
+fn open_fd(pid: u32, fd: u32, flags: i32) -> Option<i32> {
+    let mut path = StackBuf::<64>::new();
+    let _ = write!(path, "/proc/{pid}/fd/{fd}");
+    let flags = file::O_RDWR | file::O_CLOEXEC | flags;
+    file::openat(file::AT_FDCWD, path.as_c_str()?, flags, 0).ok()
+}
+
+fn map_slots(fd: i32, nr_slots: u64, is_alive: IsAlive<'static>) -> Option<Slots<'static>> {
+    let nr_slots = u32::try_from(nr_slots).ok()?;
+    let len = Slots::memory_len(nr_slots);
+    let stat = file::fstat(fd).ok()?;
+    if usize::try_from(stat.st_size).ok()? < len {
+        return None;
+    }
+    let prot = mem::PROT_READ | mem::PROT_WRITE;
+    // SAFETY: a fresh mapping where the kernel likes.
+    let addr = unsafe { mem::mmap(0, len, prot, mem::MAP_SHARED, fd, 0) }.ok()?;
+    // SAFETY: shared memory of that length, never unmapped; everybody goes by the configuration's
+    // number of slots.
+    Some(unsafe { Slots::attach(addr as *mut u8, nr_slots, is_alive) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_device_is_passed_over_ever_more_often_but_never_for_long() {
+        let patience = Patience::new();
+        let passes = || (0..100).take_while(|_| !patience.is_due()).count();
+        assert_eq!(passes(), 0, "not full yet");
+        for full in 1..20 {
+            patience.found_full();
+            assert_eq!(passes(), full.min(MAX_PASSED as usize));
+        }
+        patience.reset();
+        assert_eq!((passes(), passes()), (0, 0), "it has room");
+    }
+}

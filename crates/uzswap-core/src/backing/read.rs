@@ -1,0 +1,181 @@
+//! *What*: objects read from the swap devices: those of several pages at once, wherever they lie, and what lies beside
+//! one on its device.
+//!
+//! *Invariants*: no object is taken for a page's contents before its seal was checked.
+//! *Locking*: the folio is held. *Context*: signal, worker.
+
+use super::Backing;
+use super::device::SwapDevice;
+use crate::op::ReadWindow;
+use crate::page::{Entries, Entry, Page, PageRange, Pages, wide};
+use uzswap_group::counters::add;
+use uzswap_group::group::Text;
+use uzswap_io::{Extent, Fingerprint, Location, Window};
+use uzswap_sync::primitive::Ordering::Relaxed;
+use uzswap_sys::arch;
+use uzswap_sys::fmt::write_line;
+
+use super::label;
+
+impl Backing {
+    /// Gives `unpack` the stored form of a swapped `page`, read from its device into `window` unless it is there
+    /// already, and its fingerprint, if its copy on the device is worth keeping. What follows it in `range` is read with
+    /// it. `None`: it cannot be read.
+    pub(crate) fn read_object<T>(
+        &self,
+        pages: &Pages,
+        window: &mut ReadWindow,
+        page: Page,
+        range: PageRange,
+        unpack: impl FnOnce(&[u8], Option<Fingerprint>) -> T,
+    ) -> Option<T> {
+        let Entry::Swapped {
+            location,
+            size,
+            age,
+            ..
+        } = pages.get(page)
+        else {
+            return None;
+        };
+        let needed = self.extent(location, size);
+        if window.read(needed).is_none() {
+            self.plan_read(pages, window, needed, page, range);
+            // A neighbour may be what cannot be read.
+            let read = self.read(window) || window.only(needed) && self.read(window);
+            if !read {
+                window.forget();
+                return None;
+            }
+        }
+        let keeps = self
+            .device_of(needed.slot)
+            .is_some_and(SwapDevice::keeps_copies);
+        let (first, slots) = window.read(needed)?;
+        Window::new(first, slots)
+            .open(
+                self.seal(),
+                label(page, age),
+                Location::from_raw(location),
+                size.into(),
+            )
+            .ok()
+            .map(|body| {
+                let fingerprint = keeps.then(|| self.fingerprint(page, body));
+                unpack(body, fingerprint)
+            })
+    }
+
+    /// Lists `needed`, where `page` is, and as much as there is room for of what is on a device of the pages that
+    /// follow it in `range`.
+    fn plan_read(
+        &self,
+        pages: &Pages,
+        window: &mut ReadWindow,
+        needed: Extent,
+        page: Page,
+        range: PageRange,
+    ) {
+        let beside = match window.around {
+            Some(around) => self.beside(pages, needed, around),
+            None => needed,
+        };
+        window.forget();
+        let mut room = window.add(beside);
+        for index in page.index() + 1..range.end {
+            if !room {
+                break;
+            }
+            if let Entry::Swapped { location, size, .. } = pages.get(Page::from_index(index)) {
+                room = window.add(self.extent(location, size));
+            }
+        }
+    }
+
+    /// `needed`, joined with what of the pages `around` lies beside it.
+    pub(crate) fn beside(&self, pages: &Pages, needed: Extent, around: PageRange) -> Extent {
+        let mut all = needed;
+        let mut join = |page| {
+            if let Some(extent) = self.extent_of(pages, page) {
+                all = ReadWindow::joined(all, extent).unwrap_or(all);
+            }
+        };
+        // Neighbours in memory lie on the device in the same order, or in the reverse.
+        around.pages().for_each(&mut join);
+        around.pages().rev().for_each(&mut join);
+        all
+    }
+
+    /// Where a page lies that is on a device and in no block.
+    pub(crate) fn extent_of(&self, pages: &Pages, page: Page) -> Option<Extent> {
+        match pages.get(page) {
+            Entry::Swapped {
+                location,
+                size,
+                holds,
+                ..
+            } if holds.is_page() => Some(self.extent(location, size)),
+            _ => None,
+        }
+    }
+
+    /// The pages around `page` of `folio` that are worth reading with it, if it is read from a device.
+    pub(crate) fn around(&self, pages: &Pages, page: Page, folio: PageRange) -> Option<PageRange> {
+        self.extent_of(pages, page)?;
+        let around = self.readahead.around(page, folio);
+        (around.len() > 1).then_some(around)
+    }
+
+    /// Reads what is listed, at once as far as it follows each other on one device.
+    fn read(&self, window: &mut ReadWindow) -> bool {
+        let (extents, buffer) = window.to_read();
+        let mut queue = match extents.len() {
+            1 => None,
+            _ => self.try_queue(),
+        };
+        let counters = self.account.counters();
+        add(&counters.swap_bytes_in, wide(buffer.len()));
+        add(&counters.swap_reads, wide(extents.len()));
+        let mut rest = buffer;
+        let began = arch::rdtsc();
+        let device_of = |extent: &Extent| self.device_of(extent.slot).map(core::ptr::from_ref);
+        let mut runs = extents.chunk_by(|one, next| device_of(one) == device_of(next));
+        let read = runs.all(|run| {
+            let len: usize = run.iter().map(Extent::bytes).sum();
+            let device = run.first().and_then(|first| self.device_of(first.slot));
+            device
+                .zip(rest.split_off_mut(..len))
+                .is_some_and(|(device, buffer)| {
+                    device.read(queue.as_deref_mut(), run, buffer).is_ok()
+                })
+        });
+        add(&counters.swap_ticks, arch::rdtsc().wrapping_sub(began));
+        read
+    }
+
+    /// Counts a page, or the block that begins with it, that cannot be read back; reports the first on stderr.
+    pub(crate) fn report_unreadable(&self, pages: &Pages, page: Page) {
+        add(&self.account.counters().swap_read_fail, 1);
+        // A page's own location, or that of the first piece of its block that is on a device.
+        let device = pages.block_of(page).pages().find_map(|page| {
+            let Entry::Swapped { location, .. } = pages.get(page) else {
+                return None;
+            };
+            self.device_of(Location::from_raw(location).slot)
+        });
+        if let Some(device) = device
+            && !self.reported_unreadable.swap(true, Relaxed)
+        {
+            let name = &device.config.name;
+            let _ = write_line(
+                2,
+                format_args!(
+                    "uzswap: memory at {:#x} cannot be read back from the swap device {}: the \
+                     program gets SIGBUS where it uses it",
+                    page.addr(),
+                    name.get(&mut [0; Text::LEN]),
+                ),
+            );
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! *What*: where a run is written: slots for it on the first device that has them, and another device when the write
+//! fails.
+//!
+//! The devices are filled by priority; of the same priority, each takes a run in turn. Where there is no room
+//! at all, the copies of what is in RAM give theirs up first; so they do when a disk says that it is full, once
+//! for a run.
+//!
+//! *Invariants*: slots that are taken are counted once for the writeback until it is done with them; slots that were
+//! not written are counted off, or retired, before others are taken.
+//! *Locking*: the writeback's is held. *Context*: signal, worker.
+
+use core::ops::RangeInclusive;
+
+use super::Backing;
+use super::device::SwapDevice;
+use uzswap_group::counters::add;
+use uzswap_group::group::{NR_DEVICES, Text};
+use uzswap_io::{DeviceError, SLOT};
+use uzswap_slots::Run;
+use uzswap_sys::arch;
+use uzswap_sys::fmt::write_line;
+
+/// Why a run was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteError {
+    /// No device is written to.
+    NoDevice,
+    /// The devices have no room.
+    Full,
+    /// A device failed, and no other took the run.
+    Failed,
+}
+
+/// Devices that are asked for room for one run.
+pub(crate) struct Candidates([bool; NR_DEVICES]);
+
+impl Candidates {
+    /// Those of `backing` whose turn it is.
+    pub(crate) fn of(backing: &Backing) -> Result<Self, WriteError> {
+        let mut candidates = Candidates([false; NR_DEVICES]);
+        let mut on = false;
+        for (device, candidate) in backing.devices().zip(&mut candidates.0) {
+            *candidate = device.is_due();
+            on |= device.is_on();
+        }
+        match candidates.is_empty() {
+            false => Ok(candidates),
+            // Those that are passed over were full.
+            true if on => Err(WriteError::Full),
+            true => Err(WriteError::NoDevice),
+        }
+    }
+
+    /// The devices of `backing` that are still asked, in the order in which they are filled.
+    fn in_turn<'a>(&self, backing: &'a Backing) -> impl Iterator<Item = &'a SwapDevice> {
+        backing
+            .in_turn()
+            .filter(|(at, _)| self.0.get(*at).copied().unwrap_or(false))
+            .map(|(_, device)| device)
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.0.contains(&true)
+    }
+
+    fn leave_out(&mut self, backing: &Backing, device: &SwapDevice) {
+        for (one, candidate) in backing.devices().zip(&mut self.0) {
+            *candidate &= !core::ptr::eq(one, device);
+        }
+    }
+}
+
+/// Slots that a run may be written to.
+pub(crate) struct Taken<'a> {
+    pub device: &'a SwapDevice,
+    pub run: Run,
+}
+
+impl Backing {
+    /// Takes slots for a run, as many of them as `orders` says are to be had.
+    pub(crate) fn take_slots(
+        &self,
+        candidates: &Candidates,
+        orders: &RangeInclusive<u32>,
+    ) -> Option<Taken<'_>> {
+        let taken = self.find_slots(candidates, orders);
+        if taken.is_some() || candidates.is_empty() || !self.drop_copies() {
+            return taken;
+        }
+        self.find_slots(candidates, orders)
+    }
+
+    fn find_slots(
+        &self,
+        candidates: &Candidates,
+        orders: &RangeInclusive<u32>,
+    ) -> Option<Taken<'_>> {
+        let mut reaped = false;
+        for device in candidates.in_turn(self) {
+            let mut run = self.take_run(device, *orders.end());
+            if run.is_none() {
+                // What dead processes left behind may do.
+                if !core::mem::replace(&mut reaped, true) {
+                    self.reap(self.account.group(), self.account.process());
+                }
+                let mut orders = orders.clone().rev();
+                run = orders.find_map(|order| self.take_run(device, order));
+            }
+            match run {
+                Some(run) => return Some(Taken { device, run }),
+                None => device.patience.found_full(),
+            }
+        }
+        None
+    }
+
+    /// A run of that order, each of its slots counted once.
+    fn take_run(&self, device: &SwapDevice, order: u32) -> Option<Run> {
+        let taken = device.alloc(order);
+        if let Some(counters) = self.account.process().orders.get(order as usize) {
+            let cell = match taken {
+                Some(_) => &counters.swpout,
+                None => &counters.swpout_fallback,
+            };
+            add(cell, 1);
+        }
+        taken
+    }
+
+    /// Writes `bytes` to the slots that were taken or, should their device fail, to others that it takes instead.
+    pub(crate) fn write_out<'a>(
+        &'a self,
+        mut candidates: Candidates,
+        mut taken: Taken<'a>,
+        bytes: &[u8],
+    ) -> Result<Taken<'a>, WriteError> {
+        let order = (bytes.len() / SLOT).next_power_of_two().ilog2();
+        let mut made_room = false;
+        loop {
+            let began = arch::rdtsc();
+            let written = taken.device.write(taken.run, bytes);
+            let took = arch::rdtsc().wrapping_sub(began);
+            add(&self.account.counters().swap_ticks, took);
+            let Err(error) = written else {
+                self.next_turn();
+                return Ok(taken);
+            };
+            let error = self.write_failed(&taken, error);
+            let room = error == WriteError::Full
+                && !core::mem::replace(&mut made_room, true)
+                && (self.drop_copies() | taken.device.discard_more());
+            if !room {
+                candidates.leave_out(self, taken.device);
+            }
+            taken = self
+                .take_slots(&candidates, &(order..=order))
+                .ok_or(error)?;
+        }
+    }
+
+    /// The slots were not written: they are free again, or not used again.
+    fn write_failed(&self, taken: &Taken<'_>, error: DeviceError) -> WriteError {
+        let &Taken { device, run } = taken;
+        if error == DeviceError::Full {
+            device.put_run(run);
+            device.patience.found_full();
+            return WriteError::Full;
+        }
+        let counters = self.account.counters();
+        add(&counters.swap_write_fail, 1);
+        if device.write_failed(run) {
+            add(&counters.swap_device_fail, 1);
+            let name = &device.config.name;
+            let _ = write_line(
+                2,
+                format_args!(
+                    "uzswap: writing to the swap device {} keeps failing: nothing more goes there, what is there \
+                     stays",
+                    name.get(&mut [0; Text::LEN]),
+                ),
+            );
+        }
+        WriteError::Failed
+    }
+}

@@ -1,0 +1,177 @@
+//! *What*: which codec pages are stored with, in blocks of up to what size, and their change while the program runs.
+//!
+//! Two knobs say what is asked for; what `auto` is says [`auto`](super::auto), and a slot has a second compressor as long as that needs one.
+//! Each slot has a compressor of its own, and
+//! takes up another one by itself, when it next makes room; no operation of another slot stops for
+//! it. An object's first byte says which codec made it, so what was stored before stays readable, in the pool
+//! and on the device, for as long as it is there. The old compressor's memory goes at once; what decoding
+//! needs, a tenth of it or less, stays.
+//!
+//! *Invariants*: a slot compresses with a codec, or in blocks, only when the memory to decode that is charged for every
+//! slot: whichever meets such an object can decode it. A slot always has a compressor: one for which there is
+//! no room is not taken up.
+//! *Locking*: slot. *Context*: init; signal, worker.
+
+use super::reclaim;
+use crate::memory;
+use crate::op::{OpGuard, STORE_LEN};
+use crate::page::block::MAX_BLOCK_ORDER;
+use crate::page::{PAGE_SIZE, wide};
+use crate::parts::Parts;
+use crate::store::codec::{BLOCK_BUFFERS, BLOCKS, compressor_len, decoder_bit};
+use core::ptr::NonNull;
+use uzswap_compress::{Codec, CodecId, Compressor, Decompressor};
+use uzswap_sync::primitive::Ordering;
+use uzswap_sys::mem;
+
+/// The part of the limit that compressors for blocks may take, in all operations together: they are made for smaller
+/// blocks where that is not enough.
+const MAX_BLOCKS_PART: u64 = 32;
+
+/// Takes up the codec and the size of blocks that the group asks for, if there is room for the compressor.
+#[inline]
+pub(crate) fn follow_compressor(parts: &Parts, op: &mut OpGuard<'_>) {
+    let knobs = parts.account.knobs();
+    let asked = (
+        knobs.compressor.load(Ordering::Relaxed),
+        knobs.block.load(Ordering::Relaxed),
+        parts.auto.denser_codec(knobs),
+    );
+    if asked != op.asked {
+        // Asked once: a program that has no room for it may be in trouble enough.
+        op.asked = asked;
+        if let Some(codec) = knobs.codec() {
+            change_compressor(parts, op, codec, max_block(parts, codec, asked.1));
+        }
+        change_denser(parts, op, asked.2, asked.1);
+    }
+}
+
+/// Bytes of the largest block that is made where blocks of `order` are asked for.
+pub(crate) fn max_block(parts: &Parts, codec: Codec, order: u64) -> usize {
+    let order = order.min(u64::from(parts.pages.order()).min(MAX_BLOCK_ORDER));
+    let mut len = PAGE_SIZE << order;
+    let max = parts.account.limit_bytes() / MAX_BLOCKS_PART;
+    while len > PAGE_SIZE && wide(parts.ops.nr() * compressor_len(codec, len)) > max {
+        len /= 4;
+    }
+    len.max(PAGE_SIZE)
+}
+
+#[cold]
+fn change_compressor(parts: &Parts, op: &mut OpGuard<'_>, codec: Codec, max_block: usize) {
+    if codec == op.compressor.codec() && max_block == op.compressor.max_block() {
+        return;
+    }
+    if !charge_decoding(parts, op, codec.id(), max_block) {
+        return;
+    }
+    let Some(new) = charged_compressor(parts, op, codec, max_block) else {
+        return;
+    };
+    let old = core::mem::replace(&mut op.compressor, new);
+    retire_compressor(parts, op, old);
+}
+
+/// Takes up the denser codec, or none, with blocks of up to `block` as that is asked for.
+fn change_denser(parts: &Parts, op: &mut OpGuard<'_>, codec: Option<Codec>, block: u64) {
+    let wanted = codec.map(|codec| (codec, max_block(parts, codec, block)));
+    let denser = op.denser.as_ref();
+    if denser.map(|denser| (denser.codec(), denser.max_block())) == wanted {
+        return;
+    }
+    if let Some(old) = op.denser.take() {
+        retire_compressor(parts, op, old);
+    }
+    if let Some((codec, max_block)) = wanted
+        && charge_decoding(parts, op, codec.id(), max_block)
+    {
+        op.denser = charged_compressor(parts, op, codec, max_block);
+    }
+}
+
+/// A compressor, charged, if there is room for it.
+pub(crate) fn charged_compressor(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    codec: Codec,
+    max_block: usize,
+) -> Option<Compressor> {
+    let len = compressor_len(codec, max_block);
+    let memory = charged_memory(parts, op, len)?;
+    // SAFETY: a fresh mapping of that length, used by nobody else until `retire_compressor`.
+    let new = unsafe { Compressor::init(memory.as_ptr(), len, codec, max_block) };
+    if new.is_err() {
+        // SAFETY: nothing was made in it.
+        unsafe { give_back_memory(parts, op, memory, len) };
+    }
+    new.ok()
+}
+
+/// `len` bytes of memory of its own, zeroed and page aligned, charged, if there is room for it.
+fn charged_memory(parts: &Parts, op: &mut OpGuard<'_>, len: usize) -> Option<NonNull<u8>> {
+    let pages = wide(len.div_ceil(PAGE_SIZE));
+    if !reclaim::make_room(parts, op, pages) {
+        return None;
+    }
+    let memory = memory::reserve(len).ok().and_then(NonNull::new);
+    match memory {
+        Some(_) => parts.account.add_metadata(pages),
+        None => op.unreserve(pages),
+    }
+    memory
+}
+
+/// Gives back what [`charged_memory`] gave.
+///
+/// # Safety
+/// Nobody uses what is in it any more.
+unsafe fn give_back_memory(parts: &Parts, op: &mut OpGuard<'_>, memory: NonNull<u8>, len: usize) {
+    let len = len.next_multiple_of(PAGE_SIZE);
+    // SAFETY: the mapping that was made for this; by the caller's promise nobody uses what is in it. If it stays, it stays charged.
+    if unsafe { mem::munmap(memory.addr().get(), len) }.is_ok() {
+        let pages = wide(len / PAGE_SIZE);
+        parts.account.sub_metadata(pages);
+        op.unreserve(pages);
+    }
+}
+
+/// Gives back the memory of a compressor that nobody uses any more.
+pub(crate) fn retire_compressor(parts: &Parts, op: &mut OpGuard<'_>, old: Compressor) {
+    let len = compressor_len(old.codec(), old.max_block());
+    // SAFETY: it is owned here, and gone after this.
+    unsafe { give_back_memory(parts, op, old.memory(), len) };
+}
+
+/// Charges every operation's memory to decode objects of that codec, in blocks of up to that size, unless that is done.
+pub(crate) fn charge_decoding(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    id: CodecId,
+    max_block: usize,
+) -> bool {
+    let for_pages = Decompressor::part_size(id, PAGE_SIZE);
+    let for_blocks = Decompressor::part_size(id, max_block) - for_pages;
+    charge_part(parts, op, decoder_bit(id), for_pages)
+        && (max_block <= PAGE_SIZE
+            || charge_part(parts, op, BLOCK_BUFFERS, STORE_LEN - PAGE_SIZE)
+                && charge_part(parts, op, decoder_bit(id) << BLOCKS, for_blocks))
+}
+
+/// Charges a part of every operation's memory, of `len` bytes, unless that is done.
+pub(crate) fn charge_part(parts: &Parts, op: &mut OpGuard<'_>, bit: u32, len: usize) -> bool {
+    if parts.store.is_charged(bit) {
+        return true;
+    }
+    let pages = wide(parts.ops.nr() * len / PAGE_SIZE);
+    if !reclaim::make_room(parts, op, pages) {
+        return false;
+    }
+    if parts.store.set_charged(bit) {
+        parts.account.add_metadata(pages);
+    } else {
+        // Another thread was first.
+        op.unreserve(pages);
+    }
+    true
+}

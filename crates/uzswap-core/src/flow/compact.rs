@@ -1,0 +1,54 @@
+//! *What*: the pool is compacted; what it gives back goes to the operation that asked.
+//!
+//! *Invariants*: an object moves only while its page's entry is held. *Locking*: pool class → folio, against the
+//! order, so the folio is only tried. *Context*: signal, worker.
+
+use crate::op::OpGuard;
+use crate::page::block::Entries;
+use crate::page::folio::FolioGuard;
+use crate::page::{Entry, Page};
+use crate::parts::Parts;
+use uzswap_group::counters::add;
+use uzswap_pool::{Loc, Relocate};
+
+/// Pool pages that compaction could free before it is tried, as a part of the pool.
+const COMPACT_PART: u64 = 64;
+/// Pages that are compacted at least.
+const MIN_PAGES: u64 = 64;
+
+/// Compacts the pool by about `aim` pages (at least 64) once it could give back a good part of itself.
+pub(crate) fn compact_if_fragmented(parts: &Parts, op: &mut OpGuard<'_>, aim: u64) {
+    if parts.store.fragmentation() * COMPACT_PART > parts.store.pool_pages() + aim {
+        compact(parts, op, aim.max(MIN_PAGES));
+    }
+}
+
+/// Compacts the pool by about `nr` pages; they go into the operation's reserve.
+pub(crate) fn compact(parts: &Parts, op: &mut OpGuard<'_>, nr: u64) {
+    let freed = parts
+        .store
+        .compact(nr, &mut Mover { parts }, &mut op.reserve);
+    add(&parts.account.counters().compacted_pages, freed);
+}
+
+/// The page table's side of pool compaction.
+struct Mover<'a> {
+    parts: &'a Parts,
+}
+
+impl<'a> Relocate for Mover<'a> {
+    type Held = (FolioGuard<'a>, Page);
+
+    fn try_hold(&mut self, owner: u32, old: Loc) -> Option<Self::Held> {
+        let page = Page::from_index(owner as usize);
+        let guard = self.parts.pages.folio_of(page).try_lock()?;
+        match self.parts.pages.get(page) {
+            Entry::Stored { loc, .. } if loc == old => Some((guard, page)),
+            _ => None,
+        }
+    }
+
+    fn publish(&mut self, (_guard, page): Self::Held, new: Loc) {
+        self.parts.transition().relocate(page, new);
+    }
+}

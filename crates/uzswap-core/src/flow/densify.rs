@@ -1,0 +1,403 @@
+//! *What*: densify: what has stayed cold in the pool is compressed once more, in blocks of 16 pages and with a denser
+//! codec, by a thread of its own that takes no more than its share of a CPU (`densify`).
+//!
+//! The thread sleeps until something is evicted. What is still out [`COLD_NS`] later is cold, and a *round* begins: it
+//! goes over the page table four times, the oldest first. A block is taken if all of its pages are in the pool and as
+//! old as that. If it is not an eighth smaller it is thrown away, and the folio left alone until it is evicted again. A
+//! round stops while the program is under pressure: when reclaim takes more than a sixteenth of the time.
+//!
+//! *Invariants*
+//! - The thread neither reads nor writes memory in the arena, and makes no page present: it works on what is in the pool. So a
+//!   program with one thread of its own is single-threaded for reclaim though this one is there, which it is for good once
+//!   `running` says so.
+//! - A block's entries change under one hold of their folio, which is only tried for: nobody's fault finds it busy for longer
+//!   than a block takes. Nothing is left to be done at fork: whoever has all operations finds no block half done.
+//! - Its compressor is charged, and there during a round only.
+//!
+//! *Locking*: op → [`Work`] → folio (tried) → pool class. *Context*: a thread of its own, with all signals blocked.
+
+use super::codecs::{charge_decoding, charged_compressor, retire_compressor};
+use super::compact::compact;
+use super::reclaim::make_room;
+use super::recompress::{Outcome, RESERVE_PAGES, recompress_held};
+use super::sizes::publish_sizes;
+use crate::masked::Masked;
+use crate::op::{self, OpGuard};
+use crate::page::block::{Entries, MAX_BLOCK_ORDER};
+use crate::page::folio::{RECLAIM, TRIED};
+use crate::page::{Age, Entry, PAGE_SIZE, Page, PageRange, wide};
+use crate::parts::Parts;
+use crate::store::codec::compressor_len;
+use uzswap_compress::{Codec, Compressor};
+use uzswap_group::counters::add;
+use uzswap_group::knobs::is_on;
+use uzswap_sync::charge::{Charge, Reserve};
+use uzswap_sync::lock::Lock;
+use uzswap_sync::primitive::{AtomicBool, AtomicU32, Ordering};
+use uzswap_sys::{arch, futex, thread};
+
+/// For how long nothing of a block came back before it is cold, nanoseconds.
+const COLD_NS: u64 = 3_000_000_000;
+/// The part of the time that reclaim may take before that is pressure.
+const PRESSURE_PART: u64 = 16;
+/// Passes of a round.
+const PASSES: u16 = 4;
+/// What is tried, densest first: the first whose tables take no more than [`MAX_TABLES_PART`] of the limit.
+const CODECS: [Codec; 3] = [
+    Codec::Zstd { level: 5 },
+    Codec::Zstd { level: 3 },
+    Codec::Zstd { level: 1 },
+];
+const MAX_TABLES_PART: u64 = 16;
+/// log2 of the pages of the smallest block that is worth it.
+pub const MIN_DENSE_ORDER: u32 = 2;
+/// How long the program is watched before the thread says that there is pressure, nanoseconds.
+const WINDOW_NS: u64 = 50_000_000;
+
+/// The thread's state.
+#[derive(Debug)]
+pub(crate) struct Densifier {
+    work: Lock<Work>,
+    /// 1 while the thread sleeps until something is evicted; its futex.
+    asleep: AtomicU32,
+    /// The thread is there, and stays.
+    running: AtomicBool,
+}
+
+/// What a round works with.
+#[derive(Debug)]
+struct Work {
+    compressor: Option<Compressor>,
+    reserve: Reserve<'static>,
+}
+
+impl Densifier {
+    /// Without a thread.
+    pub(crate) const fn new(charge: &'static Charge) -> Self {
+        Densifier {
+            work: Lock::new(Work {
+                compressor: None,
+                reserve: Reserve::empty(charge),
+            }),
+            asleep: AtomicU32::new(0),
+            running: AtomicBool::new(false),
+        }
+    }
+
+    /// Threads of this kind in the process. Asked before all threads are counted: it never becomes less.
+    pub(crate) fn nr_threads(&self) -> u64 {
+        // Acquire: pairs with the release in `run`.
+        self.running.load(Ordering::Acquire).into()
+    }
+
+    /// Something was evicted.
+    pub(crate) fn wake(&self) {
+        if self.running.load(Ordering::Relaxed) && self.asleep.swap(0, Ordering::AcqRel) == 1 {
+            let _ = futex::wake(&self.asleep, 1);
+        }
+    }
+
+    /// Sleeps until `is_idle` is false, which whoever changes that says by `wake`.
+    fn sleep_while(&self, is_idle: impl Fn() -> bool) {
+        while is_idle() {
+            // Both sides swap: either this one sees what happened, or `wake` sees that it sleeps.
+            self.asleep.swap(1, Ordering::AcqRel);
+            if !is_idle() {
+                self.asleep.store(0, Ordering::Relaxed);
+                return;
+            }
+            let _ = futex::wait(&self.asleep, 1, None);
+        }
+    }
+
+    /// In a fork child, which has no such thread yet.
+    pub(crate) fn fork_child(&self) {
+        self.running.store(false, Ordering::Relaxed);
+        self.asleep.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Makes what is cold denser for as long as the process lives, asleep while nothing is evicted.
+pub(crate) fn run(parts: &Parts, masked: &Masked) {
+    let clock = parts.pages.clock();
+    // Release: pairs with the acquire in `nr_threads`.
+    parts.densifier.running.store(true, Ordering::Release);
+    // All that was evicted before this was tried.
+    let mut tried = 0;
+    loop {
+        parts.densifier.sleep_while(|| clock.reading() == tried);
+        let (evicted, then) = (clock.reading(), clock.now());
+        let before = Pressure::now(parts);
+        let _ = thread::nanosleep(COLD_NS);
+        if !is_on(&parts.account.knobs().densify) {
+            tried = evicted;
+        } else if Pressure::now(parts).since(&before) {
+            add(&parts.account.counters().densify_paused, 1);
+        } else if densify_round(parts, masked, then, true) {
+            tried = evicted;
+        }
+    }
+}
+
+/// One round, now, of all that is in the pool, whatever the knob and the pressure.
+pub(crate) fn run_once(parts: &Parts, masked: &Masked) {
+    densify_round(parts, masked, parts.pages.clock().now(), false);
+}
+
+/// Tries what was evicted by `then`, as far as there is room. `gently`: not beyond its share of the CPU, and not
+/// under pressure. `false`: it stopped because of that.
+fn densify_round(parts: &Parts, masked: &Masked, then: Age, gently: bool) -> bool {
+    let min_age = then.distance(parts.pages.clock().now());
+    let any = dense_order(parts) >= u64::from(MIN_DENSE_ORDER)
+        && blocks(parts).any(|block| is_cold(parts, block, min_age));
+    if !any {
+        return true;
+    }
+    // Without room it is as if there were nothing: until something is evicted again.
+    let done = !begin_round(parts, masked) || go_over_pool(parts, masked, then, gently);
+    end_round(parts, masked);
+    done
+}
+
+fn go_over_pool(parts: &Parts, masked: &Masked, then: Age, gently: bool) -> bool {
+    let clock = parts.pages.clock();
+    let oldest = max_age(parts).saturating_sub(then.distance(clock.now()));
+    let mut budget = gently.then(|| Budget::new(parts));
+    for pass in 1..=PASSES {
+        let before = oldest / PASSES * (PASSES - pass);
+        for block in blocks(parts) {
+            // The clock may go on.
+            let min_age = then.distance(clock.now()).saturating_add(before);
+            if !is_cold(parts, block, min_age) {
+                continue;
+            }
+            match densify_block(parts, masked, block, min_age) {
+                Outcome::NoRoom => return true,
+                Outcome::Skipped => {}
+                Outcome::Denser { .. } | Outcome::Same => {
+                    if budget.as_mut().is_some_and(|budget| !budget.rest(parts)) {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+    true
+}
+
+/// log2 of the pages of a block.
+fn dense_order(parts: &Parts) -> u64 {
+    u64::from(parts.pages.order()).min(MAX_BLOCK_ORDER)
+}
+
+/// Every block of the page table that may have been touched.
+fn blocks(parts: &Parts) -> impl Iterator<Item = PageRange> {
+    let nr = 1 << dense_order(parts);
+    let mut next = 0;
+    core::iter::from_fn(move || {
+        let start = parts.pages.next_ready(next)? & !(nr - 1);
+        next = start + nr;
+        Some(PageRange { start, end: next })
+    })
+}
+
+/// Ticks since the oldest of what is out was evicted.
+fn max_age(parts: &Parts) -> u16 {
+    let now = parts.pages.clock().now();
+    let ages = blocks(parts)
+        .flat_map(PageRange::pages)
+        .filter_map(|page| parts.pages.get(page).age());
+    ages.map(|age| age.distance(now)).max().unwrap_or(0)
+}
+
+/// Whether the block is all in the pool, was `min_age` ticks ago, and was not tried. Without its folio, a hint.
+fn is_cold(parts: &Parts, block: PageRange, min_age: u16) -> bool {
+    let pages = &parts.pages;
+    let now = pages.clock().now();
+    let first = Page::from_index(block.start);
+    let mut stored = false;
+    let cold = block.pages().all(|page| {
+        let entry = pages.get(page);
+        stored |= matches!(entry, Entry::Stored { .. });
+        let in_pool = match entry {
+            Entry::Stored { writing, .. } => !writing,
+            Entry::Filled { .. } | Entry::Block { .. } => true,
+            Entry::None | Entry::Resident | Entry::Swapped { .. } => false,
+        };
+        let age = entry.age().map_or(0, |age| age.distance(now));
+        in_pool && !entry.is_dropped() && age >= min_age
+    });
+    // Of a large folio nobody remembers which of its blocks were tried: those that became one stay so.
+    let large = pages.folio_pages() > block.len();
+    cold && stored
+        && !pages.folio_of(first).has(TRIED)
+        && !(large && pages.block_of(first) == block && pages.pages_in(block).eq(block.pages()))
+}
+
+/// Whether there is a compressor and room to work in; the round before may have left them at fork.
+fn begin_round(parts: &Parts, masked: &Masked) -> bool {
+    let len = PAGE_SIZE << dense_order(parts);
+    let max = parts.account.limit_bytes() / MAX_TABLES_PART;
+    let fits = |codec: &&Codec| wide(compressor_len(**codec, len)) <= max;
+    let Some(&codec) = CODECS.iter().find(fits) else {
+        return false;
+    };
+    let mut op = parts.op(masked);
+    let mut work = parts.densifier.work.lock();
+    if work.compressor.is_some() {
+        return true;
+    }
+    if !charge_decoding(parts, &mut op, codec.id(), len)
+        || !make_room(parts, &mut op, RESERVE_PAGES)
+    {
+        return false;
+    }
+    work.reserve.put(RESERVE_PAGES);
+    work.compressor = charged_compressor(parts, &mut op, codec, len);
+    work.compressor.is_some()
+}
+
+/// Gives back what the round worked with, and of the pool what it left empty.
+fn end_round(parts: &Parts, masked: &Masked) {
+    let mut op = parts.op(masked);
+    let mut work = parts.densifier.work.lock();
+    if let Some(compressor) = work.compressor.take() {
+        retire_compressor(parts, &mut op, compressor);
+    }
+    work.reserve.shrink_to(0);
+    compact(parts, &mut op, parts.store.fragmentation());
+    op.reserve.shrink_to(op::RESERVE_PAGES);
+    publish_sizes(parts);
+}
+
+/// Makes a block denser, if it is cold and nobody uses it.
+fn densify_block(parts: &Parts, masked: &Masked, block: PageRange, min_age: u16) -> Outcome {
+    let began = arch::rdtsc();
+    let mut op = parts.op(masked);
+    let mut work = parts.densifier.work.lock();
+    if !refill(parts, &mut op, &mut work.reserve) {
+        return Outcome::NoRoom;
+    }
+    let Work {
+        compressor: Some(compressor),
+        reserve,
+    } = &mut *work
+    else {
+        return Outcome::NoRoom;
+    };
+    let outcome = {
+        let Some(guard) = parts
+            .pages
+            .folio_of(Page::from_index(block.start))
+            .try_lock()
+        else {
+            return Outcome::Skipped;
+        };
+        if guard.has(RECLAIM) || !is_cold(parts, block, min_age) {
+            return Outcome::Skipped;
+        }
+        let outcome = recompress_held(parts, &mut op, compressor, reserve, block);
+        if outcome != Outcome::NoRoom && parts.pages.folio_pages() == block.len() {
+            guard.set(TRIED);
+        }
+        outcome
+    };
+    publish_sizes(parts);
+    let counters = parts.account.counters();
+    match outcome {
+        Outcome::Denser { saved } => {
+            add(&counters.densified_pages, wide(block.len()));
+            add(&counters.densified_bytes, wide(saved));
+        }
+        Outcome::Same => add(&counters.reject_densify_poor, wide(block.len())),
+        Outcome::Skipped | Outcome::NoRoom => {}
+    }
+    add(&counters.densify_ticks, arch::rdtsc().wrapping_sub(began));
+    outcome
+}
+
+/// Sees that there is room for what a block is stored in: first of what earlier ones left in pieces.
+fn refill(parts: &Parts, op: &mut OpGuard<'_>, reserve: &mut Reserve<'static>) -> bool {
+    let missing = RESERVE_PAGES.saturating_sub(reserve.pages());
+    if missing == 0 {
+        return true;
+    }
+    compact(parts, op, missing);
+    let taken = op.spare().min(missing);
+    if op.take_spare(taken) {
+        reserve.put(taken);
+    }
+    op.reserve.shrink_to(op::RESERVE_PAGES);
+    taken == missing || reserve.grow(missing - taken)
+}
+
+/// Time under reclaim, to compare.
+struct Pressure {
+    at: u64,
+    reclaimed: u64,
+}
+
+impl Pressure {
+    fn now(parts: &Parts) -> Self {
+        let reclaimed = &parts.account.counters().reclaim_ticks;
+        Pressure {
+            at: arch::rdtsc(),
+            reclaimed: reclaimed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether reclaim took too much of the time since `earlier`.
+    const fn since(&self, earlier: &Pressure) -> bool {
+        let took = self.reclaimed.wrapping_sub(earlier.reclaimed);
+        took > self.at.wrapping_sub(earlier.at) / PRESSURE_PART
+    }
+}
+
+/// The share of a CPU that the thread may take, and whether the program needs it more.
+struct Budget {
+    /// CPU time of this thread when it last began to work, nanoseconds.
+    cpu: u64,
+    looked: u64,
+    pressure: Pressure,
+}
+
+impl Budget {
+    fn new(parts: &Parts) -> Self {
+        Budget {
+            cpu: thread::thread_cpu_ns(),
+            looked: thread::monotonic_ns(),
+            pressure: Pressure::now(parts),
+        }
+    }
+
+    /// Sleeps as long as the work since the last time asks for. `false`: the round is to stop.
+    fn rest(&mut self, parts: &Parts) -> bool {
+        let share = parts.account.knobs().densify.load(Ordering::Relaxed);
+        if share == 0 {
+            return false;
+        }
+        self.sleep(share.min(100));
+        let now = thread::monotonic_ns();
+        if now.saturating_sub(self.looked) < WINDOW_NS {
+            return true;
+        }
+        let pressure = Pressure::now(parts);
+        let calm = !pressure.since(&self.pressure);
+        self.looked = now;
+        self.pressure = pressure;
+        if !calm {
+            add(&parts.account.counters().densify_paused, 1);
+        }
+        calm
+    }
+
+    /// Sleeps so that the work since the last time took `percent` of a CPU, 1 to 100.
+    fn sleep(&mut self, percent: u64) {
+        let worked = thread::thread_cpu_ns().saturating_sub(self.cpu);
+        let nap = worked * (100 - percent) / percent;
+        if nap > 0 {
+            let _ = thread::nanosleep(nap);
+        }
+        self.cpu = thread::thread_cpu_ns();
+    }
+}

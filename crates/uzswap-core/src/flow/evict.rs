@@ -1,0 +1,316 @@
+//! *What*: reclaim: makes room by evicting the coldest folios, in batches: isolate → protect →
+//! store → drop.
+//!
+//! A batch isolates folios from the LRU's cold end, write-protects them, compresses their pages from
+//! where they are, and then, folio by folio under its lock, publishes the entries and drops all pages
+//! of the batch with one vectored call. A write to a protected page faults and cancels its folio.
+//! While the process has one thread, which is here, nobody can write and nothing is protected.
+//!
+//! *Invariants*: a page is dropped only if its folio was not cancelled between isolation and the
+//! taking of its lock, so what was compressed is what is dropped. Freed pages stay charged, in the
+//! slot's reserve, until the caller has taken its own: nobody can snatch them.
+//! *Locking*: slot, then folios. Publishing holds many folios at once: all isolated by this thread.
+//! *Context*: signal, worker.
+
+use super::{compact, sample, shrink, sizes};
+use crate::arena::FaultMode;
+use crate::op::{OpGuard, RESERVE_PAGES};
+use crate::page::batch::{BatchFolio, BatchPage};
+use crate::page::folio::{CANCELLED, FolioGuard, RECLAIM, SHUT, TRIED};
+use crate::page::tally::Tally;
+use crate::page::{Entry, Page, PageRange, wide};
+use crate::parts::Parts;
+use crate::store::page::Manner;
+use uzswap_group::counters::add;
+use uzswap_group::group::FailureReason;
+use uzswap_sys::{arch, thread};
+
+/// Evicts up to about `aim` pages; what is freed goes into the operation's reserve.
+pub(crate) fn reclaim_batch(parts: &Parts, op: &mut OpGuard<'_>, aim: usize) -> usize {
+    let started = arch::rdtsc();
+    compact::compact_if_fragmented(parts, op, wide(aim));
+    isolate(parts, op, aim);
+    let dropped = evict_batch(parts, op);
+    shrink::shrink(parts, op);
+    let counters = parts.account.counters();
+    add(&counters.reclaim_batches, 1);
+    add(&counters.reclaim_ticks, arch::rdtsc().wrapping_sub(started));
+    dropped
+}
+
+/// Protects, stores and drops what the operation's batch holds. Returns the pages dropped.
+fn evict_batch(parts: &Parts, op: &mut OpGuard<'_>) -> usize {
+    if op.batch.nr_folios == 0 {
+        return 0;
+    }
+    // With one thread, which is here, nobody can write to the pages meanwhile.
+    let stable = is_single_threaded(parts);
+    if !stable {
+        parts.arena.protect_batch(&parts.pages, op.batch);
+    }
+    store_batch(parts, op, stable);
+    let dropped = drop_batch(parts, op, stable);
+    sizes::publish_sizes(parts);
+    dropped
+}
+
+/// Whether this thread is the only one that can reach the process's memory. The densifier does not,
+/// and the accelerator's workers only read what a batch of ours names.
+fn is_single_threaded(parts: &Parts) -> bool {
+    // Before the threads are counted: then they are among them.
+    let ours = parts.densifier.nr_threads() + parts.store.workers().nr_threads();
+    parts.arena.mode() != FaultMode::Thread
+        && !parts.background.is_enabled()
+        && parts.account.is_own_process()
+        && thread::nr_threads() == Some(1 + ours)
+}
+
+/// Fills the operation's batch with the coldest folios.
+pub(crate) fn isolate(parts: &Parts, op: &mut OpGuard<'_>, aim: usize) {
+    op.batch.clear();
+    parts.pages.scan(aim, |index, guard| {
+        isolate_folio(parts, op, index, guard, parts.pages.range_of(index))
+    });
+}
+
+/// Adds a folio, off its list and locked, to the batch: its resident readable pages in `within`.
+/// Returns how many they are, `None` if the batch is full; with none the folio is left as it was.
+fn isolate_folio(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    index: u32,
+    guard: &FolioGuard<'_>,
+    within: PageRange,
+) -> Option<usize> {
+    if !op.batch.has_room(guard.nr_resident().into()) {
+        return None;
+    }
+    if guard.has(SHUT) {
+        return Some(0);
+    }
+    guard.set(RECLAIM);
+    if parts.arena.hazards().covers(within) {
+        guard.clear(RECLAIM);
+        return Some(0);
+    }
+    let arena = &parts.arena;
+    let readable = arena.readable(within);
+    let resident = parts.pages.resident(within);
+    let nr = op.batch.add_folio(
+        index,
+        resident.filter(|&page| readable || arena.is_readable(page)),
+    );
+    if nr == 0 {
+        guard.clear(RECLAIM);
+    }
+    Some(nr)
+}
+
+/// Compresses the batch's pages.
+fn store_batch(parts: &Parts, op: &mut OpGuard<'_>, stable: bool) {
+    let age = parts.pages.clock().now();
+    for at in 0..op.batch.nr_folios {
+        let Some(mut folio) = op.batch.folios.get(at).copied() else {
+            break;
+        };
+        let denser = op.denser.is_some() && parts.auto.is_denser();
+        folio.denser = denser;
+        if let Some(place) = op.batch.folios.get_mut(at) {
+            *place = folio;
+        }
+        sample::sample(parts, op, folio, stable);
+        let manner = Manner {
+            age,
+            stable,
+            denser,
+        };
+        parts.store.store_folio(&parts.pages, op, folio, manner);
+    }
+}
+
+/// Publishes what was stored and drops the pages. Returns how many.
+fn drop_batch(parts: &Parts, op: &mut OpGuard<'_>, stable: bool) -> usize {
+    let mut dropped = 0;
+    for at in 0..op.batch.nr_folios {
+        let Some(mut batch) = op.batch.folios.get(at).copied() else {
+            break;
+        };
+        let guard = parts.pages.folio(batch.index).lock();
+        if guard.has(CANCELLED) || !parts.arena.close_stored(&guard, op.batch, &batch) {
+            roll_back(parts, op, &guard, &batch);
+            continue;
+        }
+        let stored = publish(parts, op, &guard, &batch);
+        dropped += stored;
+        if stored == 0 {
+            give_back(parts, &guard, batch.index, stable);
+            continue;
+        }
+        batch.dropping = true;
+        if let Some(place) = op.batch.folios.get_mut(at) {
+            *place = batch;
+        }
+        // Kept locked until the pages are gone: see below.
+        core::mem::forget(guard);
+    }
+    drop_ranges(parts, op);
+    for folio in op.batch.folios.iter().take(op.batch.nr_folios) {
+        if folio.dropping {
+            // SAFETY: locked above by this thread, its guard forgotten.
+            let guard = unsafe { parts.pages.folio(folio.index).held() };
+            give_back(parts, &guard, folio.index, stable);
+        }
+    }
+    sizes::count_dropped(parts, dropped);
+    parts
+        .pages
+        .clock()
+        .advance(wide(dropped), parts.account.charge().limit());
+    parts.densifier.wake();
+    parts
+        .auto
+        .watch_evictions(parts.account, &parts.pages, parts.store.pool_pages());
+    op.reserve.put(wide(dropped));
+    dropped
+}
+
+/// Publishes the entries of a folio's stored pages and lists the pages for dropping. Returns how many.
+pub(crate) fn publish(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    guard: &FolioGuard<'_>,
+    folio: &BatchFolio,
+) -> usize {
+    let transition = parts.transition();
+    let batch = &mut *op.batch;
+    let mut stored = Tally::default();
+    for at in folio.first..folio.first + folio.nr {
+        let Some(&BatchPage { page, entry }) = batch.pages.get(at) else {
+            break;
+        };
+        if entry == Entry::None {
+            // No room was left for it: it stays.
+            continue;
+        }
+        transition.store(page, entry);
+        stored.add(entry);
+        batch.add_to_drop(page);
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a folio has 512 pages at most"
+    )]
+    guard.sub_resident(stored.pages as u16);
+    if guard.has(TRIED) {
+        guard.clear(TRIED);
+    }
+    stored.count(parts.account.counters());
+    if folio.denser {
+        add(
+            &parts.account.counters().zswpout_denser,
+            wide(stored.compressed()),
+        );
+    }
+    count_folio(parts, stored.pages);
+    stored.pages
+}
+
+/// Counts a folio's store by its order.
+fn count_folio(parts: &Parts, stored: usize) {
+    let process = parts.account.process();
+    add(&process.counters.zswpout, wide(stored));
+    let Some(order) = process.orders.get(parts.pages.order() as usize) else {
+        return;
+    };
+    if stored == parts.pages.folio_pages() {
+        add(&order.zswpout, 1);
+    } else {
+        let [pages, ..] = &process.orders;
+        add(&pages.zswpout, wide(stored));
+        add(&order.zswpout_fallback, 1);
+    }
+}
+
+/// A cancelled folio: what was stored of it goes, its pages are writable again, and if it
+/// is in use it joins the active list.
+fn roll_back(parts: &Parts, op: &mut OpGuard<'_>, guard: &FolioGuard<'_>, folio: &BatchFolio) {
+    for at in folio.first..folio.first + folio.nr {
+        if let Some(place) = op.batch.pages.get_mut(at) {
+            parts.store.forget_unpublished(place.entry);
+            place.entry = Entry::None;
+        }
+    }
+    let in_use = !guard.has(SHUT);
+    parts
+        .arena
+        .unprotect(&parts.pages, guard, parts.pages.range_of(folio.index));
+    add(&parts.account.counters().reclaim_cancelled, 1);
+    if guard.nr_resident() > 0 && in_use {
+        parts.pages.activate(guard, folio.index);
+    } else if guard.nr_resident() > 0 {
+        put_back(parts, guard, folio.index);
+    }
+    guard.clear(RECLAIM | CANCELLED);
+}
+
+/// Ends the isolation of a folio. What is still resident of it, or was brought in meanwhile, is writable again.
+pub(crate) fn give_back(parts: &Parts, guard: &FolioGuard<'_>, index: u32, stable: bool) {
+    if guard.nr_resident() > 0 {
+        if !stable {
+            parts
+                .arena
+                .unprotect(&parts.pages, guard, parts.pages.range_of(index));
+        }
+        put_back(parts, guard, index);
+    }
+    guard.clear(RECLAIM);
+}
+
+/// Puts a folio that was isolated back where the next scan finds it late.
+fn put_back(parts: &Parts, guard: &FolioGuard<'_>, index: u32) {
+    parts.pages.lru_add(guard, index);
+}
+
+/// Drops the memory of what was published.
+pub(crate) fn drop_ranges(parts: &Parts, op: &OpGuard<'_>) {
+    let ranges = op.batch.to_drop();
+    if ranges.is_empty() {
+        return;
+    }
+    // SAFETY: arena pages whose contents are in the pool and published; their folios are held.
+    let done = unsafe { parts.arena.drop_ranges(ranges) };
+    if let Err(errno) = done {
+        // The entries say that the pages are gone. A page that stayed would be read stale.
+        parts
+            .account
+            .die(FailureReason::Internal, errno.0.unsigned_abs(), 0);
+    }
+}
+
+/// Evicts what `range` holds, as far as it can be had.
+pub(crate) fn pageout(parts: &Parts, op: &mut OpGuard<'_>, range: PageRange) {
+    let mut at = range.start;
+    loop {
+        op.batch.clear();
+        while op.batch.has_room(0)
+            && let Some(page) = parts.pages.next_ready(at).filter(|&page| page < range.end)
+        {
+            let index = parts.pages.index_of(Page::from_index(page));
+            let whole = parts.pages.range_of(index);
+            let guard = parts.pages.folio(index).lock();
+            if !guard.is_pinned() && !guard.has(RECLAIM) {
+                match isolate_folio(parts, op, index, &guard, whole.and(range)) {
+                    None => break,
+                    Some(0) => {}
+                    Some(_) => parts.pages.lru_remove(&guard, index),
+                }
+            }
+            at = whole.end;
+        }
+        if op.batch.nr_folios == 0 {
+            break;
+        }
+        evict_batch(parts, op);
+        op.reserve.shrink_to(RESERVE_PAGES);
+    }
+}

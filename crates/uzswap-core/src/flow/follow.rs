@@ -1,0 +1,16 @@
+//! *What*: knobs that change while the program runs are taken up: codecs and blocks, the accelerator's workers.
+//!
+//! *Invariants*: looked at when room is to be made, so a process that never reclaims has the cheapest of all.
+//! *Locking*: as reclaim. *Context*: signal, worker.
+
+use super::codecs::follow_compressor;
+use super::workers::follow_workers;
+use crate::op::OpGuard;
+use crate::parts::Parts;
+
+/// Takes up what the group asks for now.
+#[inline]
+pub(crate) fn follow_knobs(parts: &Parts, op: &mut OpGuard<'_>) {
+    follow_compressor(parts, op);
+    follow_workers(parts, op);
+}

@@ -1,0 +1,281 @@
+//! *What*: pins: memory that is brought in and kept in while a system call uses it.
+//!
+//! *Invariants*: a pinned folio is not isolated, and an isolation under way is cancelled, so that from
+//! the return of `pin` until `unpin` its pages are present and writable as the program mapped them.
+//! Pins do not survive fork: the threads that hold them stay in the parent. `hold` does.
+//! *Locking*: slot → folio. *Context*: signal, worker.
+
+use super::access::note_access;
+use super::decode::report_lost;
+use super::fault::{Fault, over_limit};
+use super::load::{LoadError, bring_in, count_loaded};
+use super::reserve::{ready_chunk, reserve_pages};
+use super::shut::open_shut_folio;
+use crate::arena::hazard::Hazard;
+use crate::op::OpGuard;
+use crate::page::block::Entries;
+use crate::page::folio::{FolioGuard, HELD, RECLAIM, SHUT};
+use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};
+use crate::parts::Parts;
+use uzswap_group::counters::add;
+
+/// Pinned memory; give it back to [`Engine::unpin`].
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Pin {
+    range: PageRange,
+}
+
+impl Pin {
+    pub(crate) const fn of(range: PageRange) -> Pin {
+        Pin { range }
+    }
+
+    pub(crate) const fn range(&self) -> PageRange {
+        self.range
+    }
+
+    /// First byte of the first pinned page.
+    #[must_use]
+    pub const fn addr(&self) -> usize {
+        self.range.addr()
+    }
+
+    /// Bytes, whole pages.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.range.bytes()
+    }
+
+    /// Whether nothing is pinned: the range was outside the arena.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+}
+
+/// What a page that is brought in is to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// Only bring in.
+    No,
+    Pin,
+    Hold,
+}
+
+/// Whether `range` covers all of `[addr, addr + len)`: nothing of it lies outside the arena.
+const fn is_whole(range: PageRange, addr: usize, len: usize) -> bool {
+    range.len() == (addr % PAGE_SIZE).saturating_add(len).div_ceil(PAGE_SIZE)
+}
+
+/// As [`Engine::is_resident`](crate::Engine::is_resident).
+pub(crate) fn is_resident(parts: &Parts, addr: usize, len: usize) -> bool {
+    let range = PageRange::covering(addr, len);
+    is_whole(range, addr, len) && is_in(parts, range)
+}
+
+/// As [`Engine::announce`](crate::Engine::announce).
+#[inline]
+pub(crate) fn announce(
+    parts: &'static Parts,
+    nr: usize,
+    addr: usize,
+    len: usize,
+) -> Option<Hazard<'static>> {
+    let range = PageRange::covering(addr, len);
+    if !is_whole(range, addr, len) {
+        return None;
+    }
+    let hazard = parts.arena.hazards().announce(nr, range)?;
+    if is_kept(parts, range) {
+        return Some(hazard);
+    }
+    hazard.withdraw();
+    None
+}
+
+pub(crate) fn is_in(parts: &Parts, range: PageRange) -> bool {
+    range
+        .pages()
+        .all(|page| parts.pages.get(page) == Entry::Resident)
+}
+
+/// Whether all of `range`, announced by this thread, is in and stays in.
+fn is_kept(parts: &Parts, range: PageRange) -> bool {
+    let last = range.end.saturating_sub(1);
+    let folio = |index| parts.pages.index_of(Page::from_index(index));
+    // The folios first: whoever sees `RECLAIM` cleared sees the entries that were written under it.
+    (folio(range.start)..=folio(last)).all(|index| !parts.pages.folio(index).has(RECLAIM | SHUT))
+        && is_in(parts, range)
+}
+
+/// Takes one pin off every folio of `range`. The caller holds a slot.
+pub(crate) fn unpin_range(parts: &Parts, range: PageRange) {
+    let mut at = range.start;
+    while at < range.end {
+        let page = Page::from_index(at);
+        let index = parts.pages.index_of(page);
+        if parts.pages.is_ready(page) {
+            parts.pages.folio(index).lock().unpin();
+        }
+        at = parts.pages.range_of(index).end;
+    }
+}
+
+/// Brings in and keeps, folio by folio; on failure lets go of what it kept.
+pub(crate) fn keep_in(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    range: PageRange,
+    keep: Keep,
+) -> Result<(), Fault> {
+    let mut at = range.start;
+    while at < range.end {
+        let index = parts.pages.index_of(Page::from_index(at));
+        let folio = parts.pages.range_of(index);
+        if let Err(fault) = keep_folio(parts, op, index, folio.and(range), keep) {
+            if keep == Keep::Pin {
+                unpin_range(
+                    parts,
+                    PageRange {
+                        start: range.start,
+                        end: at,
+                    },
+                );
+            }
+            return Err(fault);
+        }
+        at = folio.end;
+    }
+    Ok(())
+}
+
+/// Brings `part` of a folio in and keeps the folio.
+fn keep_folio(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    index: u32,
+    part: PageRange,
+    keep: Keep,
+) -> Result<(), Fault> {
+    let first = Page::from_index(part.start);
+    if keep == Keep::No && parts.arena.mapped(first).is_none() && part.len() == 1 {
+        return Ok(());
+    }
+    if !ready_chunk(parts, op, first) {
+        return Err(over_limit(parts, 1));
+    }
+    let guard = parts.pages.folio(index).lock();
+    // Pinned first: reclaim, which bringing in may need, passes it over.
+    match keep {
+        Keep::Pin => guard.pin(),
+        Keep::Hold => guard.set(HELD),
+        Keep::No => {}
+    }
+    // A reclaimer that has isolated the folio may protect it after anything that is done about it
+    // now, and the kernel's write would fail: it is waited for until it has rolled back.
+    let mut guard = if guard.cancel_reclaim() {
+        drop(guard);
+        parts.pages.folio(index).wait_reclaim();
+        None
+    } else {
+        Some(guard)
+    };
+    let done = fill(parts, op, index, part, &mut guard);
+    if done.is_err() && keep == Keep::Pin {
+        drop(guard);
+        parts.pages.folio(index).lock().unpin();
+    }
+    done
+}
+
+/// Brings in every page of `part` that is mapped. `guard` is let go of while memory is made.
+pub(crate) fn fill<'a>(
+    parts: &'a Parts,
+    op: &mut OpGuard<'_>,
+    index: u32,
+    part: PageRange,
+    guard: &mut Option<FolioGuard<'a>>,
+) -> Result<(), Fault> {
+    loop {
+        // A block comes in whole or not at all.
+        let part = parts.pages.whole_blocks(part);
+        let missing = missing(parts, part);
+        if missing == 0 && !parts.pages.folio(index).has(SHUT) {
+            return Ok(());
+        }
+        drop(guard.take());
+        if missing == 0 {
+            open_shut_folio(parts, op, index);
+            return Ok(());
+        }
+        if !reserve_pages(parts, op, wide(missing)) {
+            return Err(over_limit(parts, wide(missing)));
+        }
+        let mut credit = wide(missing);
+        let held = guard.insert(parts.pages.folio(index).lock());
+        let entry = parts.pages.get(Page::from_index(part.start));
+        let result = fill_once(parts, op, held, part, &mut credit)
+            .inspect(|()| note_access(parts, held, index, entry));
+        op.unreserve(credit);
+        match result {
+            Ok(()) => {}
+            Err(error) => return Err(report_lost(parts, error)),
+        }
+    }
+}
+
+/// Brings in what was evicted of `part`, then what of it is mapped and was never touched.
+fn fill_once(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    guard: &FolioGuard<'_>,
+    part: PageRange,
+    credit: &mut u64,
+) -> Result<(), LoadError> {
+    let mut brought = bring_in(parts, op, guard, part, false, credit)?;
+    count_loaded(parts, brought);
+    let mut at = part.start;
+    while at < part.end {
+        let Some(region) = parts.arena.mapped(Page::from_index(at)) else {
+            at += 1;
+            continue;
+        };
+        let range = region.and(part);
+        let zeroed = bring_in(parts, op, guard, range, true, credit)?;
+        brought.zeroed += zeroed.zeroed;
+        at = range.end;
+    }
+    add(
+        &parts.account.counters().first_touch_pages,
+        wide(brought.zeroed),
+    );
+    add(
+        &parts.account.counters().guarded_pages,
+        wide(brought.loaded + brought.zeroed),
+    );
+    Ok(())
+}
+
+/// Pages of `part` that are mapped and not in.
+pub(crate) fn missing(parts: &Parts, part: PageRange) -> usize {
+    let mut nr = 0;
+    let mut mapped = PageRange { start: 0, end: 0 };
+    for page in part.pages() {
+        nr += usize::from(match parts.pages.get(page) {
+            Entry::Resident => false,
+            entry if entry.is_evicted() => true,
+            _ => {
+                let at = page.index();
+                if !(mapped.start..mapped.end).contains(&at) {
+                    mapped = parts
+                        .arena
+                        .mapped(page)
+                        .unwrap_or(PageRange { start: at, end: at });
+                }
+                (mapped.start..mapped.end).contains(&at)
+            }
+        });
+    }
+    nr
+}

@@ -1,0 +1,223 @@
+//! *What*: what is in the pool is compressed once more, denser, and takes the place of what was there.
+//!
+//! One mechanism, two triggers:
+//! - before the pool is written back ([`recompress_before_write`]): pages that the fast codec of `--compressor auto` made, while samples
+//!   say that much is gained. A page that is written has to be read again, at many times what it costs to make it denser;
+//! - when pages have stayed cold ([`super::densify`]): whole blocks, by a thread of its own.
+//!
+//! *Invariants*: an entry changes under its folio's lock, from the decoding of its object to the publishing of
+//! the new one, so what was decoded is what is replaced; it keeps its age, so the order of writeback stays. What is new
+//! is allocated before what is old is freed, out of pages set aside, and is smaller: the pool is never larger after than before.
+//! *Locking*: op → sweep (tried) → folio (tried) → pool class. *Context*: signal, worker.
+
+use super::access::is_workingset;
+use super::compact::{compact, compact_if_fragmented};
+use super::decode;
+use super::load::LoadError;
+use crate::op::{Op, OpGuard};
+use crate::page::block::{Entries, MAX_BLOCK};
+use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};
+use crate::parts::Parts;
+use crate::store::block::max_block_object;
+use crate::store::object::{self, Source};
+use crate::store::page::MAX_COMPRESSED;
+use uzswap_compress::Compressor;
+use uzswap_group::counters::add;
+use uzswap_group::knobs::is_on;
+use uzswap_pool::Pool;
+use uzswap_sync::charge::Reserve;
+
+/// Pages of a step, which takes about as long as a run is written in.
+const STEP_PAGES: usize = 32;
+/// Pages that a step looks at, at most.
+const MAX_LOOKS: usize = 4096;
+/// Pages that must be set aside for what is new before what was there is freed.
+pub(super) const RESERVE_PAGES: u64 = 24;
+/// What is new must be smaller than what was there by this part of it.
+const MIN_GAIN_PART: usize = 8;
+
+/// What came of compressing pages once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// They take so many bytes less.
+    Denser { saved: usize },
+    /// They are no smaller that way, or cannot be decoded.
+    Same,
+    /// They are in use, or not what was looked for.
+    Skipped,
+    /// There is no room to store them in.
+    NoRoom,
+}
+
+/// Before a run is written: recompresses some pages of the pool, or leaves it to another thread that is at it. `false`: no
+/// page became denser.
+pub(super) fn recompress_before_write(parts: &Parts, op: &mut OpGuard<'_>) -> bool {
+    if op.denser.is_none() {
+        return false;
+    }
+    // What the other thread makes room for need not be written.
+    let Some(mut sweep) = parts.auto.sweep().try_lock() else {
+        return true;
+    };
+    if sweep.rests(parts.pages.clock(), parts.account.charge().limit()) {
+        return false;
+    }
+    if op.spare() < RESERVE_PAGES {
+        compact(parts, op, RESERVE_PAGES);
+    }
+    let mut room = Reserve::empty(parts.account.charge());
+    op.lend_spare(&mut room, u64::MAX);
+    let Some(mut denser) = op.denser.take() else {
+        return false;
+    };
+    let (mut nr, mut looks) = (0, 0);
+    sweep.go_on(&parts.pages, |page| {
+        if nr == STEP_PAGES || looks == MAX_LOOKS || room.pages() == 0 {
+            return false;
+        }
+        if is_left_behind(parts, parts.pages.get(page)) {
+            looks += 1;
+            let outcome = recompress_page(parts, op, &mut denser, &mut room, page);
+            nr += usize::from(matches!(outcome, Outcome::Denser { .. }));
+        }
+        true
+    });
+    op.denser = Some(denser);
+    op.take_back(&mut room);
+    add(&parts.account.counters().recompressed_pages, wide(nr));
+    compact_if_fragmented(parts, op, 0);
+    nr > 0
+}
+
+/// Whether the page is in the pool, compressed alone, was not used for as long as the resident set takes to turn
+/// over (what is younger may come back before it is worth it), and nobody writes it back. Without its folio, a hint.
+fn is_left_behind(parts: &Parts, entry: Entry) -> bool {
+    let Entry::Stored {
+        size,
+        writing: false,
+        holds,
+        ..
+    } = entry
+    else {
+        return false;
+    };
+    holds.is_page() && usize::from(size) < PAGE_SIZE && !is_workingset(parts, entry)
+}
+
+fn recompress_page(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    denser: &mut Compressor,
+    room: &mut Reserve<'static>,
+    page: Page,
+) -> Outcome {
+    let Some(_guard) = parts.pages.folio_of(page).try_lock() else {
+        return Outcome::Skipped;
+    };
+    let entry = parts.pages.get(page);
+    let Entry::Stored { loc, size, .. } = entry else {
+        return Outcome::Skipped;
+    };
+    // SAFETY: the entry names it, and the folio is held.
+    let object = unsafe { parts.store.object(loc, size) };
+    let by_fast = object::codec_of(object) == Some(op.compressor.codec().id());
+    if !by_fast || !is_left_behind(parts, entry) {
+        return Outcome::Skipped;
+    }
+    recompress_held(parts, op, denser, room, PageRange::one(page))
+}
+
+/// Compresses `range` once more by `compressor`: a page as such, several as a block. Its folio is held, and it is all in
+/// the pool. What is new is allocated out of `room`.
+pub(super) fn recompress_held(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    compressor: &mut Compressor,
+    room: &mut Reserve<'static>,
+    range: PageRange,
+) -> Outcome {
+    if decode_all(parts, op, range).is_err() {
+        return Outcome::Same;
+    }
+    let old = bytes_of(parts, range);
+    let max = match range.len() {
+        1 => MAX_COMPRESSED,
+        nr => max_block_object(nr),
+    };
+    let Op {
+        decompressor,
+        load,
+        store,
+        ..
+    } = &mut **op;
+    let Some(load) = load.get_mut(..range.bytes()) else {
+        return Outcome::Same;
+    };
+    // SAFETY: the operation's buffer, which holds that much and is used by nobody else.
+    let source = unsafe { Source::new(load.as_ptr().addr(), range.bytes(), true) };
+    let checked = is_on(&parts.account.knobs().checksum);
+    let object = store
+        .get_mut(..max.min(old - old / MIN_GAIN_PART))
+        .and_then(|out| object::pack(compressor, source, checked, out).ok())
+        .and_then(|size| store.get(..size));
+    let object = object.filter(|object| parts.store.is_right_in(decompressor, object, load));
+    let Some(object) = object else {
+        return Outcome::Same;
+    };
+    let new: usize = object
+        .chunks(PAGE_SIZE)
+        .map(|piece| Pool::takes(piece.len()))
+        .sum();
+    if new >= old {
+        return Outcome::Same;
+    }
+    let entries = match parts.pages.get(Page::from_index(range.start)) {
+        Entry::Stored { age, holds, .. } if range.len() == 1 => {
+            let page = Page::from_index(range.start);
+            let entry = parts.store.put_page(room, page, object, age, holds);
+            entry.map(|entry| [entry; MAX_BLOCK])
+        }
+        _ => {
+            let now = parts.pages.clock().now();
+            let age_of = |page| parts.pages.get(page).age().unwrap_or(now);
+            parts.store.cut(room, object, range, age_of)
+        }
+    };
+    let Some(entries) = entries else {
+        return Outcome::NoRoom;
+    };
+    parts.transition().replace(range, &entries);
+    Outcome::Denser { saved: old - new }
+}
+
+/// Decodes all of `range` into the operation's load buffer. Its folio is held, and it is all in the pool.
+fn decode_all(parts: &Parts, op: &mut OpGuard<'_>, range: PageRange) -> Result<(), LoadError> {
+    let place = |index: usize| (index - range.start) * PAGE_SIZE;
+    let mut next = range.start;
+    for page in parts.pages.pages_in(range) {
+        if page.index() >= next {
+            let block = parts.pages.block_of(page);
+            decode::load_block(parts, op, block, block.len(), place(block.start))?;
+            next = block.end;
+        }
+    }
+    // Those that left their block lie where it has what they were.
+    for page in range.pages() {
+        let entry = parts.pages.get(page);
+        if !entry.in_block() {
+            decode::decode(parts, op, page, entry, range, place(page.index()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that `range` takes in the pool.
+fn bytes_of(parts: &Parts, range: PageRange) -> usize {
+    let sizes = range
+        .pages()
+        .filter_map(|page| match parts.pages.get(page) {
+            Entry::Stored { size, .. } => Some(Pool::takes(size.into())),
+            _ => None,
+        });
+    sizes.sum()
+}

@@ -1,0 +1,277 @@
+//! *What*: mremap: shrinking, growing in place, and moving a mapping with its contents.
+//!
+//! What is stored of a page changes its owner and stays where it is; a resident page is copied and
+//! its original dropped, one at a time, so that moving needs no memory of its own.
+//!
+//! *Invariants*: a page's contents belong to one entry at any time, or to this operation alone. A move
+//! that fails puts back what it moved.
+//! *Locking*: slot → one folio at a time. *Context*: worker; addresses and lengths are page aligned.
+
+use super::access::note_access;
+use super::decode::report_lost;
+use super::drop::drop_pages;
+use super::load::bring_in;
+use super::reserve::{ready_chunk, reserve_pages};
+use super::sizes::count_resident;
+use super::space::{MapError, replace, unmap};
+use crate::arena::region::Flags;
+use crate::op::OpGuard;
+use crate::page::block::Entries;
+use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};
+use crate::parts::Parts;
+use uzswap_sys::{Errno, mem};
+
+/// Where [`Engine::remap`] may put the range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemapTo {
+    /// Where it is.
+    InPlace,
+    /// Anywhere, if it cannot stay.
+    MayMove,
+    /// Here, in place of what is mapped there.
+    Fixed(usize),
+}
+
+/// mremap: shrinks, grows or moves a range.
+pub(crate) fn remap(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    old: usize,
+    old_len: usize,
+    new_len: usize,
+    to: RemapTo,
+) -> Result<usize, MapError> {
+    let regions = parts.arena.regions();
+    let region = regions.lookup(old).ok_or(MapError::NotMapped)?;
+    if region.end < old + old_len || region.flags.contains(Flags::FOREIGN) {
+        return Err(MapError::NotMapped);
+    }
+    if let RemapTo::Fixed(new) = to {
+        if new < old + old_len && old < new + new_len {
+            return Err(MapError::Invalid);
+        }
+        replace(parts, op, new, new_len, region.flags)?;
+        return move_to(parts, op, old, old_len, new, new_len, region.flags);
+    }
+    if new_len <= old_len {
+        unmap(parts, op, old + new_len, old_len - new_len)?;
+        return Ok(old);
+    }
+    let (end, more) = (old + old_len, new_len - old_len);
+    if regions.insert_free(end, more, region.flags).is_ok() {
+        parts
+            .arena
+            .set_prot(&parts.pages, end, more, region.flags.prot())
+            .map_err(MapError::Kernel)?;
+        return Ok(old);
+    }
+    if to == RemapTo::InPlace {
+        return Err(MapError::NoSpace);
+    }
+    let new = regions.reserve(new_len, 0, region.flags)?;
+    move_to(parts, op, old, old_len, new, new_len, region.flags)
+}
+
+/// Moves a mapping, contents and all, to a region that is mapped for it.
+fn move_to(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    old: usize,
+    old_len: usize,
+    new: usize,
+    new_len: usize,
+    flags: Flags,
+) -> Result<usize, MapError> {
+    let from = PageRange::covering(old, old_len.min(new_len));
+    let to = PageRange::covering(new, old_len.min(new_len));
+    let readable = flags.prot() & mem::PROT_READ.unsigned_abs() != 0;
+    if !readable {
+        // To be copied. The region map goes on saying that it is not readable, so no reclaimer
+        // starts on it.
+        parts
+            .arena
+            .set_prot_now(&parts.pages, old, old_len, mem::PROT_READ.unsigned_abs())
+            .map_err(MapError::Kernel)?;
+    }
+    if let Err(error) = move_pages(parts, op, from, to) {
+        // Back, as far as can be: what moved left its room behind.
+        let _ = move_pages(parts, op, to, from);
+        if !readable {
+            let _ = parts
+                .arena
+                .set_prot_now(&parts.pages, old, old_len, flags.prot());
+        }
+        let _ = unmap(parts, op, new, new_len);
+        return Err(error);
+    }
+    parts
+        .arena
+        .set_prot(&parts.pages, new, new_len, flags.prot())
+        .map_err(MapError::Kernel)?;
+    // What cannot be unmapped is lost to the program as address space alone.
+    let _ = unmap(parts, op, old, old_len);
+    Ok(new)
+}
+
+/// Moves contents from one range to another of the same length, where there is nothing.
+fn move_pages(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    from: PageRange,
+    to: PageRange,
+) -> Result<(), MapError> {
+    let mut moved = Ok(());
+    parts.pages.for_each_folio(from, |_, part| {
+        for page in part.pages() {
+            if moved.is_ok() {
+                let target = Page::from_index(to.start + (page.index() - from.start));
+                moved = move_page(parts, op, page, target);
+            }
+        }
+    });
+    moved
+}
+
+/// Moves the contents of one page.
+fn move_page(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    page: Page,
+    target: Page,
+) -> Result<(), MapError> {
+    // A reclaimer may turn a resident page into a stored one in between.
+    loop {
+        let moved = match entry_of(parts, page) {
+            entry if entry.is_empty() => return Ok(()),
+            _ if !ready_chunk(parts, op, target) => return Err(MapError::NoSpace),
+            // What was dropped of a block lies where the contents go.
+            _ if entry_of(parts, target).in_block() => bring_back(parts, op, target)?,
+            Entry::Resident => {
+                if !reserve_pages(parts, op, 1) {
+                    return Err(MapError::NoSpace);
+                }
+                let mut credit = 1;
+                let moved = copy_resident(parts, op, page, target, &mut credit);
+                op.unreserve(credit);
+                moved?
+            }
+            entry if entry.in_block() => bring_back(parts, op, page)?,
+            Entry::Swapped { .. } => bring_back(parts, op, page)?,
+            _ => move_stored(parts, page, target),
+        };
+        if moved {
+            return Ok(());
+        }
+    }
+}
+
+/// Brings a page in, and the block it is in: from the device, where its label ties it to its address, or because
+/// it is not stored alone. It is then moved as a resident one. `false`: it is still to be moved.
+fn bring_back(parts: &Parts, op: &mut OpGuard<'_>, page: Page) -> Result<bool, MapError> {
+    let range = parts.pages.block_of(page);
+    let mut credit = wide(range.len());
+    if !reserve_pages(parts, op, credit) {
+        return Err(MapError::NoSpace);
+    }
+    let index = parts.pages.index_of(page);
+    let guard = parts.pages.folio(index).lock();
+    let brought = bring_in(parts, op, &guard, range, false, &mut credit);
+    if brought.is_ok() {
+        note_access(parts, &guard, index, Entry::None);
+    }
+    drop(guard);
+    op.unreserve(credit);
+    match brought {
+        Ok(_) => Ok(false),
+        // If it was the kernel that failed, there is no way on: part of a block may be in.
+        Err(error) => {
+            report_lost(parts, error);
+            Err(MapError::Kernel(Errno::EFAULT))
+        }
+    }
+}
+
+/// Gives what is stored of `page` to `target`, a fresh page; `false` if nothing is stored any more.
+fn move_stored(parts: &Parts, page: Page, target: Page) -> bool {
+    let source = parts.pages.folio_of(page).lock();
+    let Some(entry) = parts.transition().take(page, target) else {
+        return false;
+    };
+    drop(source);
+    // In between the entry is here alone: only this operation reaches the object.
+    let _target = parts.pages.folio_of(target).lock();
+    parts.transition().give(target, entry);
+    true
+}
+
+fn entry_of(parts: &Parts, page: Page) -> Entry {
+    let _guard = parts.pages.folio_of(page).lock();
+    parts.pages.get(page)
+}
+
+/// Copies a resident page to `target` and drops the original; `false` if it is not resident any
+/// more. It is pinned while it is copied, so that it stays.
+fn copy_resident(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    page: Page,
+    target: Page,
+    credit: &mut u64,
+) -> Result<bool, MapError> {
+    let source = parts.pages.folio_of(page).lock();
+    if parts.pages.get(page) != Entry::Resident {
+        return Ok(false);
+    }
+    source.pin();
+    let isolated = source.cancel_reclaim();
+    drop(source);
+    if isolated {
+        parts.pages.folio_of(page).wait_reclaim();
+    }
+    let readable = parts
+        .arena
+        .make_readable(&parts.pages, page)
+        .map_err(MapError::Kernel);
+    let done = readable.and_then(|()| copy_page(parts, op, page, target, credit));
+    parts.pages.folio_of(page).lock().unpin();
+    done?;
+    // What cannot be dropped stays behind full of zeroes.
+    let _ = drop_pages(parts, PageRange::one(page));
+    Ok(true)
+}
+
+/// Copies a page that is resident and pinned into fresh memory, through the load buffer: a system call that is given
+/// memory of the arena would be guarded.
+fn copy_page(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    page: Page,
+    target: Page,
+    credit: &mut u64,
+) -> Result<(), MapError> {
+    let index = parts.pages.index_of(target);
+    let guard = parts.pages.folio(index).lock();
+    let source = page.addr() as *const u8;
+    let buffer = op.load.as_mut_ptr();
+    loop {
+        // SAFETY: the source stays present while it is pinned, and the buffer is longer than a page; the target is
+        // fresh arena memory.
+        let copied = unsafe {
+            core::ptr::copy_nonoverlapping(source, buffer, PAGE_SIZE);
+            parts
+                .arena
+                .install(&guard, target.addr(), Some(buffer), PAGE_SIZE)
+        };
+        match copied {
+            Ok(_) => break,
+            Err(error) if error.errno == Errno::EAGAIN => {}
+            Err(error) => return Err(MapError::Kernel(error.errno)),
+        }
+    }
+    parts.transition().make_resident(target, |_| false);
+    guard.add_resident(1);
+    count_resident(parts, 1);
+    note_access(parts, &guard, index, Entry::None);
+    *credit = credit.saturating_sub(1);
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! *What*: what `uzswap reclaim`, `uzswap set` and `uzswap swapoff` ask of a process: see [`uzswap_group::request`].
+//!
+//! *Invariants*: a request ends: by what was asked, or by [`MAX_RECLAIM_RETRIES`] attempts in a row that
+//! moved nothing. *Locking*: as any operation. *Context*: a thread of its own, or the signal.
+
+use super::writeback::Stuck;
+use super::{evict, follow, reclaim, shrink, sizes, swapoff};
+use crate::backing::Backing;
+use crate::backing::device::MAX_RECLAIM_RETRIES;
+use crate::masked::Masked;
+use crate::op::{RESERVE_PAGES, SLACK_PAGES};
+use crate::page::batch::BATCH_PAGES;
+use crate::page::{PAGE_SIZE, narrow, wide};
+use crate::parts::Parts;
+use uzswap_group::request::RequestKind;
+use uzswap_sync::primitive::Ordering::Relaxed;
+use uzswap_sys::{futex, thread};
+
+/// Does what this process is asked, and answers.
+pub(crate) fn serve(parts: &Parts, masked: &Masked) {
+    let request = &parts.account.process().request;
+    let charge = parts.account.charge();
+    let wanted = request.wanted.load(Relaxed);
+    let before = charge.used();
+    let done = match request.what.load(Relaxed) {
+        RequestKind::WriteBack => write_back_bytes(parts, masked, wanted),
+        RequestKind::ComeDown => come_down(parts, masked),
+        RequestKind::SwapOff => swapoff::swap_off(parts, masked, narrow(wanted)),
+        RequestKind::Evict => evict_bytes(parts, masked, wanted),
+    };
+    let freed = before.saturating_sub(charge.used());
+    request.done.store(done, Relaxed);
+    request.freed.store(freed * wide(PAGE_SIZE), Relaxed);
+    request.over.store(charge.over() * wide(PAGE_SIZE), Relaxed);
+    request.finish();
+    let _ = futex::wake_shared(request.door.as_futex(), u32::MAX);
+}
+
+/// Evicts `wanted` bytes of resident memory, the coldest first. Returns how many it were.
+fn evict_bytes(parts: &Parts, masked: &Masked, wanted: u64) -> u64 {
+    let mut done = 0;
+    let mut failures = 0;
+    while done < wanted && failures < MAX_RECLAIM_RETRIES {
+        let pages = (wanted - done).div_ceil(wide(PAGE_SIZE));
+        // One operation a batch: faults and fork do not wait for the rest.
+        let mut op = parts.op(masked);
+        let dropped = evict::reclaim_batch(parts, &mut op, narrow(pages).min(BATCH_PAGES));
+        op.reserve.shrink_to(RESERVE_PAGES);
+        drop(op);
+        done += wide(dropped * PAGE_SIZE);
+        failures = if dropped > 0 { 0 } else { failures + 1 };
+        if dropped == 0 {
+            thread::sched_yield();
+        }
+    }
+    done
+}
+
+/// Frees until no more is charged than the limit allows. Returns the bytes freed.
+fn come_down(parts: &Parts, masked: &Masked) -> u64 {
+    let first = parts.account.charge().over();
+    let mut least = first;
+    let mut failures = 0;
+    while least > 0 && failures < MAX_RECLAIM_RETRIES {
+        let mut op = parts.op(masked);
+        follow::follow_knobs(parts, &mut op);
+        let aim = narrow(least).min(BATCH_PAGES);
+        if !reclaim::free_some(parts, &mut op, aim, failures > 0) {
+            reclaim::compact_and_yield(parts, &mut op);
+        }
+        op.reserve.shrink_to(RESERVE_PAGES);
+        drop(op);
+        // The program goes on meanwhile: only what was never reached before is progress.
+        let over = parts.account.charge().over();
+        failures = if over < least { 0 } else { failures + 1 };
+        least = least.min(over);
+    }
+    sizes::publish_sizes(parts);
+    (first - least) * wide(PAGE_SIZE)
+}
+
+/// Writes `wanted` bytes of what is stored to swap, the coldest first. Returns how many it were.
+fn write_back_bytes(parts: &Parts, masked: &Masked, wanted: u64) -> u64 {
+    for device in parts.backing.iter().flat_map(Backing::devices) {
+        device.patience.reset();
+    }
+    let mut done = 0;
+    let mut failures = 0;
+    while done < wanted && failures < MAX_RECLAIM_RETRIES {
+        let mut op = parts.op(masked);
+        match shrink::write_back(parts, &mut op) {
+            Ok(moved) => {
+                done += moved.bytes;
+                failures = 0;
+            }
+            Err(Stuck::Raced) => failures += 1,
+            Err(_) => break,
+        }
+        op.reserve.shrink_to(RESERVE_PAGES + SLACK_PAGES);
+    }
+    sizes::publish_sizes(parts);
+    done
+}

@@ -1,0 +1,250 @@
+//! *What*: the address space: map, unmap, discard, protect, and their like, as bookkeeping on
+//! the arena's one mapping.
+//!
+//! Mapping is taking a range from the region map; its pages come at first touch. Unmapping drops the
+//! pages and gives the range back. Only protections, and mappings of the program's own that it lays
+//! over a part of the arena, change the kernel's mappings.
+//!
+//! *Invariants*: a range in no live region has no contents and no pages (entries only of [`blocks`](super::block) that
+//! lie in part elsewhere), and the arena's own mapping, so that it can be mapped again.
+//! *Locking*: slot → folios (rising, at most [`HELD_FOLIOS`] at once) or the region map. A folio under
+//! reclaim is waited for with no folio held.
+//! *Context*: worker; the caller's addresses and lengths are page aligned.
+
+use super::drop::drop_pages;
+use super::reserve::charge_regions;
+use super::{codecs, evict};
+use crate::arena::ranges::PROT_ARENA;
+use crate::arena::region::{Flags, Region, RegionError};
+use crate::op::OpGuard;
+use crate::page::block::Entries;
+use crate::page::{PAGE_SIZE, PageRange, in_arena};
+use crate::parts::Parts;
+use uzswap_sys::Errno;
+
+/// Why a range could not be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapError {
+    /// No room in the arena or in the region map: ENOMEM to the program.
+    NoSpace,
+    /// The range is taken, or an argument makes no sense: EINVAL to the program.
+    Invalid,
+    /// Part of the range is not mapped: EFAULT or ENOMEM to the program, by the call.
+    NotMapped,
+    /// The kernel refused.
+    Kernel(Errno),
+}
+
+impl From<RegionError> for MapError {
+    fn from(_: RegionError) -> Self {
+        MapError::NoSpace
+    }
+}
+
+/// What a fork child gets of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkPolicy {
+    /// A copy.
+    Inherit,
+    /// Nothing: it is not mapped there.
+    DontFork,
+    /// Zeroes.
+    Wipe,
+}
+
+fn covering(region: &Region) -> PageRange {
+    PageRange::covering(region.start, region.end - region.start)
+}
+
+/// Maps `len` bytes of fresh memory, aligned to `align` (0: a folio).
+pub(crate) fn map(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    len: usize,
+    align: usize,
+    prot: u32,
+) -> Result<usize, MapError> {
+    let addr = parts
+        .arena
+        .regions()
+        .reserve(len, align, Flags::from_prot(prot))?;
+    charge_regions(parts, op);
+    if let Err(errno) = parts.arena.set_prot(&parts.pages, addr, len, prot) {
+        let _ = unmap(parts, op, addr, len);
+        return Err(MapError::Kernel(errno));
+    }
+    Ok(addr)
+}
+
+/// Maps fresh memory exactly there, in the arena, in place of what was.
+pub(crate) fn map_fixed(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    addr: usize,
+    len: usize,
+    prot: u32,
+) -> Result<(), MapError> {
+    if !in_arena(addr) || !in_arena(addr.saturating_add(len).wrapping_sub(1)) {
+        return Err(MapError::Invalid);
+    }
+    replace(parts, op, addr, len, Flags::from_prot(prot))?;
+    charge_regions(parts, op);
+    parts
+        .arena
+        .set_prot(&parts.pages, addr, len, prot)
+        .map_err(MapError::Kernel)
+}
+
+/// Changes the protection.
+pub(crate) fn protect(parts: &Parts, addr: usize, len: usize, prot: u32) -> Result<(), Errno> {
+    // The kernel goes as far as the first hole, then says ENOMEM.
+    let hole = parts.arena.regions().first_hole(addr, len);
+    let len = hole.map_or(len, |hole| hole - addr);
+    if len > 0 {
+        parts.arena.change_prot(&parts.pages, addr, len, prot)?;
+    }
+    if hole.is_some() {
+        return Err(Errno::ENOMEM);
+    }
+    Ok(())
+}
+
+/// ENOMEM, as the kernel's advice says it, if part of the range is not mapped.
+fn mapped_whole(parts: &Parts, addr: usize, len: usize) -> Result<(), Errno> {
+    match parts.arena.regions().first_hole(addr, len) {
+        Some(_) => Err(Errno::ENOMEM),
+        None => Ok(()),
+    }
+}
+
+/// Drops the contents of a range: it reads as zero.
+pub(crate) fn discard(parts: &Parts, addr: usize, len: usize) -> Result<(), Errno> {
+    parts.arena.regions().for_each_in(addr, len, |region| {
+        if !region.flags.contains(Flags::FOREIGN) {
+            // What stays reads as zero.
+            let _ = drop_pages(parts, covering(&region));
+        }
+    });
+    mapped_whole(parts, addr, len)
+}
+
+/// Evicts a range now.
+pub(crate) fn pageout(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    addr: usize,
+    len: usize,
+) -> Result<(), Errno> {
+    codecs::follow_compressor(parts, op);
+    evict::pageout(parts, op, PageRange::covering(addr, len));
+    mapped_whole(parts, addr, len)
+}
+
+/// Makes a range the next to be evicted.
+pub(crate) fn cold(parts: &Parts, addr: usize, len: usize) -> Result<(), Errno> {
+    let pages = &parts.pages;
+    pages.for_each_folio(PageRange::covering(addr, len), |index, _| {
+        let guard = pages.folio(index).lock();
+        pages.deactivate(&guard, index);
+    });
+    mapped_whole(parts, addr, len)
+}
+
+/// The program has laid a mapping of its own over this range of the arena.
+pub(crate) fn foreign(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    addr: usize,
+    len: usize,
+) -> Result<(), MapError> {
+    let regions = parts.arena.regions();
+    regions.insert_fixed(addr, len, Flags::FOREIGN)?;
+    charge_regions(parts, op);
+    Ok(())
+}
+
+/// For each page from `addr` on: 1 if it holds data, resident or stored.
+pub(crate) fn residency(parts: &Parts, addr: usize, vec: &mut [u8]) -> Result<(), Errno> {
+    let len = vec.len() * PAGE_SIZE;
+    mapped_whole(parts, addr, len)?;
+    let pages = &parts.pages;
+    for (page, out) in PageRange::covering(addr, len).pages().zip(vec) {
+        // A handler thread wakes its thread by the copy itself, before the entries say so.
+        let _guard = pages.folio_of(page).lock();
+        let holds = pages.is_ready(page) && !pages.get(page).is_empty();
+        *out = u8::from(holds);
+    }
+    Ok(())
+}
+
+/// Unmaps a range; parts that are not mapped are passed over.
+pub(crate) fn unmap(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    addr: usize,
+    len: usize,
+) -> Result<(), MapError> {
+    empty(parts, addr, len, |region| {
+        parts
+            .arena
+            .regions()
+            .finish_unmap(region.start, region.len());
+    })?;
+    charge_regions(parts, op);
+    Ok(())
+}
+
+/// Puts a fresh region in place of whatever is in its range, which is nobody else's in between.
+pub(crate) fn replace(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    addr: usize,
+    len: usize,
+    flags: Flags,
+) -> Result<(), MapError> {
+    let emptied = empty(parts, addr, len, |_| {});
+    let inserted =
+        emptied.and_then(|()| Ok(parts.arena.regions().insert_fixed(addr, len, flags)?));
+    if inserted.is_err() {
+        parts.arena.regions().finish_unmap(addr, len);
+    }
+    charge_regions(parts, op);
+    inserted
+}
+
+/// Drops everything in a range, region by region, and leaves it dying; tells `emptied` of each.
+pub(crate) fn empty(
+    parts: &Parts,
+    addr: usize,
+    len: usize,
+    emptied: impl Fn(&Region),
+) -> Result<(), MapError> {
+    let end = addr + len;
+    let mut at = addr;
+    // Each part once: what was finished may be another thread's by now.
+    while let Some(region) = parts.arena.regions().begin_unmap(at, end - at)? {
+        at = region.end;
+        if region.flags.contains(Flags::FOREIGN) {
+            parts
+                .arena
+                .reclaim_foreign(region.start, region.len())
+                .map_err(MapError::Kernel)?;
+        } else {
+            // What cannot be dropped stays nobody's: left dying, it is never mapped again.
+            drop_pages(parts, covering(&region)).map_err(MapError::Kernel)?;
+            if region.flags.prot() != PROT_ARENA.unsigned_abs() {
+                parts
+                    .arena
+                    .set_prot_now(
+                        &parts.pages,
+                        region.start,
+                        region.len(),
+                        PROT_ARENA.unsigned_abs(),
+                    )
+                    .map_err(MapError::Kernel)?;
+            }
+        }
+        emptied(&region);
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! *What*: the loops of the engine's own threads: the fault handler of thread mode and the
+//! background reclaimer.
+//!
+//! *Invariants*: both run with all signals blocked from their first instruction. They use no
+//! thread-local storage: they share their creator's.
+//! *Locking*: as any operation. *Context*: threads of their own, started by the preload library.
+
+use super::fault::{self, Fault};
+use super::{drop, evict, follow, space};
+use crate::masked::Masked;
+use crate::op::RESERVE_PAGES;
+use crate::page::{PAGE_SIZE, Page, PageRange};
+use crate::parts::Parts;
+use crate::policy::watermark::high;
+use uzswap_group::counters::add;
+use uzswap_group::group::FailureReason;
+use uzswap_sys::file::{self, PollFd};
+use uzswap_sys::uffd::{Event, UffdMsg};
+use uzswap_sys::{Errno, mem};
+
+/// Messages read at once.
+const NR_MSGS: usize = 16;
+/// Pages that the background reclaimer evicts at once.
+const AIM_PAGES: usize = 64;
+
+/// Keeps room free for as long as the process lives, asleep while there is enough.
+pub(crate) fn reclaim_in_background(parts: &Parts, masked: &Masked) {
+    loop {
+        let charge = parts.account.charge();
+        parts.background.wait();
+        while charge.room() < high(charge.limit()) {
+            let mut op = parts.op(masked);
+            follow::follow_knobs(parts, &mut op);
+            let freed = evict::reclaim_batch(parts, &mut op, AIM_PAGES);
+            op.reserve.shrink_to(RESERVE_PAGES);
+            add(&parts.account.counters().reclaim_background, 1);
+            if freed == 0 {
+                break;
+            }
+        }
+    }
+}
+
+/// Serves faults for as long as the process lives (thread mode).
+pub(crate) fn serve_faults(parts: &Parts, masked: &Masked) {
+    let Some(uffd) = parts.arena.uffd() else {
+        return;
+    };
+    let mut msgs = [UffdMsg::default(); NR_MSGS];
+    loop {
+        let mut fds = [PollFd {
+            fd: uffd.0,
+            events: file::POLLIN,
+            revents: 0,
+        }];
+        let _ = file::poll(&mut fds, None);
+        let Ok(nr) = uffd.read_events(&mut msgs) else {
+            continue;
+        };
+        for msg in msgs.iter().take(nr) {
+            if let Event::Pagefault { addr, .. } = msg.event() {
+                serve_one(parts, masked, addr);
+                let _ = uffd.wake(addr & !(PAGE_SIZE - 1), PAGE_SIZE);
+            }
+        }
+    }
+}
+
+fn serve_one(parts: &Parts, masked: &Masked, addr: usize) {
+    let base = addr & !(PAGE_SIZE - 1);
+    let fault = Page::containing(addr).map_or(Fault::NotMapped, |page| {
+        fault::serve_timed(parts, masked, page)
+    });
+    match fault {
+        // The latter came to be after the fault.
+        Fault::Resolved | Fault::Foreign => {}
+        // The thread sleeps in the kernel; with nothing mapped there it gets its SIGSEGV.
+        Fault::NotMapped => {
+            // SAFETY: nothing that the program may use is there.
+            let _ = unsafe { mem::munmap(base, PAGE_SIZE) };
+            let _ = space::foreign(parts, &mut parts.op(masked), base, PAGE_SIZE);
+        }
+        Fault::Corrupt => give_up(parts, masked, base),
+        Fault::OverLimit { needed_bytes } => {
+            parts.account.die(FailureReason::OverLimit, 0, needed_bytes);
+        }
+    }
+}
+
+/// A page whose contents are lost: from now on every access to it ends in SIGBUS.
+fn give_up(parts: &Parts, masked: &Masked, base: usize) {
+    let mut op = parts.op(masked);
+    // Foreign first: at no time does it read as zeroes.
+    if space::foreign(parts, &mut op, base, PAGE_SIZE).is_err() {
+        parts
+            .account
+            .die(FailureReason::Internal, Errno::ENOMEM.0.unsigned_abs(), 0);
+    }
+    if map_beyond_end(base).is_err() {
+        // No descriptor to be had: SIGSEGV then.
+        // SAFETY: the page's data are lost, and nothing brings them in again.
+        let _ = unsafe { mem::munmap(base, PAGE_SIZE) };
+    }
+    let _ = drop::drop_pages(parts, PageRange::covering(base, PAGE_SIZE));
+}
+
+/// Maps the first page of an empty file at `page`.
+fn map_beyond_end(page: usize) -> Result<(), Errno> {
+    let fd = file::memfd_create(c"uzswap-lost", file::MFD_CLOEXEC)?;
+    let prot = mem::PROT_READ | mem::PROT_WRITE;
+    let flags = mem::MAP_SHARED | mem::MAP_FIXED;
+    // SAFETY: the page is the engine's own, and what it held is lost.
+    let mapped = unsafe { mem::mmap(page, PAGE_SIZE, prot, flags, fd, 0) };
+    let _ = file::close(fd);
+    mapped.map(|_| ())
+}

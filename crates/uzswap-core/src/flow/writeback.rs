@@ -1,0 +1,335 @@
+//! *What*: writeback: the coldest of what is stored moves to the swap devices, as it is: compressed, and many objects
+//! with one write.
+//!
+//! ```text
+//! choose (no lock) → take slots → pack (a folio at a time) → write (no folio) → publish (a folio at a time)
+//! ```
+//!
+//! *Invariants*
+//! - An object stays in the pool, where loads go on, until its copy is on the device and counted. Its entry says
+//!   `writing` meanwhile; whatever else happens to the page replaces the entry by one that does not say so.
+//! - One writeback at a time, so an entry that says `writing` at the end is the one that said so at
+//!   the beginning, however often the object was moved.
+//!
+//! *Locking*: op → writeback → one folio at a time. *Context*: signal, worker.
+
+use crate::backing::write::{Candidates, Taken, WriteError};
+use crate::backing::{Backing, label};
+use crate::page::{Age, Entries, Entry, PAGE_SIZE, Page, wide};
+use crate::parts::Parts;
+use crate::policy::shrinker::Shrinker;
+use crate::policy::sweep::{Ages, Chosen, Sweep};
+use crate::store::object::is_as_noted;
+use uzswap_group::counters::add;
+use uzswap_io::{Layout, MAX_RUN, PackError, Place, Run, SLOT};
+
+/// Most objects in a run.
+const MAX_OBJECTS: usize = 512;
+/// Bytes that are written at once.
+pub(crate) const RUN_LEN: usize = MAX_RUN * SLOT;
+/// Order of the longest run of slots.
+const MAX_ORDER: u32 = MAX_RUN.ilog2();
+/// Pages that a writeback takes: what is written from, and its list.
+pub(crate) const WRITEBACK_PAGES: u64 =
+    wide(RUN_LEN / PAGE_SIZE) + wide(size_of::<Writeback>().div_ceil(PAGE_SIZE));
+
+/// One object on its way.
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    chosen: Chosen,
+    /// Where it lies in the run; `None` if it was in use when it was its turn.
+    place: Option<Place>,
+}
+
+/// What a writeback works on.
+#[derive(Debug)]
+pub(crate) struct Writeback {
+    /// [`RUN_LEN`] bytes, page aligned.
+    run: &'static mut [u8],
+    objects: [Object; MAX_OBJECTS],
+    sweep: Sweep,
+    pub ages: Ages,
+    pub shrinker: Shrinker,
+}
+
+impl Writeback {
+    /// At rest.
+    pub(crate) const fn new(run: &'static mut [u8]) -> Self {
+        Writeback {
+            run,
+            objects: [Object {
+                chosen: Chosen {
+                    page: Page::from_index(0),
+                    size: 0,
+                    age: Age(0),
+                },
+                place: None,
+            }; MAX_OBJECTS],
+            sweep: Sweep::new(),
+            ages: Ages::new(),
+            shrinker: Shrinker::new(),
+        }
+    }
+}
+
+/// What became of an object that was to be packed.
+enum Went {
+    /// It stays in the pool: it is in use, or not what was chosen.
+    Nowhere,
+    /// It is in the run.
+    IntoRun,
+    /// Its page has not changed since it was read back: its entry names that copy again.
+    ToItsCopy,
+}
+
+/// What became of the objects that were chosen.
+#[derive(Default)]
+struct Packed {
+    /// In the run.
+    objects: usize,
+    /// Gone from the pool without being written.
+    unchanged: Moved,
+    /// In use, or not what was chosen any more.
+    raced: u64,
+    /// Bytes to write.
+    len: usize,
+}
+
+/// What left the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub pages: u64,
+    /// What they took in the pool.
+    pub bytes: u64,
+}
+
+impl Moved {
+    fn add(&mut self, size: u16) {
+        self.pages += 1;
+        self.bytes += u64::from(size);
+    }
+}
+
+/// Why nothing was written back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stuck {
+    /// The pool holds nothing that could go, or nothing may.
+    Nothing,
+    /// Everything that was chosen was in use when it was its turn.
+    Raced,
+    /// The devices have no room.
+    Full,
+    /// A device failed, and no other took it.
+    Failed,
+}
+
+impl From<WriteError> for Stuck {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::NoDevice => Stuck::Nothing,
+            WriteError::Full => Stuck::Full,
+            WriteError::Failed => Stuck::Failed,
+        }
+    }
+}
+
+/// Writes one run, of what was evicted `min_age` ticks ago or longer.
+pub(crate) fn write_run(
+    parts: &Parts,
+    backing: &Backing,
+    writeback: &mut Writeback,
+    min_age: u16,
+) -> Result<Moved, Stuck> {
+    if !backing.counts() {
+        return Err(Stuck::Nothing);
+    }
+    for device in backing.devices() {
+        device.discard();
+    }
+    // Before anything is looked for that could not go anywhere.
+    let candidates = Candidates::of(backing)?;
+    let (nr, nr_slots) = choose(parts, backing, writeback, min_age);
+    if nr == 0 {
+        return Err(Stuck::Nothing);
+    }
+    let min_slots = writeback.objects.first().map_or(1, |object| {
+        (backing.seal().overhead() + usize::from(object.chosen.size)).div_ceil(SLOT)
+    });
+    // The largest run that the objects fill, or what is to be had of it, if it holds the first.
+    let orders = min_slots.next_power_of_two().ilog2()..=nr_slots.ilog2().min(MAX_ORDER);
+    // Counted once for this writeback, until its objects are.
+    let taken = backing
+        .take_slots(&candidates, &orders)
+        .ok_or(Stuck::Full)?;
+    let room = usize::from(taken.run.nr) * SLOT;
+    let Packed {
+        objects,
+        unchanged,
+        raced,
+        len,
+    } = pack(parts, backing, writeback, nr, room);
+    add(&parts.account.counters().reject_reclaim_fail, raced);
+    let written = match writeback.run.get(..len) {
+        Some(bytes) if objects > 0 => backing.write_out(candidates, taken, bytes),
+        _ => {
+            taken.device.put_run(taken.run);
+            return if unchanged.pages > 0 {
+                Ok(unchanged)
+            } else {
+                Err(Stuck::Raced)
+            };
+        }
+    };
+    let objects = writeback.objects.get(..nr).unwrap_or_default();
+    let Taken { device, run } = written.inspect_err(|_| abort(parts, objects))?;
+    add(&parts.account.counters().swap_bytes_out, wide(len));
+    let Moved { pages, bytes } = publish(parts, objects, device.number_of(run));
+    device.put_run(run);
+    Ok(Moved {
+        pages: pages + unchanged.pages,
+        bytes: bytes + unchanged.bytes,
+    })
+}
+
+/// Lists what goes next, of that age at least. Returns how many objects that are and how many slots they take.
+fn choose(
+    parts: &Parts,
+    backing: &Backing,
+    writeback: &mut Writeback,
+    min_age: u16,
+) -> (usize, usize) {
+    let Writeback {
+        objects,
+        sweep,
+        ages,
+        ..
+    } = writeback;
+    let overhead = backing.seal().overhead();
+    let mut layout = Layout::new();
+    let mut places = objects.iter_mut();
+    let nr = sweep.choose(&parts.pages, ages, min_age, |chosen| {
+        let mut longer = layout;
+        let _ = longer.place(overhead + usize::from(chosen.size));
+        if longer.nr_slots() > MAX_RUN {
+            return false;
+        }
+        let Some(object) = places.next() else {
+            return false;
+        };
+        *object = Object {
+            chosen,
+            place: None,
+        };
+        layout = longer;
+        true
+    });
+    (nr, layout.nr_slots())
+}
+
+/// Packs the first `nr` objects, as far as they still are what they were, are not on a device as they are,
+/// and fit `room` bytes.
+fn pack(
+    parts: &Parts,
+    backing: &Backing,
+    writeback: &mut Writeback,
+    nr: usize,
+    room: usize,
+) -> Packed {
+    let Writeback {
+        run,
+        objects,
+        sweep,
+        ..
+    } = writeback;
+    let mut packed = Packed::default();
+    let (Some(buffer), Some(objects)) = (run.get_mut(..room), objects.get_mut(..nr)) else {
+        return packed;
+    };
+    let mut run = Run::new(buffer, backing.seal());
+    for object in objects {
+        match pack_one(parts, backing, &mut run, object) {
+            Ok(Went::Nowhere) => packed.raced += 1,
+            Ok(Went::IntoRun) => packed.objects += 1,
+            Ok(Went::ToItsCopy) => packed.unchanged.add(object.chosen.size),
+            Err(PackError::Full) => {
+                sweep.return_to(object.chosen.page);
+                break;
+            }
+            Err(PackError::BadLength) => {}
+        }
+    }
+    packed.len = run.finish().len();
+    packed
+}
+
+/// Packs one object, unless it is in use, or its copy from last time is on the device still.
+fn pack_one(
+    parts: &Parts,
+    backing: &Backing,
+    run: &mut Run<'_>,
+    object: &mut Object,
+) -> Result<Went, PackError> {
+    let Chosen { page, size, age } = object.chosen;
+    let Some(_guard) = parts.pages.folio_of(page).try_lock() else {
+        return Ok(Went::Nowhere);
+    };
+    // It was chosen without a lock: it may be another object by now, or none.
+    let Entry::Stored {
+        loc,
+        size: size_now,
+        age: age_now,
+        holds,
+        ..
+    } = parts.pages.get(page)
+    else {
+        return Ok(Went::Nowhere);
+    };
+    if size_now != size || age_now != age {
+        return Ok(Went::Nowhere);
+    }
+    // SAFETY: the entry names it, and the folio is held.
+    let (data, note) = unsafe { (parts.store.object(loc, size), parts.store.note(loc, size)) };
+    if !is_as_noted(data, note) {
+        // Its note stays behind: on the device it would pass for right.
+        return Ok(Went::Nowhere);
+    }
+    if !holds.is_page() {
+        // A copy is of a page that was stored alone.
+        backing.drop_copy(page);
+    } else if let Some(copy) = backing.unchanged_copy(page, data) {
+        parts.transition().use_copy(page, copy);
+        return Ok(Went::ToItsCopy);
+    }
+    let place = run.push(label(page, age), data.len(), |body| {
+        body.copy_from_slice(data);
+    })?;
+    parts.transition().begin_write(page);
+    object.place = Some(place);
+    Ok(Went::IntoRun)
+}
+
+/// The copies are on the device, in the run that begins at slot `first`: entries that nobody
+/// touched meanwhile name them. Returns what those were.
+fn publish(parts: &Parts, objects: &[Object], first: u64) -> Moved {
+    let mut published = Moved::default();
+    for object in objects {
+        let Some(place) = object.place else { continue };
+        let page = object.chosen.page;
+        let location = place.on_device(first).raw();
+        let _guard = parts.pages.folio_of(page).lock();
+        if let Some(size) = parts.transition().finish_write(page, location) {
+            published.add(size);
+        }
+    }
+    add(&parts.account.counters().pswpout, published.pages);
+    published
+}
+
+/// The copies did not get to the device: the entries are as they were before.
+fn abort(parts: &Parts, objects: &[Object]) {
+    for object in objects.iter().filter(|object| object.place.is_some()) {
+        let page = object.chosen.page;
+        let _guard = parts.pages.folio_of(page).lock();
+        parts.transition().abort_write(page);
+    }
+}

@@ -1,0 +1,43 @@
+//! *What*: the pages of the arena: where each one's contents are, which folios have some in memory, and how long ago
+//! something was evicted.
+//!
+//! - `address`: how addresses, pages and folios number each other
+//! - `entry`, `table`: one page's entry; all of them
+//! - `folio`: locks, and a folio's standing in reclaim; `lru`: the lists of folios
+//! - `clock`: the eviction clock that ages are told by
+//! - `block`: pages that are compressed as one object
+//! - `batch`: pages and folios that are being evicted
+//! - `walk`: walks over the page table
+//! - `transition`: every change of an entry; `tally`: what was stored, counted
+//!
+//! *Invariants*: a page is present in the arena only if its entry is [`Entry::Resident`].
+//! *Locking*: folio → LRU; see [`folio`]. *Context*: signal, worker, init.
+
+pub mod address;
+#[cfg(not(loom))]
+pub mod batch;
+pub mod bitmap;
+pub mod block;
+#[cfg(not(loom))]
+pub mod clock;
+pub mod entry;
+pub mod folio;
+pub mod holds;
+#[cfg(not(loom))]
+pub mod lru;
+#[cfg(not(loom))]
+mod pages;
+pub mod table;
+pub mod tally;
+pub mod transition;
+#[cfg(not(loom))]
+mod walk;
+
+pub use address::{
+    ARENA_BASE, ARENA_LEN, NR_PAGES, PAGE_SHIFT, PAGE_SIZE, Page, PageRange, in_arena, narrow, wide,
+};
+pub use block::Entries;
+pub use entry::{Age, Entry};
+pub use holds::Holds;
+#[cfg(not(loom))]
+pub(crate) use pages::Pages;

@@ -1,0 +1,202 @@
+//! *What*: the pages and folios that one reclaim evicts together.
+//!
+//! *Invariants*: the pages of a folio lie next to each other in `pages`, and rise.
+//! *Locking*: belongs to an operation. *Context*: signal, worker.
+
+use super::address::{Page, PageRange};
+use super::entry::Entry;
+use uzswap_sys::mem::IoVec;
+
+/// Most pages in a batch: one folio of the largest order.
+pub const BATCH_PAGES: usize = 512;
+/// Most folios in a batch.
+pub const BATCH_FOLIOS: usize = 64;
+
+/// A page under reclaim and what became of it.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchPage {
+    /// The page.
+    pub page: Page,
+    /// Where it was stored; [`Entry::None`] if it was not.
+    pub entry: Entry,
+}
+
+/// A folio under reclaim: `nr` pages of the batch from `first` on.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchFolio {
+    /// Number of the folio.
+    pub index: u32,
+    /// Its first page in [`Batch::pages`].
+    pub first: usize,
+    /// Its pages in [`Batch::pages`].
+    pub nr: usize,
+    /// It is compressed with the operation's denser compressor.
+    pub denser: bool,
+    /// Its lock is held: its pages are being dropped.
+    pub dropping: bool,
+}
+
+/// What one reclaim works on.
+#[derive(Debug)]
+pub struct Batch {
+    /// Its pages.
+    pub pages: [BatchPage; BATCH_PAGES],
+    /// How many of `pages` are in use.
+    pub nr_pages: usize,
+    /// Its folios.
+    pub folios: [BatchFolio; BATCH_FOLIOS],
+    /// How many of `folios` are in use.
+    pub nr_folios: usize,
+    /// Address ranges to drop.
+    pub ranges: [IoVec; BATCH_PAGES],
+    /// How many of `ranges` are in use.
+    pub nr_ranges: usize,
+}
+
+impl Batch {
+    /// An empty batch.
+    #[must_use]
+    pub const fn new() -> Self {
+        Batch {
+            pages: [BatchPage {
+                page: Page::from_index(0),
+                entry: Entry::None,
+            }; BATCH_PAGES],
+            nr_pages: 0,
+            folios: [BatchFolio {
+                index: 0,
+                first: 0,
+                nr: 0,
+                denser: false,
+                dropping: false,
+            }; BATCH_FOLIOS],
+            nr_folios: 0,
+            ranges: [IoVec { base: 0, len: 0 }; BATCH_PAGES],
+            nr_ranges: 0,
+        }
+    }
+
+    /// Empties it.
+    pub const fn clear(&mut self) {
+        self.nr_pages = 0;
+        self.nr_folios = 0;
+        self.nr_ranges = 0;
+    }
+
+    /// Whether a folio with so many resident pages has room.
+    #[must_use]
+    pub const fn has_room(&self, nr_pages: usize) -> bool {
+        self.nr_folios < BATCH_FOLIOS && nr_pages <= BATCH_PAGES - self.nr_pages
+    }
+
+    /// Adds a folio and those of its pages that `pages` yields. Returns how many they are; with none it is not
+    /// added.
+    pub fn add_folio(&mut self, index: u32, pages: impl Iterator<Item = Page>) -> usize {
+        let first = self.nr_pages;
+        for page in pages {
+            if let Some(place) = self.pages.get_mut(self.nr_pages) {
+                *place = BatchPage {
+                    page,
+                    entry: Entry::None,
+                };
+                self.nr_pages += 1;
+            }
+        }
+        let nr = self.nr_pages - first;
+        if nr > 0
+            && let Some(place) = self.folios.get_mut(self.nr_folios)
+        {
+            *place = BatchFolio {
+                index,
+                first,
+                nr,
+                denser: false,
+                dropping: false,
+            };
+            self.nr_folios += 1;
+        }
+        nr
+    }
+
+    /// Lists a page whose memory is to be dropped; neighbours share a range.
+    pub fn add_to_drop(&mut self, page: Page) {
+        let end = |range: &IoVec| range.base + range.len;
+        let last = self.ranges.get_mut(self.nr_ranges.wrapping_sub(1));
+        if let Some(last) = last.filter(|last| end(last) == page.addr()) {
+            last.len += super::PAGE_SIZE;
+        } else if let Some(place) = self.ranges.get_mut(self.nr_ranges) {
+            *place = IoVec {
+                base: page.addr(),
+                len: super::PAGE_SIZE,
+            };
+            self.nr_ranges += 1;
+        }
+    }
+
+    /// The ranges whose memory is to be dropped.
+    #[must_use]
+    pub fn to_drop(&self) -> &[IoVec] {
+        self.ranges.get(..self.nr_ranges).unwrap_or_default()
+    }
+
+    /// The `nr` pages of the batch from `first` on, all before `end`, if they are one whole block.
+    #[must_use]
+    pub fn block_at(&self, first: usize, end: usize, nr: usize) -> Option<PageRange> {
+        let last = first + nr - 1;
+        if last >= end {
+            return None;
+        }
+        let start = self.pages.get(first)?.page.index();
+        let last = self.pages.get(last)?.page.index();
+        // They rise.
+        (start.is_multiple_of(nr) && last == start + nr - 1).then_some(PageRange {
+            start,
+            end: last + 1,
+        })
+    }
+
+    /// How many places from `at` on, all before `end`, hold pages of the same `block` pages.
+    #[must_use]
+    pub fn nr_within_block(&self, at: usize, end: usize, block: usize) -> usize {
+        if block == 1 {
+            return end - at;
+        }
+        let places = self.pages.get(at..end).unwrap_or_default();
+        let of = |place: &BatchPage| place.page.index() / block;
+        let first = places.first().map(of);
+        places
+            .iter()
+            .take_while(|&place| Some(of(place)) == first)
+            .count()
+            .max(1)
+    }
+
+    /// Whether the page at place `at` has its entry.
+    #[must_use]
+    pub fn is_stored(&self, at: usize) -> bool {
+        self.pages
+            .get(at)
+            .is_some_and(|place| place.entry != Entry::None)
+    }
+
+    /// From the first to the last page of folio `at` of the batch.
+    #[must_use]
+    pub fn pages_of(&self, at: usize) -> Option<PageRange> {
+        if at >= self.nr_folios {
+            return None;
+        }
+        let folio = self.folios.get(at)?;
+        let first = self.pages.get(folio.first)?.page.index();
+        let last = self.pages.get(folio.first + folio.nr - 1)?.page.index();
+        Some(PageRange {
+            start: first,
+            end: last + 1,
+        })
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new()
+    }
+}

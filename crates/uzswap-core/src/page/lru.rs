@@ -1,0 +1,300 @@
+//! *What*: the LRU lists: which folios have resident pages, coldest last.
+//!
+//! There is no accessed bit to look at in user space, so recency comes from two things: a new folio
+//! joins the head of the inactive list and leaves at its tail, first in, first out; and a page that
+//! refaults sooner after its eviction than the resident set is large shows that its folio is used
+//! more often than what was kept, so that the folio joins the active list (as the kernel's
+//! workingset code does). The active list is taken from only while it is more than three quarters of all, or the other
+//! has nothing that can go.
+//!
+//! *Invariants*: a folio is on the list that its `LIST` bits name, or on none. `nr` is the length.
+//! *Locking*: one lock for both lists; taken under a folio's lock, so a scan only try-locks folios.
+//! *Context*: signal, worker.
+
+use super::folio::{ACTIVE, FolioGuard, FolioTable, INACTIVE, REFERENCED};
+use uzswap_sync::lock::Lock;
+use uzswap_sync::primitive::Ordering::Relaxed;
+
+const NIL: u32 = u32::MAX;
+
+/// Folios of a list in a row that cannot go (pinned, busy, hidden by mprotect) before a scan turns to the other list.
+const MOST_REFUSED: usize = 64;
+
+/// One list.
+#[derive(Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+    nr: usize,
+    bit: u32,
+}
+
+impl List {
+    const fn new(bit: u32) -> Self {
+        Self {
+            head: NIL,
+            tail: NIL,
+            nr: 0,
+            bit,
+        }
+    }
+
+    fn push_head(&mut self, folios: &FolioTable, index: u32) {
+        let folio = folios.at(index);
+        folio.prev.store(NIL, Relaxed);
+        folio.next.store(self.head, Relaxed);
+        if self.head == NIL {
+            self.tail = index;
+        } else {
+            folios.at(self.head).prev.store(index, Relaxed);
+        }
+        self.head = index;
+        self.nr += 1;
+        folio.set_list(self.bit);
+    }
+
+    fn push_tail(&mut self, folios: &FolioTable, index: u32) {
+        let folio = folios.at(index);
+        folio.next.store(NIL, Relaxed);
+        folio.prev.store(self.tail, Relaxed);
+        if self.tail == NIL {
+            self.head = index;
+        } else {
+            folios.at(self.tail).next.store(index, Relaxed);
+        }
+        self.tail = index;
+        self.nr += 1;
+        folio.set_list(self.bit);
+    }
+
+    fn remove(&mut self, folios: &FolioTable, index: u32) {
+        let folio = folios.at(index);
+        let (prev, next) = (folio.prev.load(Relaxed), folio.next.load(Relaxed));
+        if prev == NIL {
+            self.head = next;
+        } else {
+            folios.at(prev).next.store(next, Relaxed);
+        }
+        if next == NIL {
+            self.tail = prev;
+        } else {
+            folios.at(next).prev.store(prev, Relaxed);
+        }
+        self.nr = self.nr.saturating_sub(1);
+        folio.set_list(0);
+    }
+}
+
+#[derive(Debug)]
+struct Lists {
+    inactive: List,
+    active: List,
+}
+
+impl Lists {
+    /// Whether a scan looks at the active list next, to which so many folios were `refused`. What is refused goes round
+    /// to the head, so a list of nothing else would be looked at for ever.
+    fn takes_from_active(&self, refused: usize) -> bool {
+        let (inactive, active) = (self.inactive.nr, self.active.nr);
+        let prefers = active * 4 > (inactive + active) * 3;
+        let preferred = if prefers { active } else { inactive };
+        let turns = refused >= MOST_REFUSED.min(preferred);
+        let wanted = prefers != turns;
+        if wanted { active > 0 } else { inactive == 0 }
+    }
+
+    /// The list that `guard`'s folio is on.
+    fn list_of(&mut self, guard: &FolioGuard<'_>) -> Option<&mut List> {
+        if guard.has(INACTIVE) {
+            Some(&mut self.inactive)
+        } else if guard.has(ACTIVE) {
+            Some(&mut self.active)
+        } else {
+            None
+        }
+    }
+}
+
+/// The lists of resident folios.
+#[derive(Debug)]
+pub struct Lru {
+    lists: Lock<Lists>,
+}
+
+impl Default for Lru {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Lru {
+    /// Empty lists.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            lists: Lock::new(Lists {
+                inactive: List::new(INACTIVE),
+                active: List::new(ACTIVE),
+            }),
+        }
+    }
+
+    /// Puts a folio that is on no list at the head of the inactive one.
+    pub fn add(&self, folios: &FolioTable, guard: &FolioGuard<'_>, index: u32) {
+        let mut lists = self.lists.lock();
+        if !guard.has(INACTIVE | ACTIVE) {
+            lists.inactive.push_head(folios, index);
+        }
+    }
+
+    /// Moves a folio to the head of the active list, from wherever it is.
+    pub fn activate(&self, folios: &FolioTable, guard: &FolioGuard<'_>, index: u32) {
+        let mut lists = self.lists.lock();
+        if let Some(list) = lists.list_of(guard) {
+            list.remove(folios, index);
+        }
+        lists.active.push_head(folios, index);
+    }
+
+    /// Moves a folio to the tail of the inactive list: the next to go.
+    pub fn deactivate(&self, folios: &FolioTable, guard: &FolioGuard<'_>, index: u32) {
+        let mut lists = self.lists.lock();
+        if let Some(list) = lists.list_of(guard) {
+            list.remove(folios, index);
+            lists.inactive.push_tail(folios, index);
+        }
+    }
+
+    /// Takes a folio off its list.
+    pub fn remove(&self, folios: &FolioTable, guard: &FolioGuard<'_>, index: u32) {
+        let mut lists = self.lists.lock();
+        if let Some(list) = lists.list_of(guard) {
+            list.remove(folios, index);
+        }
+    }
+
+    /// Folios on both lists.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let lists = self.lists.lock();
+        lists.inactive.nr + lists.active.nr
+    }
+
+    /// Whether both lists are empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes up to `nr` of the coldest folios off their lists and gives each, locked, to `isolate`,
+    /// which says how many pages it took (`None`: it is full), until `nr_pages` are taken. Busy and
+    /// pinned folios go round to the head. Returns how many folios were looked at.
+    pub fn scan<'a>(
+        &self,
+        folios: &'a FolioTable,
+        nr_pages: usize,
+        mut isolate: impl FnMut(u32, &FolioGuard<'a>) -> Option<usize>,
+    ) -> usize {
+        let mut lists = self.lists.lock();
+        let mut left = lists.inactive.nr + lists.active.nr;
+        // One round at the most, and no more than bounds the time under the lock.
+        left = left.min(4096);
+        let mut looked = 0;
+        let mut taken = 0;
+        let mut refused = 0;
+        while taken < nr_pages && looked < left {
+            looked += 1;
+            let from_active = lists.takes_from_active(refused);
+            let list = if from_active {
+                &mut lists.active
+            } else {
+                &mut lists.inactive
+            };
+            let index = list.tail;
+            if index == NIL {
+                break;
+            }
+            list.remove(folios, index);
+            let guard = folios.at(index).try_lock();
+            let Some(guard) = guard.filter(|guard| !guard.is_pinned()) else {
+                list.push_head(folios, index);
+                refused += 1;
+                continue;
+            };
+            if from_active && guard.has(REFERENCED) {
+                guard.clear(REFERENCED);
+                list.push_head(folios, index);
+                continue;
+            }
+            match isolate(index, &guard) {
+                None => {
+                    list.push_tail(folios, index);
+                    break;
+                }
+                // Nothing of it can go now (hidden by mprotect): off to the other end.
+                Some(0) => {
+                    list.push_head(folios, index);
+                    refused += 1;
+                }
+                Some(got) => taken += got,
+            }
+        }
+        looked
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use uzswap_sys::mem::{MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap};
+
+    /// Folios of 2 MiB.
+    fn folios() -> FolioTable {
+        const ORDER: u32 = 9;
+        let room = |len| {
+            let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+            // SAFETY: a fresh mapping where the kernel likes, kept.
+            unsafe { mmap(0, len, PROT_READ | PROT_WRITE, flags, -1, 0) }.unwrap() as *mut u8
+        };
+        let (folios, bitmap) = (
+            room(FolioTable::len_for(ORDER)),
+            room(FolioTable::bitmap_len_for(ORDER)),
+        );
+        // SAFETY: fresh memory of those lengths.
+        unsafe { FolioTable::new(folios, bitmap, ORDER) }
+    }
+
+    /// Scans for one folio of a page while those in `stays` cannot go.
+    fn taken(lru: &Lru, folios: &FolioTable, stays: core::ops::Range<u32>) -> Option<u32> {
+        let mut taken = None;
+        lru.scan(folios, 1, |index, _| {
+            if stays.contains(&index) {
+                return Some(0);
+            }
+            taken = Some(index);
+            Some(1)
+        });
+        taken
+    }
+
+    #[test]
+    fn what_cannot_go_does_not_stand_before_what_can() {
+        for (nr_active, nr_inactive) in [(9, 1), (1, 9), (1000, 1), (2, 300)] {
+            let (lru, folios) = (Lru::new(), folios());
+            for index in 0..nr_active + nr_inactive {
+                let guard = folios.at(index).lock();
+                lru.add(&folios, &guard, index);
+                if index < nr_active {
+                    lru.activate(&folios, &guard, index);
+                }
+            }
+            let case = format!("{nr_active} active, {nr_inactive} inactive");
+            let all = nr_active + nr_inactive;
+            let found = taken(&lru, &folios, 0..nr_active);
+            assert!(found.is_some_and(|at| at >= nr_active), "{case}");
+            let found = taken(&lru, &folios, nr_active..all);
+            assert!(found.is_some_and(|at| at < nr_active), "{case}");
+            assert_eq!(taken(&lru, &folios, 0..all), None, "{case}");
+        }
+    }
+}

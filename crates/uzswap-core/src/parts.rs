@@ -1,0 +1,68 @@
+//! *What*: [`Parts`], what a started engine is made of: four owners of state, the rules of policy, and the contexts that
+//! operations take.
+//!
+//! *Invariants*: built whole by [`start`](crate::start), published once, never moved. Who owns state keeps it private:
+//! [`flow`](crate::flow) alone reaches several owners.
+//! *Locking*: op → writeback → folio → LRU → pool class → pool window, region map, swap cluster.
+//! *Context*: any.
+
+use crate::account::Account;
+use crate::arena::Arena;
+use crate::backing::Backing;
+use crate::flow::densify::Densifier;
+use crate::flow::writeback::Writeback;
+use crate::masked::Masked;
+use crate::op::{OpGuard, OpTable};
+use crate::page::Pages;
+use crate::page::transition::Transition;
+use crate::policy::auto::Auto;
+use crate::policy::pool_limit::PoolLimit;
+use crate::policy::watermark::Background;
+use crate::store::Store;
+use uzswap_sync::lock::Lock;
+
+/// What a started engine is made of.
+pub(crate) struct Parts {
+    pub account: &'static Account,
+    pub pages: Pages,
+    pub arena: Arena,
+    pub store: Store,
+    /// The swap devices, if there are any.
+    pub backing: Option<Backing>,
+    /// Which codec `--compressor auto` is.
+    pub auto: Auto,
+    /// The contexts that operations take.
+    pub ops: OpTable,
+    /// What is written to them, one run at a time.
+    pub writeback: Lock<Writeback>,
+    /// Whether the pool is too large.
+    pub pool_limit: PoolLimit,
+    /// Makes cold pages denser.
+    pub densifier: Densifier,
+    /// Keeps room free, if it was asked for.
+    pub background: Background,
+}
+
+impl Parts {
+    /// By which entries change.
+    #[inline]
+    pub(crate) fn transition(&self) -> Transition<'_, Pages, Store, Option<Backing>> {
+        Transition {
+            entries: &self.pages,
+            objects: &self.store,
+            slots: &self.backing,
+            counters: self.account.counters(),
+        }
+    }
+
+    /// Takes a context for an operation.
+    #[inline]
+    pub(crate) fn op(&self, _masked: &Masked) -> OpGuard<'static> {
+        loop {
+            // `None` only without contexts, and `start` makes at least one.
+            if let Some(op) = self.ops.acquire() {
+                return op;
+            }
+        }
+    }
+}

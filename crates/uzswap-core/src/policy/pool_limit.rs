@@ -1,0 +1,79 @@
+//! *What*: what happens to the pool when it is larger than it may be.
+//!
+//! *Invariants*: none. *Locking*: none; one relaxed atomic. *Context*: signal, worker.
+
+use uzswap_group::knobs::{Knobs, percent};
+use uzswap_sync::primitive::{AtomicBool, Ordering::Relaxed};
+
+/// What to do with the pool next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// It may stay as it is.
+    Keep,
+    /// Make it smaller by a denser codec.
+    Recompress,
+    /// Write the coldest of it to a swap device.
+    WriteBack,
+}
+
+/// The pool's limit, with the hysteresis between "too large" and "small enough".
+#[derive(Debug)]
+pub(crate) struct PoolLimit {
+    /// The pool was over its limit and is not down to what it accepts.
+    shrinking: AtomicBool,
+}
+
+impl PoolLimit {
+    pub(crate) const fn new() -> Self {
+        PoolLimit {
+            shrinking: AtomicBool::new(false),
+        }
+    }
+
+    /// Decides, for a pool of `pool` pages under a limit of `limit` pages. `recompresses`: what is in it could be
+    /// much smaller.
+    pub(crate) fn decide(
+        &self,
+        pool: u64,
+        limit: u64,
+        knobs: &Knobs,
+        recompresses: bool,
+    ) -> Decision {
+        let max_pool = percent(limit, &knobs.max_pool_percent);
+        if pool > max_pool {
+            self.shrinking.store(true, Relaxed);
+        } else if !self.shrinking.load(Relaxed) {
+            return Decision::Keep;
+        } else if pool <= percent(max_pool, &knobs.accept_threshold_percent) {
+            self.shrinking.store(false, Relaxed);
+            return Decision::Keep;
+        }
+        if recompresses {
+            Decision::Recompress
+        } else {
+            Decision::WriteBack
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_over_its_limit_shrinks_until_it_is_accepted() {
+        // SAFETY: knobs are atomics, for which all zeroes are valid.
+        let knobs: Knobs = unsafe { core::mem::zeroed() };
+        knobs.max_pool_percent.store(50, Relaxed);
+        knobs.accept_threshold_percent.store(90, Relaxed);
+        let limit = PoolLimit::new();
+        let decide = |pool| limit.decide(pool, 1000, &knobs, false);
+        assert_eq!(decide(500), Decision::Keep, "just full");
+        assert_eq!(decide(501), Decision::WriteBack);
+        assert_eq!(decide(451), Decision::WriteBack, "not accepted yet");
+        assert_eq!(decide(450), Decision::Keep);
+        assert_eq!(decide(460), Decision::Keep, "until it is full again");
+        let denser = limit.decide(501, 1000, &knobs, true);
+        assert_eq!(denser, Decision::Recompress, "rather than written");
+    }
+}

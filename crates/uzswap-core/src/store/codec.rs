@@ -1,0 +1,62 @@
+//! *What*: compressors in memory of their own, and which parts of every operation's buffers a codec needs.
+//!
+//! *Invariants*: an operation compresses with a codec, or in blocks, only when the memory to decode that is charged
+//! for every operation: whichever meets such an object can decode it.
+//! *Locking*: none. *Context*: init; signal, worker.
+
+use crate::memory;
+use crate::page::{PAGE_SIZE, wide};
+use uzswap_compress::{Codec, CodecId, Compressor};
+use uzswap_sys::{Errno, mem};
+
+/// The bit of `charged_parts` that stands for the buffers that blocks are put together in, and batches.
+pub(crate) const BLOCK_BUFFERS: u32 = 1;
+
+/// So many bits above a codec's [`decoder_bit`] is that for what decoding its blocks takes beside.
+pub(crate) const BLOCKS: u32 = 16;
+
+/// Bytes that a operation's compressor takes, whole pages.
+pub(crate) fn compressor_len(codec: Codec, max_block: usize) -> usize {
+    Compressor::required_size(codec, max_block).next_multiple_of(PAGE_SIZE)
+}
+
+/// A compressor in memory of its own, for which the caller has charged.
+pub(crate) fn new_compressor(codec: Codec, max_block: usize) -> Result<Compressor, Errno> {
+    let len = compressor_len(codec, max_block);
+    let memory = memory::reserve(len)?;
+    // SAFETY: a fresh mapping of that length, used by nobody else until `unmap_compressor`.
+    unsafe { Compressor::init(memory, len, codec, max_block) }.map_err(|_| Errno::EINVAL)
+}
+
+/// Gives back the memory of what [`new_compressor`] made. Returns its pages.
+///
+/// # Safety
+/// The compressor is not used any more.
+pub(crate) unsafe fn unmap_compressor(compressor: &Compressor) -> u64 {
+    let memory = compressor.memory();
+    let len = compressor_len(compressor.codec(), compressor.max_block());
+    // SAFETY: the mapping that `new_compressor` made; by the caller's promise nobody uses what is in it.
+    match unsafe { mem::munmap(memory.addr().get(), len) } {
+        Ok(()) => wide(len / PAGE_SIZE),
+        // It stays, and stays charged.
+        Err(_) => 0,
+    }
+}
+
+/// The bit of `charged_parts` that stands for what decoding a codec's single pages takes.
+pub(crate) const fn decoder_bit(id: CodecId) -> u32 {
+    1 << id.as_u8()
+}
+
+/// A operation's compressor, or its denser one if that is wanted and there is one.
+#[inline]
+pub(crate) fn either<'a>(
+    compressor: &'a mut Compressor,
+    denser: &'a mut Option<Compressor>,
+    wanted: bool,
+) -> &'a mut Compressor {
+    match denser {
+        Some(denser) if wanted => denser,
+        _ => compressor,
+    }
+}

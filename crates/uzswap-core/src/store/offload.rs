@@ -1,0 +1,263 @@
+//! *What*: batches of pages on their way through [accelerators](crate::accel): of stores, and of loads that bring in
+//! several pages.
+//!
+//! A batch belongs to an operation, whose jobs it uses. What no accelerator takes its asker does in software while
+//! they work, and so what they give back; then it waits.
+//!
+//! *Invariants*: between operations all of an operation's jobs are settled.
+//! *Locking*: op. *Context*: signal, worker.
+
+use crate::accel::{BATCH, Dealt, Job, Outcome, Spread, Task, Work};
+use crate::op::{LOAD_LEN, Op};
+use crate::page::block::Entries;
+use crate::page::{Age, Entry, Holds, PAGE_SIZE, Page, PageRange, Pages, narrow, wide};
+use crate::store::codec::BLOCK_BUFFERS;
+use crate::store::page::{MAX_COMPRESSED, same_filled_word};
+use crate::store::{Store, object};
+use core::ops::Range;
+use uzswap_compress::CodecId;
+use uzswap_group::counters::add;
+use uzswap_group::knobs::{MAPPED, is_on};
+use uzswap_sync::primitive::Ordering::Relaxed;
+use uzswap_sys::thread;
+
+/// Pages that were offered to devices.
+#[derive(Debug, Default)]
+pub(crate) struct Offered {
+    /// Their places in the operation's batch.
+    places: [usize; BATCH],
+    nr: usize,
+    dealt: Dealt,
+    /// The codec.
+    id: Option<CodecId>,
+    /// Their objects are to have checksums.
+    checked: bool,
+}
+
+impl Offered {
+    /// The object of which a device made `len` bytes in `piece`; `None`: it cannot have.
+    pub(crate) fn seal<'a>(&self, piece: &'a mut [u8], len: usize) -> Option<&'a [u8]> {
+        let fits = len <= object::body(MAX_COMPRESSED, self.checked).len();
+        object::seal(self.id.filter(|_| fits)?, len, self.checked, piece)
+    }
+
+    /// Whether the devices have that place of the operation's batch.
+    pub(crate) fn has(&self, at: usize) -> bool {
+        self.places
+            .iter()
+            .take(self.dealt.nr)
+            .any(|&place| place == at)
+    }
+
+    /// Whether the devices have any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.dealt.nr == 0
+    }
+
+    /// The places that devices took, and, once the batch is settled, what became of each.
+    pub(crate) fn taken(&self, jobs: &'static [Job]) -> impl Iterator<Item = (usize, Outcome)> {
+        let taken = self.places.into_iter().zip(jobs).take(self.dealt.nr);
+        taken.map(|(at, job)| (at, job.outcome().unwrap_or(Outcome::Aborted)))
+    }
+}
+
+impl Store {
+    /// Hands the first `nr` jobs of the slot, all asked to do `task`, to the devices.
+    pub(crate) fn deal(&self, op: &Op, nr: usize, task: Task) -> Dealt {
+        let jobs = op.jobs.get(..nr).unwrap_or_default();
+        let spread = if self.account.knobs().accel.load(Relaxed) & MAPPED == 0 {
+            Spread::RoundRobin
+        } else {
+            Spread::Mapped {
+                cpu: thread::sched_getcpu() as usize,
+            }
+        };
+        let dealt = self.accel.deal(jobs, task, spread);
+        for job in jobs.iter().skip(dealt.nr) {
+            job.settle(Outcome::Aborted);
+        }
+        if dealt.refused > 0 {
+            add(&self.account.counters().accel_retries, dealt.refused);
+        }
+        dealt
+    }
+
+    /// Hands pages of the operation's batch, at most [`BATCH`], to the devices, to be compressed to their pieces of the store buffer
+    /// at `pieces`; those that repeat one word have their entries then.
+    pub(crate) fn offer_pages(
+        &self,
+        op: &mut Op,
+        places: Range<usize>,
+        pieces: *mut u8,
+        age: Age,
+    ) -> Offered {
+        let mut offered = Offered::default();
+        let task = Task::Compress(op.compressor.codec());
+        let charged = self.is_charged(BLOCK_BUFFERS);
+        if !charged || !self.accel.serves(task) {
+            return offered;
+        }
+        offered.checked = is_on(&self.account.knobs().checksum);
+        offered.id = Some(op.compressor.codec().id());
+        let body = object::body(MAX_COMPRESSED, offered.checked);
+        let look = is_on(&self.account.knobs().same_filled_pages_enabled);
+        let mut nr = 0;
+        for (piece, at) in places.enumerate() {
+            let (Some(place), Some(job), Some(number)) = (
+                op.batch.pages.get_mut(at),
+                op.jobs.get(nr),
+                offered.places.get_mut(nr),
+            ) else {
+                break;
+            };
+            // SAFETY: the page is mapped and readable: its folio is isolated by this thread.
+            if look && let Some(word) = unsafe { same_filled_word(place.page) } {
+                place.entry = Entry::Filled { word, age };
+                continue;
+            }
+            *number = at;
+            nr += 1;
+            // SAFETY: the page stays mapped and readable until the batch is done; the piece is within the buffer, a page for each
+            // of the batch, and used for nothing else until then.
+            unsafe {
+                job.ask(Work {
+                    op: task,
+                    src: place.page.addr() as *const u8,
+                    src_len: PAGE_SIZE,
+                    dst: pieces.add(piece * PAGE_SIZE + body.start),
+                    dst_len: body.len(),
+                });
+            }
+        }
+        offered.dealt = self.deal(op, nr, task);
+        offered.nr = nr;
+        offered
+    }
+
+    /// Waits for what the devices took.
+    pub(crate) fn settle(&self, op: &Op, offered: &Offered) {
+        if offered.nr == 0 {
+            return;
+        }
+        self.accel.settle(op.jobs, &offered.dealt);
+        let done = |(_, outcome)| matches!(outcome, Outcome::Made(_) | Outcome::Poor);
+        let compressed = offered
+            .taken(op.jobs)
+            .map(done)
+            .filter(|&done| done)
+            .count();
+        add(&self.account.counters().accel_compressed, wide(compressed));
+        add(
+            &self.account.counters().accel_fallback,
+            wide(offered.nr - compressed),
+        );
+    }
+
+    /// The pages from `page` on, in `range` and at most `credit`, that devices may decode as a batch: each an object of its own, all of one
+    /// codec that a device serves.
+    pub(crate) fn batch_at(
+        &self,
+        pages: &Pages,
+        page: Page,
+        range: PageRange,
+        credit: u64,
+    ) -> Option<PageRange> {
+        if !self.accel.has_queues() {
+            return None;
+        }
+        let most = range.end.min(page.index() + BATCH.min(narrow(credit)));
+        let id = self.object_of(pages, page).and_then(object::codec_of)?;
+        let same = |index: &usize| {
+            let object = self.object_of(pages, Page::from_index(*index));
+            object.and_then(object::codec_of) == Some(id)
+        };
+        let nr = (page.index()..most).take_while(same).count();
+        (nr > 1 && self.accel.serves(Task::Decompress(id))).then_some(PageRange {
+            start: page.index(),
+            end: page.index() + nr,
+        })
+    }
+
+    /// The object of a page that is stored compressed, alone, in the pool. The caller holds its folio.
+    fn object_of(&self, pages: &Pages, page: Page) -> Option<&[u8]> {
+        let Entry::Stored {
+            loc,
+            size,
+            holds: Holds::Page,
+            ..
+        } = pages.get(page)
+        else {
+            return None;
+        };
+        let size = usize::from(size);
+        // SAFETY: the object lives and does not move while the folio is held; it has `size` bytes.
+        let object = unsafe { core::slice::from_raw_parts(self.pool.data_ptr(loc), size) };
+        (size < PAGE_SIZE).then_some(object)
+    }
+
+    /// Decodes the pages of `batch`, which [`Parts::batch_at`] found, into the load buffer at byte `at`. `false`: one of them
+    /// could not be decoded.
+    pub(crate) fn load_batch(
+        &self,
+        pages: &Pages,
+        op: &mut Op,
+        batch: PageRange,
+        at: usize,
+    ) -> bool {
+        if at + batch.bytes() > LOAD_LEN {
+            return false;
+        }
+        let buffer = op.load.as_mut_ptr();
+        let object = |page: Page| object::open(self.object_of(pages, page)?).ok();
+        let mut task = None;
+        for (nr, (page, job)) in batch.pages().zip(op.jobs).enumerate() {
+            let Some((id, data)) = object(page) else {
+                for job in op.jobs.iter().take(nr) {
+                    job.settle(Outcome::Aborted);
+                }
+                return false;
+            };
+            task = Some(Task::Decompress(id));
+            // SAFETY: the object does not change while the folio is held; the place is within the buffer, as just checked, and used for
+            // nothing else until the batch is done.
+            unsafe {
+                job.ask(Work {
+                    op: Task::Decompress(id),
+                    src: data.as_ptr(),
+                    src_len: data.len(),
+                    dst: buffer.add(at + nr * PAGE_SIZE),
+                    dst_len: PAGE_SIZE,
+                });
+            }
+        }
+        let Some(task) = task else { return false };
+        let dealt = self.deal(op, batch.len(), task);
+        // SAFETY: as above: this place is nobody's who works on another job.
+        let place = |nr: usize| unsafe {
+            core::slice::from_raw_parts_mut(buffer.add(at + nr * PAGE_SIZE), PAGE_SIZE)
+        };
+        let mut decode = |nr: usize, page: Page| {
+            let (id, data) = object(page)?;
+            op.decompressor.decompress(id, data, place(nr)).ok()
+        };
+        let mut right = true;
+        for (nr, page) in batch.pages().enumerate().skip(dealt.nr) {
+            right &= decode(nr, page).is_some();
+        }
+        self.accel.settle(op.jobs, &dealt);
+        let mut decoded = 0;
+        for (nr, (page, job)) in batch.pages().zip(op.jobs).enumerate().take(dealt.nr) {
+            if job.outcome() == Some(Outcome::Made(PAGE_SIZE)) {
+                decoded += 1;
+            } else {
+                right &= decode(nr, page).is_some();
+            }
+        }
+        add(&self.account.counters().accel_decompressed, wide(decoded));
+        add(
+            &self.account.counters().accel_fallback,
+            wide(batch.len() - decoded),
+        );
+        right
+    }
+}

@@ -1,0 +1,371 @@
+//! *What*: store: pages of the arena compressed into the pool, batch by batch, in place, while the program may
+//! go on reading (and, to its reclaimer's loss, writing) them.
+//!
+//! A page that compresses becomes an [`object`](super::object). A page that does not is kept as it is, 4096 bytes, by
+//! which it is known.
+//!
+//! *Invariants*: the entries that places of the slot's batch get are published by the caller or given back with
+//! `Parts::forget_unpublished`, those of a block at once if the block is not had whole. The pages are mapped and readable while this
+//! runs: their folio is isolated.
+//! *Locking*: pool class only. *Context*: signal, worker.
+
+use crate::accel::{BATCH, Outcome};
+use crate::op::{Op, OpGuard};
+use crate::page::batch::BatchFolio;
+use crate::page::block::Entries;
+use crate::page::folio::CANCELLED;
+use crate::page::{Age, Entry, Holds, PAGE_SIZE, Page, PageRange, Pages};
+use crate::store::codec::either;
+use crate::store::object::Source;
+use crate::store::offload::Offered;
+use crate::store::{Store, object};
+use core::ops::Range;
+use uzswap_compress::{CompressError, Compressor, Decompressor, same_filled};
+use uzswap_group::counters::add;
+use uzswap_group::knobs::is_on;
+use uzswap_io::crc::Crc32c;
+use uzswap_pool::Loc;
+use uzswap_sync::charge::Reserve;
+use uzswap_sys::arch;
+
+/// An object larger than this is kept raw: it would save less than decoding it costs.
+pub(crate) const MAX_COMPRESSED: usize = PAGE_SIZE - 64;
+
+/// How pages are stored.
+#[derive(Clone, Copy)]
+pub(crate) struct Manner {
+    /// When they were evicted.
+    pub age: Age,
+    /// Nobody can write to them meanwhile.
+    pub stable: bool,
+    /// With the operation's denser compressor.
+    pub denser: bool,
+}
+
+/// Pages of one folio that are stored together.
+struct Pieces {
+    /// Their places in the operation's batch.
+    places: Range<usize>,
+    folio: u32,
+    manner: Manner,
+}
+
+impl Store {
+    /// Stores the pages of a folio of the operation's batch, as far as there is room and it is not cancelled: in blocks where they are to
+    /// be, the others in batches.
+    pub(crate) fn store_folio(
+        &self,
+        pages: &Pages,
+        op: &mut OpGuard<'_>,
+        folio: BatchFolio,
+        manner: Manner,
+    ) {
+        let block = self.block_pages(pages, op, folio);
+        let end = folio.first + folio.nr;
+        let mut at = folio.first;
+        // Nobody waits longer for a cancelled folio than for the page, batch or block in work.
+        while at < end && !pages.folio(folio.index).has(CANCELLED) {
+            if block > 1
+                && let Some(range) = op.batch.block_at(at, end, block)
+                && !pages.is_in_larger(range)
+                && self.store_block(pages, op, at, range, manner)
+            {
+                at += block;
+                continue;
+            }
+            let nr = op.batch.nr_within_block(at, end, block);
+            let pieces = Pieces {
+                places: at..at + nr.min(BATCH),
+                folio: folio.index,
+                manner,
+            };
+            at = pieces.places.end;
+            if !self.store_pages(pages, op, &pieces) {
+                break;
+            }
+        }
+    }
+
+    /// Stores a batch: what devices take is theirs, and the others are done here meanwhile, one after the other. `false`: no more
+    /// can be stored of the folio. Every page either has its entry then or stays as it was.
+    fn store_pages(&self, pages: &Pages, op: &mut OpGuard<'_>, batch: &Pieces) -> bool {
+        let pieces = op.store.as_mut_ptr();
+        let offered = if batch.manner.denser {
+            Offered::default()
+        } else {
+            self.offer_pages(op, batch.places.clone(), pieces, batch.manner.age)
+        };
+        let piece_of = |at: usize| {
+            // Without devices no other piece may be touched: it is not charged.
+            let piece = if offered.is_empty() {
+                0
+            } else {
+                at - batch.places.start
+            };
+            // SAFETY: a batch has no more pages than the buffer; the piece is not one that a device writes to.
+            unsafe {
+                core::slice::from_raw_parts_mut(pieces.add(piece * PAGE_SIZE), MAX_COMPRESSED)
+            }
+        };
+        let mut going_on = true;
+        for at in batch.places.clone() {
+            if offered.has(at) || op.batch.is_stored(at) {
+                continue;
+            }
+            going_on = !pages.folio(batch.folio).has(CANCELLED)
+                && self.store_page(pages, op, batch, at, piece_of(at));
+            if !going_on {
+                break;
+            }
+        }
+        self.settle(op, &offered);
+        for (at, outcome) in offered.taken(op.jobs) {
+            if !going_on {
+                break;
+            }
+            let object = match outcome {
+                Outcome::Made(len) => offered.seal(piece_of(at), len),
+                _ => None,
+            };
+            going_on = match object.filter(|object| self.is_right(pages, op, at, 1, object)) {
+                Some(object) => self.keep(op, batch, at, Ok(object)),
+                None if outcome == Outcome::Poor => {
+                    self.keep(op, batch, at, Err(CompressError::Poor))
+                }
+                // Given back, or wrong.
+                None => self.store_page(pages, op, batch, at, piece_of(at)),
+            };
+        }
+        going_on
+    }
+
+    /// Stores the page at place `at` of the operation's batch, compressing it to `piece`, if there is room.
+    #[inline]
+    fn store_page(
+        &self,
+        pages: &Pages,
+        op: &mut Op,
+        batch: &Pieces,
+        at: usize,
+        piece: &mut [u8],
+    ) -> bool {
+        let Some(place) = op.batch.pages.get_mut(at) else {
+            return false;
+        };
+        let page = place.page;
+        if is_on(&self.account.knobs().same_filled_pages_enabled) {
+            // SAFETY: the page is mapped and readable: its folio is isolated by this thread.
+            if let Some(word) = unsafe { same_filled_word(page) } {
+                let age = batch.manner.age;
+                place.entry = Entry::Filled { word, age };
+                return true;
+            }
+        }
+        // The next page is cold, or it would not be here: fetched while this one is compressed, it
+        // costs nothing.
+        if let Some(next) = op.batch.pages.get(at + 1) {
+            arch::prefetch(next.page.addr(), PAGE_SIZE);
+        }
+        let range = PageRange::one(page);
+        // SAFETY: as above.
+        let made = unsafe {
+            let compressor = either(&mut op.compressor, &mut op.denser, batch.manner.denser);
+            self.make_object(compressor, range, piece, batch.manner.stable)
+        };
+        let object = made.and_then(|size| {
+            let object = piece.get(..size);
+            object
+                .filter(|object| self.is_right(pages, op, at, 1, object))
+                .ok_or(CompressError::Failed)
+        });
+        self.keep(op, batch, at, object)
+    }
+
+    /// Whether `object` makes the `nr` pages from place `at` of the operation's batch on again, if that is to be looked at.
+    #[inline]
+    pub(crate) fn is_right(
+        &self,
+        pages: &Pages,
+        op: &mut Op,
+        at: usize,
+        nr: usize,
+        object: &[u8],
+    ) -> bool {
+        !is_on(&self.account.knobs().verify_compress) || self.verify(pages, op, at, nr, object)
+    }
+
+    fn verify(&self, pages: &Pages, op: &mut Op, at: usize, nr: usize, object: &[u8]) -> bool {
+        let (Some(place), Some(out)) = (op.batch.pages.get(at), op.load.get_mut(..nr * PAGE_SIZE))
+        else {
+            return false;
+        };
+        let source = place.page.addr() as *const u64;
+        let right = object::unpack(&mut op.decompressor, object, out).is_ok()
+            && out
+                .chunks_exact(size_of::<u64>())
+                .enumerate()
+                .all(|(nr, word)| {
+                    // SAFETY: the pages are mapped and readable: their folio is isolated by this thread. Volatile, as a
+                    // program whose write has just cancelled that may be changing them.
+                    let there = unsafe { source.add(nr).read_volatile() };
+                    word == there.to_ne_bytes()
+                });
+        // What is cancelled may differ, and will be dropped.
+        if !right && !pages.folio_of(place.page).has(CANCELLED) {
+            add(&self.account.counters().verify_compress_fail, 1);
+        }
+        right
+    }
+
+    /// Whether `object` makes what it was made of, which `buffer` holds, if that is to be looked at: told by a checksum, since it is decoded
+    /// there.
+    pub(crate) fn is_right_in(
+        &self,
+        decompressor: &mut Decompressor,
+        object: &[u8],
+        buffer: &mut [u8],
+    ) -> bool {
+        if !is_on(&self.account.knobs().verify_compress) {
+            return true;
+        }
+        let sum = |bytes: &[u8]| Crc32c::new().with(bytes).value();
+        let before = sum(buffer);
+        let right = object::unpack(decompressor, object, buffer).is_ok() && sum(buffer) == before;
+        if !right {
+            add(&self.account.counters().verify_compress_fail, 1);
+        }
+        right
+    }
+
+    /// Gives the page at place `at` of the operation's batch an object in the pool, if there is room: the one that was made, or the
+    /// page as it is.
+    #[inline]
+    fn keep(
+        &self,
+        op: &mut Op,
+        batch: &Pieces,
+        at: usize,
+        made: Result<&[u8], CompressError>,
+    ) -> bool {
+        let Some(place) = op.batch.pages.get_mut(at) else {
+            return false;
+        };
+        let (data, size) = match made {
+            Ok(object) => (object.as_ptr(), object.len()),
+            Err(error) => {
+                add(
+                    match error {
+                        CompressError::Poor => &self.account.counters().reject_compress_poor,
+                        CompressError::Failed => &self.account.counters().reject_compress_fail,
+                    },
+                    1,
+                );
+                (place.page.addr() as *const u8, PAGE_SIZE)
+            }
+        };
+        // SAFETY: the data are the object or the page, which is mapped and readable.
+        let loc = unsafe { self.put_object(&mut op.reserve, place.page, data, size) };
+        let Some((loc, size)) = loc.zip(u16::try_from(size).ok()) else {
+            return false;
+        };
+        if made.is_err() {
+            // SAFETY: mapped and readable, as above. If it is written to, nobody will see what was noted.
+            self.note_raw(loc, unsafe {
+                core::slice::from_raw_parts(data, size.into())
+            });
+        }
+        place.entry = Entry::Stored {
+            loc,
+            size,
+            age: batch.manner.age,
+            writing: false,
+            holds: Holds::Page,
+        };
+        true
+    }
+
+    /// Compresses `pages` into one object, at most as large as `room`. Returns its bytes. `stable`: nobody can write to them meanwhile.
+    ///
+    /// # Safety
+    /// The pages are mapped and readable, and stay so: their folio is isolated by this thread.
+    pub(crate) unsafe fn make_object(
+        &self,
+        compressor: &mut Compressor,
+        pages: PageRange,
+        room: &mut [u8],
+        stable: bool,
+    ) -> Result<usize, CompressError> {
+        // SAFETY: the caller's promise.
+        let source = unsafe { Source::new(pages.addr(), pages.bytes(), stable) };
+        let checked = is_on(&self.account.knobs().checksum);
+        object::pack(compressor, source, checked, room)
+    }
+
+    /// Makes an object of the page's, of `size` bytes at `data`, if there is room.
+    ///
+    /// # Safety
+    /// `data` is readable for `size` bytes.
+    pub(crate) unsafe fn put_object(
+        &self,
+        reserve: &mut Reserve<'static>,
+        page: Page,
+        data: *const u8,
+        size: usize,
+    ) -> Option<Loc> {
+        let Ok(loc) = self.pool.alloc(size, page.owner(), reserve) else {
+            add(&self.account.counters().reject_alloc_fail, 1);
+            return None;
+        };
+        // SAFETY: the new object has `size` bytes and is not published; the source by the caller's promise.
+        unsafe { core::ptr::copy_nonoverlapping(data, self.pool.data_ptr(loc), size) };
+        #[cfg(feature = "fault-injection")]
+        self.damage_stored(loc, size);
+        Some(loc)
+    }
+
+    /// An object that was put into the pool is damaged, if the plan says so.
+    #[cfg(feature = "fault-injection")]
+    fn damage_stored(&self, loc: Loc, size: usize) {
+        // SAFETY: an object of that size, which nobody knows of yet.
+        let data = unsafe { core::slice::from_raw_parts_mut(self.pool.data_ptr(loc), size) };
+        self.pool_injector.damage_stored(data);
+    }
+
+    /// Stores a page as `object`, if there is room for it in `reserve`. The entry is not published.
+    pub(crate) fn put_page(
+        &self,
+        reserve: &mut Reserve<'static>,
+        page: Page,
+        object: &[u8],
+        age: Age,
+        holds: Holds,
+    ) -> Option<Entry> {
+        // SAFETY: a slice is readable.
+        let loc = unsafe { self.put_object(reserve, page, object.as_ptr(), object.len()) }?;
+        Some(Entry::Stored {
+            loc,
+            size: u16::try_from(object.len()).ok()?,
+            age,
+            writing: false,
+            holds,
+        })
+    }
+
+    /// Frees what was made for a place of a batch and nobody saw.
+    pub(crate) fn forget_unpublished(&self, entry: Entry) {
+        if let Entry::Stored { loc, .. } = entry {
+            // SAFETY: never published, so this thread is its only holder.
+            unsafe { self.pool.free(loc, self.account.charge()) };
+        }
+    }
+}
+
+/// The word that a page repeats, if an entry can hold it.
+///
+/// # Safety
+/// The page is mapped and readable.
+pub(crate) unsafe fn same_filled_word(page: Page) -> Option<u64> {
+    // SAFETY: the caller's promise.
+    unsafe { same_filled::same_filled(page.addr() as *const u8, PAGE_SIZE) }
+        .filter(|&word| Entry::can_fill(word))
+}
