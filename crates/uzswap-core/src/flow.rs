@@ -2,14 +2,18 @@
 //! calls those below it, never back up:
 //!
 //! ```text
-//! request  space  remap  fork  threads  swapoff          what the program, or somebody outside, asks for
-//! fault  pin  densify                                    a page is wanted; cold pages get denser
-//! reserve  overlapped_read  shut  workers                room for a caller, codecs as asked for
-//! codecs  reclaim                                        room is made
-//! evict  sample                                          isolate → protect → store → drop
-//! shrink  writeback  recompress  readahead  drop         what is stored becomes smaller, or leaves RAM
-//! block_exit  load  decode  compact                      back in; pool
-//! entries  access  sizes                                 what an entry held; recency; published sizes
+//! fork  remap  threads                          what the program or the kernel asks for
+//! pin  request  space
+//! fault  swapoff                                pages are wanted back
+//! overlapped_read  reserve  shut                room for a caller
+//! densify  follow                               cold pages get denser; knobs are taken up
+//! workers
+//! codecs
+//! reclaim                                       room is made
+//! evict                                         isolate → protect → store → drop
+//! block_exit  shrink                            one page of a block; the pool becomes smaller
+//! drop  load  recompress                        away; back in; once more, denser
+//! access  compact  decode  readahead  sample  sizes  writeback
 //! ```
 //!
 //! *Invariants*: entries change with their folio held. *Locking*: see [`crate::parts`]. *Context*: signal, worker.

@@ -5,12 +5,14 @@
 //! Arrows point down only; `tests/directions.rs` reads the `use` lines.
 //!
 //! ```text
-//! engine (façade), start                  build the parts, call the flows
+//! engine                                  the façade
+//! start                                   builds the parts
 //! flow                                    fault, load, reclaim, writeback, fork: functions over the parts
-//! policy   store   backing   arena        rules; pool and codecs; swap devices; mappings
+//! parts                                   what a started engine is made of
+//! arena   store   backing   policy        mappings; pool and codecs; swap devices; rules
 //! op                                      the context of one operation
-//! page, accel                             entries, folios, lists; accelerators
-//! account, memory, masked                 limit and counters; the engine's own memory; signal masks
+//! account   memory   masked   accel       limit and counters; own memory; signal masks; accelerators
+//! page                                    entries, folios, lists
 //! ```
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(

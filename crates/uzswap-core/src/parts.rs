@@ -6,11 +6,14 @@
 //! *Locking*: op → writeback → folio → LRU → pool class → pool window, region map, swap cluster.
 //! *Context*: any.
 
+pub(crate) mod densifier;
+pub(crate) mod writeback;
+
+use self::densifier::Densifier;
+use self::writeback::Writeback;
 use crate::account::Account;
 use crate::arena::Arena;
 use crate::backing::Backing;
-use crate::flow::densify::Densifier;
-use crate::flow::writeback::Writeback;
 use crate::masked::Masked;
 use crate::op::{OpGuard, OpTable};
 use crate::page::Pages;

@@ -13,8 +13,6 @@ use crate::arena::region::{ENTRY_LEN, RegionMap};
 use crate::arena::{Arena, FaultMode, Mapping};
 use crate::backing::Backing;
 use crate::backing::devices::KEY_PAGES;
-use crate::flow::densify::Densifier;
-use crate::flow::writeback::{RUN_LEN, WRITEBACK_PAGES, Writeback};
 use crate::memory;
 use crate::op::{
     LOAD_LEN, Op, OpCell, OpTable, READ_LEN, RESERVE_PAGES, ReadWindow, STORE_LEN, Streams,
@@ -24,6 +22,8 @@ use crate::page::folio::FolioTable;
 use crate::page::table::{PageTable, TABLE_LEN};
 use crate::page::{ARENA_BASE, ARENA_LEN, PAGE_SHIFT, PAGE_SIZE, Pages, narrow, wide};
 use crate::parts::Parts;
+use crate::parts::densifier::Densifier;
+use crate::parts::writeback::{RUN_LEN, WRITEBACK_PAGES, Writeback};
 use crate::policy::auto::Auto;
 use crate::policy::pool_limit::PoolLimit;
 use crate::policy::watermark::Background;

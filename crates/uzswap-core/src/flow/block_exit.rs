@@ -11,8 +11,8 @@
 //! *Invariants*: after each step but the last the block is one, of the same contents, so a page that could not be copied in is
 //! still in it. *Locking*: the folio is held by the caller. *Context*: signal.
 
-use super::decode::load_block;
-use super::load::{Brought, LoadError, Run, Source, copy_in};
+use super::decode::{LoadError, load_block};
+use super::load::{Brought, Run, Source, copy_in};
 use crate::op::OpGuard;
 use crate::page::block::Entries;
 use crate::page::folio::FolioGuard;

@@ -3,8 +3,6 @@
 //! *Invariants*: nothing is taken for a page's contents before its seal or checksum was checked.
 //! *Locking*: the folio is held by the caller. *Context*: signal, worker.
 
-use super::fault::Fault;
-use super::load::LoadError;
 use crate::op::{Op, OpGuard};
 use crate::page::block::Entries;
 use crate::page::{Entry, PAGE_SIZE, Page, PageRange};
@@ -13,7 +11,19 @@ use crate::store::object::{Undecodable, unpack_first, unpack_page};
 use uzswap_compress::same_filled;
 use uzswap_group::counters::add;
 use uzswap_group::group::FailureReason;
+use uzswap_sys::Errno;
 use uzswap_sys::fmt::write_line;
+
+/// Why pages could not be brought in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoadError {
+    /// The stored data of this page, or of the block that begins here, cannot be read from the device.
+    Unreadable(Page),
+    /// They do not decode, or are not what was stored.
+    Damaged(Page),
+    /// The kernel refused the copy.
+    Kernel(Errno),
+}
 
 /// Puts `data` behind the first `len` bytes of `buffer`; their number.
 fn append(buffer: &mut [u8], len: usize, data: &[u8]) -> Option<usize> {
@@ -113,9 +123,9 @@ fn count_failure<T>(parts: &Parts, unpacked: Result<T, Undecodable>) -> Result<T
     unpacked
 }
 
-/// A page's contents are lost: the program gets SIGBUS for the access. The first that a device lost, and the first that
+/// A page's contents are lost: the caller has the program get SIGBUS for the access. The first that a device lost, and the first that
 /// the pool did, are reported on stderr.
-pub(crate) fn report_lost(parts: &Parts, error: LoadError) -> Fault {
+pub(crate) fn report_lost(parts: &Parts, error: LoadError) {
     match error {
         LoadError::Unreadable(page) => {
             if let Some(backing) = &parts.backing {
@@ -129,7 +139,6 @@ pub(crate) fn report_lost(parts: &Parts, error: LoadError) -> Fault {
                 .die(FailureReason::Internal, errno.0.unsigned_abs(), 0)
         }
     }
-    Fault::Corrupt
 }
 
 fn report_damaged(parts: &Parts, page: Page) {

@@ -27,14 +27,14 @@ use crate::page::block::{Entries, MAX_BLOCK_ORDER};
 use crate::page::folio::{RECLAIM, TRIED};
 use crate::page::{Age, Entry, PAGE_SIZE, Page, PageRange, wide};
 use crate::parts::Parts;
+use crate::parts::densifier::Work;
 use crate::store::codec::compressor_len;
-use uzswap_compress::{Codec, Compressor};
+use uzswap_compress::Codec;
 use uzswap_group::counters::add;
 use uzswap_group::knobs::is_on;
-use uzswap_sync::charge::{Charge, Reserve};
-use uzswap_sync::lock::Lock;
-use uzswap_sync::primitive::{AtomicBool, AtomicU32, Ordering};
-use uzswap_sys::{arch, futex, thread};
+use uzswap_sync::charge::Reserve;
+use uzswap_sync::primitive::Ordering;
+use uzswap_sys::{arch, thread};
 
 /// For how long nothing of a block came back before it is cold, nanoseconds.
 const COLD_NS: u64 = 3_000_000_000;
@@ -54,74 +54,10 @@ pub const MIN_DENSE_ORDER: u32 = 2;
 /// How long the program is watched before the thread says that there is pressure, nanoseconds.
 const WINDOW_NS: u64 = 50_000_000;
 
-/// The thread's state.
-#[derive(Debug)]
-pub(crate) struct Densifier {
-    work: Lock<Work>,
-    /// 1 while the thread sleeps until something is evicted; its futex.
-    asleep: AtomicU32,
-    /// The thread is there, and stays.
-    running: AtomicBool,
-}
-
-/// What a round works with.
-#[derive(Debug)]
-struct Work {
-    compressor: Option<Compressor>,
-    reserve: Reserve<'static>,
-}
-
-impl Densifier {
-    /// Without a thread.
-    pub(crate) const fn new(charge: &'static Charge) -> Self {
-        Densifier {
-            work: Lock::new(Work {
-                compressor: None,
-                reserve: Reserve::empty(charge),
-            }),
-            asleep: AtomicU32::new(0),
-            running: AtomicBool::new(false),
-        }
-    }
-
-    /// Threads of this kind in the process. Asked before all threads are counted: it never becomes less.
-    pub(crate) fn nr_threads(&self) -> u64 {
-        // Acquire: pairs with the release in `run`.
-        self.running.load(Ordering::Acquire).into()
-    }
-
-    /// Something was evicted.
-    pub(crate) fn wake(&self) {
-        if self.running.load(Ordering::Relaxed) && self.asleep.swap(0, Ordering::AcqRel) == 1 {
-            let _ = futex::wake(&self.asleep, 1);
-        }
-    }
-
-    /// Sleeps until `is_idle` is false, which whoever changes that says by `wake`.
-    fn sleep_while(&self, is_idle: impl Fn() -> bool) {
-        while is_idle() {
-            // Both sides swap: either this one sees what happened, or `wake` sees that it sleeps.
-            self.asleep.swap(1, Ordering::AcqRel);
-            if !is_idle() {
-                self.asleep.store(0, Ordering::Relaxed);
-                return;
-            }
-            let _ = futex::wait(&self.asleep, 1, None);
-        }
-    }
-
-    /// In a fork child, which has no such thread yet.
-    pub(crate) fn fork_child(&self) {
-        self.running.store(false, Ordering::Relaxed);
-        self.asleep.store(0, Ordering::Relaxed);
-    }
-}
-
 /// Makes what is cold denser for as long as the process lives, asleep while nothing is evicted.
 pub(crate) fn run(parts: &Parts, masked: &Masked) {
     let clock = parts.pages.clock();
-    // Release: pairs with the acquire in `nr_threads`.
-    parts.densifier.running.store(true, Ordering::Release);
+    parts.densifier.begin();
     // All that was evicted before this was tried.
     let mut tried = 0;
     loop {
@@ -243,7 +179,7 @@ fn begin_round(parts: &Parts, masked: &Masked) -> bool {
         return false;
     };
     let mut op = parts.op(masked);
-    let mut work = parts.densifier.work.lock();
+    let mut work = parts.densifier.work();
     if work.compressor.is_some() {
         return true;
     }
@@ -260,7 +196,7 @@ fn begin_round(parts: &Parts, masked: &Masked) -> bool {
 /// Gives back what the round worked with, and of the pool what it left empty.
 fn end_round(parts: &Parts, masked: &Masked) {
     let mut op = parts.op(masked);
-    let mut work = parts.densifier.work.lock();
+    let mut work = parts.densifier.work();
     if let Some(compressor) = work.compressor.take() {
         retire_compressor(parts, &mut op, compressor);
     }
@@ -274,7 +210,7 @@ fn end_round(parts: &Parts, masked: &Masked) {
 fn densify_block(parts: &Parts, masked: &Masked, block: PageRange, min_age: u16) -> Outcome {
     let began = arch::rdtsc();
     let mut op = parts.op(masked);
-    let mut work = parts.densifier.work.lock();
+    let mut work = parts.densifier.work();
     if !refill(parts, &mut op, &mut work.reserve) {
         return Outcome::NoRoom;
     }

@@ -9,8 +9,8 @@
 
 use super::access::{note_access, note_run};
 use super::block_exit::bring_in_exiting;
-use super::decode::report_lost;
-use super::load::{Brought, LoadError, bring_in, count_loaded};
+use super::decode::{LoadError, report_lost};
+use super::load::{Brought, bring_in, count_loaded};
 use super::overlapped_read::{begin_read, evict_during_read, lock_after_read};
 use super::readahead::keep_ahead;
 use super::reserve::{ready_chunk, reserve_pages};
@@ -316,7 +316,10 @@ fn fill(
         {
             Attempt::AgainWithoutNeighbours
         }
-        Err(error) => Attempt::Served(report_lost(parts, error)),
+        Err(error) => {
+            report_lost(parts, error);
+            Attempt::Served(Fault::Corrupt)
+        }
     }
 }
 

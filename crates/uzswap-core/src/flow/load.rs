@@ -8,7 +8,7 @@
 //! copied in.
 //! *Locking*: the folio is held by the caller. *Context*: signal, worker.
 
-use super::decode::{decode, load_block};
+use super::decode::{LoadError, decode, load_block};
 use super::sizes::count_resident;
 use crate::op::{LOAD_LEN, OpGuard};
 use crate::page::block::Entries;
@@ -17,17 +17,6 @@ use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};
 use crate::parts::Parts;
 use uzswap_group::counters::add;
 use uzswap_sys::Errno;
-
-/// Why pages could not be brought in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LoadError {
-    /// The stored data of this page, or of the block that begins here, cannot be read from the device.
-    Unreadable(Page),
-    /// They do not decode, or are not what was stored.
-    Damaged(Page),
-    /// The kernel refused the copy.
-    Kernel(Errno),
-}
 
 /// What a call brought in, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,9 +6,9 @@
 //! *Locking*: slot → folio. *Context*: signal, worker.
 
 use super::access::note_access;
-use super::decode::report_lost;
+use super::decode::{LoadError, report_lost};
 use super::fault::{Fault, over_limit};
-use super::load::{LoadError, bring_in, count_loaded};
+use super::load::{bring_in, count_loaded};
 use super::reserve::{ready_chunk, reserve_pages};
 use super::shut::open_shut_folio;
 use crate::arena::hazard::Hazard;
@@ -220,7 +220,10 @@ pub(crate) fn fill<'a>(
         op.unreserve(credit);
         match result {
             Ok(()) => {}
-            Err(error) => return Err(report_lost(parts, error)),
+            Err(error) => {
+                report_lost(parts, error);
+                return Err(Fault::Corrupt);
+            }
         }
     }
 }

@@ -13,7 +13,8 @@
 use super::access::is_workingset;
 use super::compact::{compact, compact_if_fragmented};
 use super::decode;
-use super::load::LoadError;
+use super::decode::LoadError;
+
 use crate::op::{Op, OpGuard};
 use crate::page::block::{Entries, MAX_BLOCK};
 use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};

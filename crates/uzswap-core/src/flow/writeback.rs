@@ -15,63 +15,16 @@
 
 use crate::backing::write::{Candidates, Taken, WriteError};
 use crate::backing::{Backing, label};
-use crate::page::{Age, Entries, Entry, PAGE_SIZE, Page, wide};
+use crate::page::{Entries, Entry, wide};
 use crate::parts::Parts;
-use crate::policy::shrinker::Shrinker;
-use crate::policy::sweep::{Ages, Chosen, Sweep};
+use crate::parts::writeback::{Object, Writeback};
+use crate::policy::sweep::Chosen;
 use crate::store::object::is_as_noted;
 use uzswap_group::counters::add;
-use uzswap_io::{Layout, MAX_RUN, PackError, Place, Run, SLOT};
+use uzswap_io::{Layout, MAX_RUN, PackError, Run, SLOT};
 
-/// Most objects in a run.
-const MAX_OBJECTS: usize = 512;
-/// Bytes that are written at once.
-pub(crate) const RUN_LEN: usize = MAX_RUN * SLOT;
 /// Order of the longest run of slots.
 const MAX_ORDER: u32 = MAX_RUN.ilog2();
-/// Pages that a writeback takes: what is written from, and its list.
-pub(crate) const WRITEBACK_PAGES: u64 =
-    wide(RUN_LEN / PAGE_SIZE) + wide(size_of::<Writeback>().div_ceil(PAGE_SIZE));
-
-/// One object on its way.
-#[derive(Clone, Copy, Debug)]
-struct Object {
-    chosen: Chosen,
-    /// Where it lies in the run; `None` if it was in use when it was its turn.
-    place: Option<Place>,
-}
-
-/// What a writeback works on.
-#[derive(Debug)]
-pub(crate) struct Writeback {
-    /// [`RUN_LEN`] bytes, page aligned.
-    run: &'static mut [u8],
-    objects: [Object; MAX_OBJECTS],
-    sweep: Sweep,
-    pub ages: Ages,
-    pub shrinker: Shrinker,
-}
-
-impl Writeback {
-    /// At rest.
-    pub(crate) const fn new(run: &'static mut [u8]) -> Self {
-        Writeback {
-            run,
-            objects: [Object {
-                chosen: Chosen {
-                    page: Page::from_index(0),
-                    size: 0,
-                    age: Age(0),
-                },
-                place: None,
-            }; MAX_OBJECTS],
-            sweep: Sweep::new(),
-            ages: Ages::new(),
-            shrinker: Shrinker::new(),
-        }
-    }
-}
-
 /// What became of an object that was to be packed.
 enum Went {
     /// It stays in the pool: it is in use, or not what was chosen.
