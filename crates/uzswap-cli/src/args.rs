@@ -219,6 +219,18 @@ mod tests {
     }
 
     #[test]
+    fn every_option_of_run_has_an_environment_variable() {
+        use clap::CommandFactory;
+        let cli = Cli::command();
+        let run = cli.find_subcommand("run").unwrap();
+        for arg in run.get_arguments().filter(|arg| arg.get_long().is_some()) {
+            let name = format!("UZSWAP_{}", arg.get_id().as_str().to_ascii_uppercase());
+            assert_eq!(arg.get_env().unwrap(), name.as_str());
+            assert!(arg.is_hide_env_set());
+        }
+    }
+
+    #[test]
     fn the_definition_is_sound() {
         use clap::CommandFactory;
         Cli::command().debug_assert();

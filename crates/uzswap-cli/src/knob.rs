@@ -253,8 +253,6 @@ impl Args for Settings {
             let arg = Arg::new(knob.name)
                 .long(knob.name.replace('_', "-"))
                 .value_name(takes(knob.values))
-                .env(format!("UZSWAP_{}", knob.name.to_ascii_uppercase()))
-                .hide_env(true)
                 .value_parser(|text: &str| parse(knob, text));
             let details = details(knob.name).map_or(String::new(), |more| format!("\n\n{more}"));
             let (arg, default) = if has_default(knob) {

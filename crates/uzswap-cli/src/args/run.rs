@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::FalseyValueParser;
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, ValueEnum};
 
 use crate::knob::Settings;
 use crate::size::Size;
@@ -81,6 +81,7 @@ pub enum OverLimit {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_args(with_environment))]
 pub struct Run {
     /// The initial values of the knobs.
     #[command(flatten)]
@@ -96,21 +97,15 @@ pub struct Run {
     /// first, places of the same priority evenly, places without a priority last and in the order
     /// given, as with swapon. What one device cannot take goes to the next. In UZSWAP_SWAP, ';'
     /// separates the places.
-    #[arg(verbatim_doc_comment, long, value_name = "auto|none|PATH[,pri=N]", env = "UZSWAP_SWAP",
-          hide_env = true, default_value = "auto", value_delimiter = ';', value_parser = parse_swap)]
+    #[arg(verbatim_doc_comment, long, value_name = "auto|none|PATH[,pri=N]",
+          default_value = "auto", value_delimiter = ';', value_parser = parse_swap)]
     pub swap: Vec<Swap>,
 
     /// Largest size of each swap device
     ///
     /// Without it a swap file takes up to half of the free disk space, a block device all of
     /// itself.
-    #[arg(
-        verbatim_doc_comment,
-        long,
-        value_name = "SIZE",
-        env = "UZSWAP_SWAP_MAX",
-        hide_env = true
-    )]
+    #[arg(verbatim_doc_comment, long, value_name = "SIZE")]
     pub swap_max: Option<Size>,
 
     /// Whether the swap device is a rotating disk
@@ -118,8 +113,6 @@ pub struct Run {
         verbatim_doc_comment,
         long,
         value_name = "auto|on|off",
-        env = "UZSWAP_SWAP_ROTATIONAL",
-        hide_env = true,
         default_value = "auto"
     )]
     pub swap_rotational: Rotational,
@@ -132,15 +125,12 @@ pub struct Run {
         verbatim_doc_comment,
         long,
         value_name = "on|off",
-        env = "UZSWAP_SWAP_ENCRYPT",
-        hide_env = true,
         default_value = "on"
     )]
     pub swap_encrypt: Switch,
 
     /// Folio size: memory is reclaimed in units of this size, a power of two from 4K to 2M
-    #[arg(long, value_name = "SIZE", env = "UZSWAP_FOLIO", hide_env = true,
-          default_value = "128K", value_parser = parse_folio)]
+    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_folio)]
     pub folio: u32,
 
     /// How page faults on evicted memory are served
@@ -151,8 +141,6 @@ pub struct Run {
         verbatim_doc_comment,
         long,
         value_name = "MODE",
-        env = "UZSWAP_FAULT_MODE",
-        hide_env = true,
         default_value = "auto"
     )]
     pub fault_mode: FaultMode,
@@ -160,45 +148,27 @@ pub struct Run {
     /// Write statistics to FILE as JSON at exit
     ///
     /// docs/stats.md explains the keys.
-    #[arg(
-        verbatim_doc_comment,
-        long,
-        value_name = "FILE",
-        env = "UZSWAP_STATS",
-        hide_env = true
-    )]
+    #[arg(verbatim_doc_comment, long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
 
     /// Write samples of the statistics to FILE while the command runs
     ///
     /// One JSON object a line; 'uzswap report FILE' draws them.
-    #[arg(
-        verbatim_doc_comment,
-        long,
-        value_name = "FILE",
-        env = "UZSWAP_TRACE",
-        hide_env = true
-    )]
+    #[arg(verbatim_doc_comment, long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
     /// No summary at exit
-    #[arg(long, short, env = "UZSWAP_QUIET", hide_env = true, value_parser = FalseyValueParser::new())]
+    #[arg(long, short, value_parser = FalseyValueParser::new())]
     pub quiet: bool,
 
     /// What to do when the program's data does not fit in --ram and swap
-    #[arg(
-        long,
-        value_name = "POLICY",
-        env = "UZSWAP_OVER_LIMIT",
-        hide_env = true,
-        default_value = "end"
-    )]
+    #[arg(long, value_name = "POLICY", default_value = "end")]
     pub over_limit: OverLimit,
 
     /// Run a static, set-user-ID or 32-bit command, without a limit
     ///
     /// uzswap cannot manage such commands and refuses them otherwise.
-    #[arg(verbatim_doc_comment, long, env = "UZSWAP_ALLOW_UNMANAGED", hide_env = true, value_parser = FalseyValueParser::new())]
+    #[arg(verbatim_doc_comment, long, value_parser = FalseyValueParser::new())]
     pub allow_unmanaged: bool,
 
     /// Keep some memory free from a background thread, as kswapd does
@@ -206,12 +176,23 @@ pub struct Run {
     /// Where another CPU is free, a program with one thread takes 0.5 to 0.8 of the time and 1.0 to
     /// 1.5 of the CPU time. The program has one thread more than it started: Python warns at fork,
     /// and unshare of a user namespace fails.
-    #[arg(verbatim_doc_comment, long, env = "UZSWAP_BACKGROUND_RECLAIM", hide_env = true, value_parser = FalseyValueParser::new())]
+    #[arg(verbatim_doc_comment, long, value_parser = FalseyValueParser::new())]
     pub background_reclaim: bool,
 
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+/// Gives an option its environment variable: `UZSWAP_SWAP_MAX` for `--swap-max`.
+fn with_environment(arg: Arg) -> Arg {
+    match arg.get_long() {
+        Some(long) => {
+            let name = format!("UZSWAP_{}", long.replace('-', "_").to_ascii_uppercase());
+            arg.env(name).hide_env(true)
+        }
+        None => arg,
+    }
 }
 
 /// A place and a priority, in the syntax of fstab.

@@ -107,8 +107,8 @@ fn check_not_nested() -> Result<()> {
     };
     let by = supervisor.map_or_else(String::new, |pid| format!(" (pid {pid})"));
     bail!(
-        "this command already runs under 'uzswap run'{by}, which manages its children too: leave out \
-         the second 'uzswap run'"
+        "this command already runs under 'uzswap run'{by}, which manages its children too: start it \
+         without a second 'uzswap run'"
     )
 }
 
