@@ -181,8 +181,8 @@ fn map_group(fd: i32) -> Result<usize, Errno> {
     unsafe { mem::mmap(0, GROUP_LEN, prot, mem::MAP_SHARED, fd, 0) }
 }
 
-/// Writes the value of [`GROUP_ENV`] to `path`, zero-terminated; `false` if it is not set. Reads the
-/// initial environment from the kernel: libc's is not set up yet.
+/// Writes the value of [`GROUP_ENV`] to `path`, zero-terminated; `false` if it is not set. Reads
+/// the initial environment from the kernel: libc's is not set up yet.
 fn group_path(path: &mut [u8; PATH_LEN]) -> bool {
     let mut found = false;
     // A longer entry is cut: it cannot be the path of our file.

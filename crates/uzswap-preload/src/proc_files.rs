@@ -1,5 +1,5 @@
-//! *What*: files of `/proc/self` that are read without libc: records that end in a certain byte, and
-//! the mappings of this process.
+//! *What*: files of `/proc/self` that are read without libc: records that end in a certain byte,
+//! and the mappings of this process.
 //!
 //! *Invariants*: never allocates. *Locking*: none. *Context*: init.
 

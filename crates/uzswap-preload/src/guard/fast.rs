@@ -5,8 +5,8 @@
 //! buffer must be present (the page table tells). The call is issued through the stub page. If a
 //! page was evicted in between, the call failed with `EFAULT` and moved nothing, or moved part, and
 //! the rest follows. What is read may be lost by a failed call, as a datagram is: the buffer is
-//! announced as a [hazard](uzswap_core::arena::hazard), which reclaim passes over. What is not present
-//! goes to the C library, whose call is trapped.
+//! announced as a [hazard](uzswap_core::arena::hazard), which reclaim passes over. What is not
+//! present goes to the C library, whose call is trapped.
 //!
 //! *Invariants*: nothing is held across the call, so a handler may jump out of it: the thread's
 //! hazard is withdrawn before a handler of the program starts. A signal that finds the call not
@@ -220,8 +220,8 @@ fn is_ours(addr: usize, len: usize) -> bool {
     on() && in_arena(addr, 1).is_some() && len > 0
 }
 
-/// A call that writes or sends the buffer in arguments 1 and 2. `real(n)` has the C library make it for
-/// what comes after the first `n` bytes.
+/// A call that writes or sends the buffer in arguments 1 and 2. `real(n)` has the C library make it
+/// for what comes after the first `n` bytes.
 ///
 /// # Safety
 /// The program's own call.
@@ -238,7 +238,8 @@ unsafe fn send_bytes(nr: usize, args: [usize; 6], real: impl Fn(usize) -> isize)
     }
 }
 
-/// A call that reads or receives to the buffer in arguments 1 and 2. `real` has the C library make it.
+/// A call that reads or receives to the buffer in arguments 1 and 2. `real` has the C library make
+/// it.
 ///
 /// # Safety
 /// The program's own call.

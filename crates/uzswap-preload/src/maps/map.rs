@@ -45,8 +45,8 @@ impl MmapArgs {
         self.flags & flag != 0
     }
 
-    /// `Ok` if this mapping can be managed; `Err` if the kernel keeps it, with the reason if it counts as
-    /// unmanaged.
+    /// `Ok` if this mapping can be managed; `Err` if the kernel keeps it, with the reason if it
+    /// counts as unmanaged.
     fn managed(self, len: usize) -> Result<(), Option<Reason>> {
         if !self.has(MAP_ANONYMOUS) {
             return Err(None);
