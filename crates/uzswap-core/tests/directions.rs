@@ -188,3 +188,23 @@ fn an_arrow_that_runs_back_is_found() {
     assert!(runs_back(&["flow", "fault"], &load).is_none());
     assert!(runs_back(&["flow", "load"], &fault).is_some());
 }
+
+/// A newcomer is sent to files that are there.
+#[test]
+fn every_file_that_the_architecture_names_exists() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = fs::read_to_string(crates.join("../ARCHITECTURE.md")).unwrap();
+    let named = text.split('`').skip(1).step_by(2);
+    let files = named.filter(|name| name.ends_with(".rs") || name.contains("/src/"));
+    let mut missing = Vec::new();
+    let mut nr = 0;
+    for file in files {
+        nr += 1;
+        let inside = Path::new("uzswap-core/src").join(file);
+        if !crates.join(file).exists() && !crates.join(inside).exists() {
+            missing.push(file);
+        }
+    }
+    assert!(nr > 20, "the test reads nothing");
+    assert!(missing.is_empty(), "{missing:?}");
+}
