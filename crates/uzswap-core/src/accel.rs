@@ -18,15 +18,15 @@ pub mod ring;
 #[cfg(not(loom))]
 pub mod thread;
 
-pub use job::{Job, Outcome, Task, Work};
+pub use job::{Job, Outcome, Params, Task};
 
 use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::{AtomicUsize, Ordering, UnsafeCell, spin_loop};
 
-/// Most jobs in a batch: pages of the default folio, and bits of a [`Dealt`].
+/// Most jobs in a batch: pages of the default folio, and bits of a [`Dispatched`].
 pub const BATCH: usize = 16;
 /// Most devices.
-pub const MOST_QUEUES: usize = 16;
+pub const MAX_QUEUES: usize = 16;
 /// Rounds over all devices in which a batch may be handed over: the first deals, the others try what was refused again.
 const ROUNDS: usize = 3;
 /// Looks at a job before its asker sleeps.
@@ -65,7 +65,7 @@ pub enum Spread {
 
 /// All devices.
 pub struct Accel {
-    queues: [UnsafeCell<Option<&'static dyn WorkQueue>>; MOST_QUEUES],
+    queues: [UnsafeCell<Option<&'static dyn WorkQueue>>; MAX_QUEUES],
     nr: AtomicUsize,
     adding: Lock<()>,
     /// Where the next batch begins.
@@ -83,7 +83,7 @@ impl core::fmt::Debug for Accel {
 
 /// Who has the jobs of a batch.
 #[derive(Debug, Default)]
-pub struct Dealt {
+pub struct Dispatched {
     /// The queue that took each of the first jobs.
     with: [u8; BATCH],
     /// How many were taken; the others are the asker's.
@@ -110,7 +110,7 @@ impl Accel {
         }
     }
 
-    /// One more. `false`: there are [`MOST_QUEUES`] already.
+    /// One more. `false`: there are [`MAX_QUEUES`] already.
     pub fn add(&self, queue: &'static dyn WorkQueue) -> bool {
         let _adding = self.adding.lock();
         let nr = self.nr.load(Ordering::Relaxed);
@@ -143,10 +143,10 @@ impl Accel {
     }
 
     /// The queues that do such work, and how many they are.
-    fn serving(&self, op: Task) -> ([u8; MOST_QUEUES], usize) {
-        let mut serving = [0; MOST_QUEUES];
+    fn serving(&self, op: Task) -> ([u8; MAX_QUEUES], usize) {
+        let mut serving = [0; MAX_QUEUES];
         let mut nr = 0;
-        for index in 0..MOST_QUEUES {
+        for index in 0..MAX_QUEUES {
             let Some(queue) = self.queue(index) else {
                 break;
             };
@@ -165,7 +165,7 @@ impl Accel {
     #[inline]
     #[must_use]
     pub fn serves(&self, op: Task) -> bool {
-        (0..MOST_QUEUES)
+        (0..MAX_QUEUES)
             .map_while(|index| self.queue(index))
             .any(|queue| queue.serves(op))
     }
@@ -173,8 +173,8 @@ impl Accel {
     /// Hands `jobs`, all asked to do `op`, at most [`BATCH`], over to the devices, as far as they take them. Never waits; the
     /// asker does the others itself and then [`Accel::settle`]s these.
     #[must_use]
-    pub fn deal(&self, jobs: &'static [Job], op: Task, spread: Spread) -> Dealt {
-        let mut dealt = Dealt::default();
+    pub fn dispatch(&self, jobs: &'static [Job], op: Task, spread: Spread) -> Dispatched {
+        let mut dealt = Dispatched::default();
         let (serving, nr) = self.serving(op);
         if nr == 0 {
             return dealt;
@@ -206,7 +206,7 @@ impl Accel {
     }
 
     /// Waits until all jobs that were dealt are settled.
-    pub fn settle(&self, jobs: &[Job], dealt: &Dealt) {
+    pub fn settle(&self, jobs: &[Job], dealt: &Dispatched) {
         let dealt = jobs.iter().zip(dealt.with).take(dealt.nr);
         // Devices take them in order, more or less: with the last one done the others are, and sleeping once is enough.
         for (job, with) in dealt.rev() {

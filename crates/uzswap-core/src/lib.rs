@@ -16,6 +16,18 @@
 //! ```
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::todo,
+        clippy::unimplemented,
+        clippy::unreachable
+    )
+)]
+#![cfg_attr(
     test,
     allow(
         clippy::cast_possible_truncation,

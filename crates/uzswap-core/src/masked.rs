@@ -17,20 +17,20 @@ use uzswap_sys::signal;
 #[derive(Debug)]
 pub struct Masked(PhantomData<*mut ()>);
 
-/// What [`Leave`] runs elsewhere.
-pub type Job = unsafe fn(*mut c_void, &Masked);
+/// What [`StackSwitch`] runs elsewhere.
+pub type SwitchedFn = unsafe fn(*mut c_void, &Masked);
 
 /// Runs a job with all signals blocked, on a stack outside the arena, with the caller's frames, where
 /// the job's argument is, brought in and kept in.
-pub type Leave = unsafe fn(job: Job, argument: *mut c_void);
+pub type StackSwitch = unsafe fn(job: SwitchedFn, argument: *mut c_void);
 
-/// The [`Leave`] of this process, null while there is none.
-static LEAVE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// The [`StackSwitch`] of this process, null while there is none.
+static STACK_SWITCH: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Sets how [`Masked::block`] leaves a stack that lies in the arena.
-pub fn set_leave(leave: Leave) {
+pub fn set_stack_switch(switch: StackSwitch) {
     // Release: pairs with the acquire in `block`.
-    LEAVE.store(leave as *mut c_void, Ordering::Release);
+    STACK_SWITCH.store(switch as *mut c_void, Ordering::Release);
 }
 
 impl Masked {
@@ -77,19 +77,19 @@ impl Masked {
                 *state = State::Done(f(masked));
             }
         }
-        let leave = LEAVE.load(Ordering::Acquire);
-        if leave.is_null() {
+        let switch = STACK_SWITCH.load(Ordering::Acquire);
+        if switch.is_null() {
             return Self::here(f);
         }
         let mut state = State::Call(f);
-        // SAFETY: `set_leave` stored a function of that type; the state outlives the call.
+        // SAFETY: `set_stack_switch` stored a function of that type; the state outlives the call.
         unsafe {
-            let leave: Leave = core::mem::transmute(leave);
-            leave(run::<R, F>, (&raw mut state).cast());
+            let switch: StackSwitch = core::mem::transmute(switch);
+            switch(run::<R, F>, (&raw mut state).cast());
         }
         match state {
             State::Done(out) => out,
-            // A `Leave` that does not run its job has broken its word.
+            // A `StackSwitch` that does not run its job has broken its word.
             State::Call(_) | State::Empty => uzswap_sys::thread::exit_group(125),
         }
     }

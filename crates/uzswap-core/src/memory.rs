@@ -26,7 +26,7 @@ pub(crate) fn reserve(len: usize) -> Result<*mut u8, Errno> {
 }
 
 /// Puts `value` at the beginning of a fresh page, where it stays.
-pub(crate) fn for_good<T>(page: *mut u8, value: T) -> &'static T {
+pub(crate) fn place_static<T>(page: *mut u8, value: T) -> &'static T {
     const { assert!(size_of::<T>() <= PAGE_SIZE && align_of::<T>() <= PAGE_SIZE) };
     let place = page.cast::<T>();
     // SAFETY: a page that nobody else uses and that is never unmapped; it is large enough and aligned.

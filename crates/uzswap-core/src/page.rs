@@ -20,9 +20,9 @@ pub mod bitmap;
 pub mod block;
 #[cfg(not(loom))]
 pub mod clock;
+pub mod content;
 pub mod entry;
 pub mod folio;
-pub mod holds;
 #[cfg(not(loom))]
 pub mod lru;
 #[cfg(not(loom))]
@@ -37,7 +37,7 @@ pub use address::{
     ARENA_BASE, ARENA_LEN, NR_PAGES, PAGE_SHIFT, PAGE_SIZE, Page, PageRange, in_arena, narrow, wide,
 };
 pub use block::Entries;
+pub use content::Content;
 pub use entry::{Age, Entry};
-pub use holds::Holds;
 #[cfg(not(loom))]
 pub(crate) use pages::Pages;

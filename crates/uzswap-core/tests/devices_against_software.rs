@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use uzswap_compress::{Codec, CompressError, Compressor, Decompressor};
 use uzswap_core::accel::thread::{Contexts, STACK, WorkerThread};
-use uzswap_core::accel::{Accel, BATCH, Job, Outcome, Spread, Task, Work, WorkQueue};
+use uzswap_core::accel::{Accel, BATCH, Job, Outcome, Params, Spread, Task, WorkQueue};
 use uzswap_core::{Masked, PAGE_SIZE};
 
 const PAGE_LEN: usize = PAGE_SIZE;
@@ -87,7 +87,7 @@ impl WorkQueue for Counted {
         let nr = jobs.len().min(self.room - self.room.min(taken.len()));
         for job in &jobs[..nr] {
             taken.push(std::ptr::from_ref(job) as usize);
-            job.settle(Outcome::Poor);
+            job.settle(Outcome::Incompressible);
         }
         nr
     }
@@ -105,7 +105,7 @@ fn a_batch_is_shared_by_the_devices_that_are_there() {
     let queues = [counted(100), counted(100), counted(100)];
     let nr_taken = || queues.map(|queue| std::mem::take(&mut *queue.taken.lock().unwrap()).len());
     assert_eq!(
-        accel.deal(jobs(), OP, Spread::RoundRobin).nr,
+        accel.dispatch(jobs(), OP, Spread::RoundRobin).nr,
         0,
         "no devices"
     );
@@ -113,27 +113,30 @@ fn a_batch_is_shared_by_the_devices_that_are_there() {
         assert!(accel.add(queue));
     }
     for _ in 0..3 {
-        assert_eq!(accel.deal(jobs(), OP, Spread::RoundRobin).nr, BATCH);
+        assert_eq!(accel.dispatch(jobs(), OP, Spread::RoundRobin).nr, BATCH);
         let mut shares = nr_taken();
         shares.sort_unstable();
         assert_eq!(shares, [5, 5, 6]);
     }
     // One goes: the others share; it comes back: it has its share again.
     queues[1].there.store(false, Relaxed);
-    assert_eq!(accel.deal(jobs(), OP, Spread::RoundRobin).nr, BATCH);
+    assert_eq!(accel.dispatch(jobs(), OP, Spread::RoundRobin).nr, BATCH);
     assert_eq!(nr_taken(), [8, 0, 8]);
     // A processor keeps to its own; there are two left, so the third processor shares the first one's.
     for (cpu, expected) in [(0, [16, 0, 0]), (1, [0, 0, 16]), (2, [16, 0, 0])] {
-        assert_eq!(accel.deal(jobs(), OP, Spread::Mapped { cpu }).nr, BATCH);
+        assert_eq!(accel.dispatch(jobs(), OP, Spread::Mapped { cpu }).nr, BATCH);
         assert_eq!(nr_taken(), expected, "processor {cpu}");
     }
     queues[1].there.store(true, Relaxed);
-    assert_eq!(accel.deal(jobs(), OP, Spread::Mapped { cpu: 1 }).nr, BATCH);
+    assert_eq!(
+        accel.dispatch(jobs(), OP, Spread::Mapped { cpu: 1 }).nr,
+        BATCH
+    );
     assert_eq!(nr_taken(), [0, 16, 0]);
     // None of them decompresses.
     let other = Task::Decompress(Codec::Lz4.id());
     assert!(!accel.serves(other));
-    assert_eq!(accel.deal(jobs(), other, Spread::RoundRobin).nr, 0);
+    assert_eq!(accel.dispatch(jobs(), other, Spread::RoundRobin).nr, 0);
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn what_no_device_has_room_for_stays_after_a_bounded_number_of_attempts() {
         assert!(accel.add(queue));
     }
     let jobs = jobs();
-    let dealt = accel.deal(jobs, OP, Spread::RoundRobin);
+    let dealt = accel.dispatch(jobs, OP, Spread::RoundRobin);
     assert_eq!(dealt.nr, 7);
     assert!(dealt.refused >= 2);
     accel.settle(jobs, &dealt);
@@ -215,17 +218,17 @@ impl Asker {
         accel: &Accel,
         nr: usize,
         op: Task,
-        work: impl Fn(usize) -> Work,
+        work: impl Fn(usize) -> Params,
     ) -> Vec<Outcome> {
         for (at, job) in self.jobs.iter().enumerate().take(nr) {
             // SAFETY: settled; the buffers are this asker's, who waits below.
-            unsafe { job.ask(work(at)) };
+            unsafe { job.prepare(work(at)) };
         }
         let spread = match self.random.below(2) {
             0 => Spread::RoundRobin,
             cpu => Spread::Mapped { cpu },
         };
-        let dealt = accel.deal(&self.jobs[..nr], op, spread);
+        let dealt = accel.dispatch(&self.jobs[..nr], op, spread);
         for job in &self.jobs[dealt.nr..nr] {
             job.settle(Outcome::Aborted);
         }
@@ -248,7 +251,7 @@ impl Asker {
         }
         let (pages, made) = (self.pages.as_ptr(), self.made.as_mut_ptr());
         let most = PAGE_LEN - 64;
-        let outcomes = self.run(accel, nr, Task::Compress(codec), |at| Work {
+        let outcomes = self.run(accel, nr, Task::Compress(codec), |at| Params {
             op: Task::Compress(codec),
             src: pages.wrapping_add(at * PAGE_LEN),
             src_len: PAGE_LEN,
@@ -263,14 +266,16 @@ impl Asker {
             let len = software.compress_stable(source, &mut expected[..most]);
             match outcome {
                 // Not the same bytes: lz4's table remembers the pages before.
-                Outcome::Made(made) => {
+                Outcome::Done(made) => {
                     let mut page = [0; PAGE_LEN];
                     let object = &object[..*made];
                     let unpacked = self.decompressor.decompress(codec.id(), object, &mut page);
                     assert_eq!(unpacked, Ok(()), "{codec}");
                     assert!(page == *source, "{codec}, page {at}");
                 }
-                Outcome::Poor => assert!(len.is_err_and(|e| e == CompressError::Poor), "{codec}"),
+                Outcome::Incompressible => {
+                    assert!(len.is_err_and(|e| e == CompressError::Poor), "{codec}")
+                }
                 Outcome::Aborted => {}
                 Outcome::Failed => panic!("{codec} failed"),
             }
@@ -283,7 +288,7 @@ impl Asker {
         self.pages.fill(0xaa);
         let (pages, made) = (self.pages.as_mut_ptr(), self.made.as_ptr());
         let op = Task::Decompress(codec.id());
-        let outcomes = self.run(accel, whole, op, |at| Work {
+        let outcomes = self.run(accel, whole, op, |at| Params {
             op,
             src: made.wrapping_add(at * PAGE_LEN),
             src_len: sizes[at],
@@ -293,7 +298,7 @@ impl Asker {
         for (at, outcome) in outcomes.iter().enumerate() {
             let range = at * PAGE_LEN..(at + 1) * PAGE_LEN;
             match outcome {
-                Outcome::Made(len) => assert_eq!(*len, PAGE_LEN),
+                Outcome::Done(len) => assert_eq!(*len, PAGE_LEN),
                 Outcome::Aborted => {
                     let object = &self.made[range.start..][..sizes[at]];
                     let out = &mut self.pages[range.clone()];

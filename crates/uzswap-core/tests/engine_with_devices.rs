@@ -62,11 +62,11 @@ const BEHAVIOURS: [Behaviour; 5] = [
     Behaviour::Says(Outcome::Aborted),
     Behaviour::Wrong,
     Behaviour::Says(Outcome::Failed),
-    Behaviour::Says(Outcome::Made(1 << 20)),
+    Behaviour::Says(Outcome::Done(1 << 20)),
 ];
 
 /// One in so many is said to be poor: then it is kept as it is, which takes room.
-const POOR: usize = 24;
+const INCOMPRESSIBLE: usize = 24;
 
 enum Behaviour {
     Right,
@@ -86,7 +86,9 @@ impl Bad {
         let work = unsafe { job.work() }.expect("it was asked for");
         let turn = self.turn.fetch_add(1, Relaxed);
         let behaviour = match (&BEHAVIOURS[turn % BEHAVIOURS.len()], work.op) {
-            (_, Task::Compress(_)) if turn.is_multiple_of(POOR) => return Outcome::Poor,
+            (_, Task::Compress(_)) if turn.is_multiple_of(INCOMPRESSIBLE) => {
+                return Outcome::Incompressible;
+            }
             (behaviour, Task::Compress(_)) => behaviour,
             (Behaviour::Right, _) => return Outcome::Aborted,
             (_, _) => return Outcome::Failed,
@@ -104,9 +106,9 @@ impl Bad {
                     self.lies.fetch_add(1, Relaxed);
                     out[len / 2] ^= 0x10;
                 }
-                Outcome::Made(len)
+                Outcome::Done(len)
             }
-            Err(_) => Outcome::Poor,
+            Err(_) => Outcome::Incompressible,
         }
     }
 }

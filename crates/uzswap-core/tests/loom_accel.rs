@@ -12,7 +12,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread;
 use uzswap_core::accel::ring::Ring;
-use uzswap_core::accel::{Job, Outcome, Task, Work};
+use uzswap_core::accel::{Job, Outcome, Params, Task};
 
 /// A device, and what it works with, which only it may touch while it is there.
 struct Device {
@@ -38,7 +38,7 @@ impl Device {
                 // SAFETY: the model checks it.
                 device.context.with_mut(|context| unsafe { *context += 1 });
                 device.performed.fetch_add(1, Relaxed);
-                Outcome::Made(work.src_len + 1)
+                Outcome::Done(work.src_len + 1)
             });
         })
     }
@@ -49,9 +49,9 @@ fn jobs(nr: usize) -> &'static [Job] {
 }
 
 /// Asks for all, hands over what is taken, does the rest itself, and waits. Returns how many the device did.
-fn ask(device: &Device, jobs: &'static [Job], base: usize) -> u32 {
+fn prepare(device: &Device, jobs: &'static [Job], base: usize) -> u32 {
     for (nr, job) in jobs.iter().enumerate() {
-        let work = Work {
+        let work = Params {
             op: Task::Decompress(uzswap_compress::CodecId::Lz4),
             src: null(),
             src_len: base + nr,
@@ -59,7 +59,7 @@ fn ask(device: &Device, jobs: &'static [Job], base: usize) -> u32 {
             dst_len: 0,
         };
         // SAFETY: settled, and nobody follows the pointers.
-        unsafe { job.ask(work) };
+        unsafe { job.prepare(work) };
     }
     let taken = device.ring.submit(jobs);
     assert!(taken <= jobs.len());
@@ -73,7 +73,7 @@ fn ask(device: &Device, jobs: &'static [Job], base: usize) -> u32 {
             job.sleep();
         }
         match job.outcome() {
-            Some(Outcome::Made(len)) => {
+            Some(Outcome::Done(len)) => {
                 assert_eq!(len, base + nr + 1, "another's outcome");
                 made += 1;
             }
@@ -97,7 +97,7 @@ fn what_is_handed_over_is_done_or_given_back_when_the_device_goes() {
         assert!(device.ring.open());
         let asker = {
             let device = Arc::clone(&device);
-            thread::spawn(move || ask(&device, jobs(1), 10))
+            thread::spawn(move || prepare(&device, jobs(1), 10))
         };
         device.ring.close();
         let made = asker.join().unwrap();
@@ -115,9 +115,9 @@ fn two_askers_share_the_descriptors() {
         assert!(device.ring.open());
         let other = {
             let device = Arc::clone(&device);
-            thread::spawn(move || ask(&device, jobs(2), 20))
+            thread::spawn(move || prepare(&device, jobs(2), 20))
         };
-        let made = ask(&device, jobs(1), 10) + other.join().unwrap();
+        let made = prepare(&device, jobs(1), 10) + other.join().unwrap();
         device.ring.close();
         thread.join().unwrap();
         assert_eq!(device.performed.load(Relaxed), made);
@@ -132,7 +132,7 @@ fn a_device_that_comes_back_works_with_what_it_was_given_meanwhile() {
         assert!(device.ring.open());
         let asker = {
             let device = Arc::clone(&device);
-            thread::spawn(move || ask(&device, jobs(1), 10))
+            thread::spawn(move || prepare(&device, jobs(1), 10))
         };
         device.ring.close();
         let mut second = None;

@@ -6,19 +6,19 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use loom::thread;
-use uzswap_core::backing::cache::{Copy, Leaf, SwapCache};
+use uzswap_core::backing::cache::{CachedCopy, Leaf, SwapCache};
 use uzswap_core::page::Page;
-use uzswap_core::page::{Age, Entry, Holds};
+use uzswap_core::page::{Age, Content, Entry};
 use uzswap_io::Fingerprint;
 
-fn copy(page: usize) -> Copy {
-    Copy {
+fn copy(page: usize) -> CachedCopy {
+    CachedCopy {
         page: Page::from_index(page),
         entry: Entry::Swapped {
             location: 77,
             size: 700,
             age: Age(9),
-            holds: Holds::Page,
+            content: Content::Page,
         },
         fingerprint: Fingerprint::ZERO,
     }

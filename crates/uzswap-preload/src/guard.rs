@@ -90,7 +90,7 @@ pub fn install(m: &Masked, mode: FaultMode) -> Result<(), StartError> {
         return Err(failed(Errno::ENOMEM));
     };
     arch::tls::set_record(r);
-    uzswap_core::masked::set_leave(threads::leave);
+    uzswap_core::masked::set_stack_switch(threads::leave);
     signals::install(m, mode).map_err(failed)?;
     filters().map_err(failed)?;
     ENABLED.store(true, Ordering::Relaxed);

@@ -19,7 +19,7 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use uzswap_core::masked::Job;
+use uzswap_core::masked::SwitchedFn;
 use uzswap_core::{Masked, Pin};
 use uzswap_sys::mem::{
     IoVec, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ,
@@ -441,12 +441,12 @@ pub unsafe extern "C" fn thrd_create(
 /// Bytes of the caller's frames that are pinned while its job runs.
 const CALLER_FRAMES: usize = 32 << 10;
 
-/// [`uzswap_core::masked::Leave`] of this library: runs `job` on the thread's handler stack, which
+/// [`uzswap_core::masked::StackSwitch`] of this library: runs `job` on the thread's handler stack, which
 /// nothing uses while the program's own code runs.
 ///
 /// # Safety
 /// In the program's context, on a stack in the arena.
-pub unsafe fn leave(job: Job, argument: *mut c_void) {
+pub unsafe fn leave(job: SwitchedFn, argument: *mut c_void) {
     // The only call that may be trapped before the stack is left.
     let tid = u32::try_from(thread::gettid()).unwrap_or(CLAIMED);
     let Some(n) = stack_of_thread(tid) else {
@@ -465,7 +465,7 @@ pub unsafe fn leave(job: Job, argument: *mut c_void) {
 /// From [`leave`].
 pub unsafe extern "C" fn on_handler_stack(job: *const c_void, argument: *mut c_void, sp: usize) {
     // SAFETY: it was one in `leave`.
-    let job: Job = unsafe { core::mem::transmute(job) };
+    let job: SwitchedFn = unsafe { core::mem::transmute(job) };
     let old = signal::block_all();
     // SAFETY: blocked just now, on a handler stack.
     let m = unsafe { Masked::assume() };

@@ -4,7 +4,7 @@
 //! for until the device settles it, with no one else looking at `work` or touching what that points to:
 //!
 //! ```text
-//! settled ──ask──► ASKED ──sleep──► WAITED
+//! settled ──ask──► PENDING ──sleep──► WAITED
 //!    ▲               └───────┬────────┘
 //!    └────────────settle─────┘
 //! ```
@@ -27,7 +27,7 @@ pub enum Task {
 
 /// A job's particulars.
 #[derive(Clone, Copy, Debug)]
-pub struct Work {
+pub struct Params {
     /// What is to be done.
     pub op: Task,
     /// Where from; a page is aligned to itself.
@@ -44,9 +44,9 @@ pub struct Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// So many bytes were made.
-    Made(usize),
+    Done(usize),
     /// It does not fit the destination.
-    Poor,
+    Incompressible,
     /// The device could not do it.
     Failed,
     /// The device did not do it, as it goes away or is set up otherwise: nothing is wrong with the data.
@@ -54,21 +54,21 @@ pub enum Outcome {
 }
 
 const ABORTED: u32 = 0;
-const ASKED: u32 = 1;
+const PENDING: u32 = 1;
 const WAITED: u32 = 2;
 const FAILED: u32 = 3;
-const POOR: u32 = 4;
+const INCOMPRESSIBLE: u32 = 4;
 /// The bytes are in the other bits.
-const MADE: u32 = 1 << 31;
+const DONE: u32 = 1 << 31;
 
 /// A job.
 #[derive(Debug)]
 pub struct Job {
     status: Word,
-    work: UnsafeCell<Option<Work>>,
+    work: UnsafeCell<Option<Params>>,
 }
 
-// SAFETY: `work` is used by whom `status` says; the pointers in it are good for any thread by the promise of `ask`.
+// SAFETY: `work` is used by whom `status` says; the pointers in it are good for any thread by the promise of `prepare`.
 unsafe impl Sync for Job {}
 // SAFETY: nothing in it is tied to a thread.
 unsafe impl Send for Job {}
@@ -94,13 +94,13 @@ impl Job {
     /// # Safety
     /// The job is settled and its asker's alone. Until it is settled again the source is readable and may only be
     /// changed in ways that [`uzswap_compress::Compressor::compress`] bears, and the destination is nobody else's.
-    pub unsafe fn ask(&self, work: Work) {
+    pub unsafe fn prepare(&self, work: Params) {
         self.work.get_mut().with(|cell| {
             // SAFETY: the asker's alone, as promised.
             unsafe { *cell = Some(work) }
         });
         // The device sees it by the release with which it is handed over.
-        self.status.store(ASKED, Ordering::Relaxed);
+        self.status.store(PENDING, Ordering::Relaxed);
     }
 
     /// What is to be done.
@@ -108,7 +108,7 @@ impl Job {
     /// # Safety
     /// For the one device that took the job, before it settles it.
     #[must_use]
-    pub unsafe fn work(&self) -> Option<Work> {
+    pub unsafe fn work(&self) -> Option<Params> {
         // SAFETY: the device's alone, as promised.
         self.work.get_mut().with(|cell| unsafe { *cell })
     }
@@ -117,8 +117,8 @@ impl Job {
     pub fn settle(&self, outcome: Outcome) {
         let status = match outcome {
             // A page and its object are far smaller than that bit.
-            Outcome::Made(len) => MADE | u32::try_from(len).unwrap_or(0),
-            Outcome::Poor => POOR,
+            Outcome::Done(len) => DONE | u32::try_from(len).unwrap_or(0),
+            Outcome::Incompressible => INCOMPRESSIBLE,
             Outcome::Failed => FAILED,
             Outcome::Aborted => ABORTED,
         };
@@ -135,18 +135,18 @@ impl Job {
     pub fn outcome(&self) -> Option<Outcome> {
         // Acquire: pairs with the release in `settle`.
         match self.status.load(Ordering::Acquire) {
-            ASKED | WAITED => None,
+            PENDING | WAITED => None,
             FAILED => Some(Outcome::Failed),
-            POOR => Some(Outcome::Poor),
+            INCOMPRESSIBLE => Some(Outcome::Incompressible),
             ABORTED => Some(Outcome::Aborted),
-            made => Some(Outcome::Made((made & !MADE) as usize)),
+            made => Some(Outcome::Done((made & !DONE) as usize)),
         }
     }
 
     /// Sleeps until it is settled; may return early.
     pub fn sleep(&self) {
         let waited = self.status.compare_exchange(
-            ASKED,
+            PENDING,
             WAITED,
             // No data goes with it.
             Ordering::Relaxed,

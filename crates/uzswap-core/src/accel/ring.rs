@@ -15,7 +15,7 @@
 //! either side, one of them sees the other.
 //! *Locking*: none. Nobody waits here but the device for work. *Context*: signal, worker.
 
-use super::job::{Job, Outcome, Work};
+use super::job::{Job, Outcome, Params};
 use uzswap_sync::primitive::{AtomicPtr, AtomicU32, Ordering, fence, spin_loop};
 use uzswap_sync::word::Word;
 
@@ -129,7 +129,7 @@ impl Ring {
     }
 
     /// The device: waits until it is there, and does what it is asked to until it has left.
-    pub fn serve(&self, mut perform: impl FnMut(Work) -> Outcome) {
+    pub fn serve(&self, mut perform: impl FnMut(Params) -> Outcome) {
         // Acquire: pairs with the release in `open`: what the device works with is there.
         while self.gate.load(Ordering::Acquire) & (OPEN | CLOSING) == 0 {
             self.doze(|| !self.is_away());
@@ -144,7 +144,7 @@ impl Ring {
     }
 
     /// Settles the jobs that are there.
-    fn take(&self, perform: &mut impl FnMut(Work) -> Outcome) {
+    fn take(&self, perform: &mut impl FnMut(Params) -> Outcome) {
         for descriptor in &self.descriptors {
             // Acquire: pairs with the release in `submit`.
             let job = descriptor.load(Ordering::Acquire);

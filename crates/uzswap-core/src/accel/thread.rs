@@ -12,7 +12,7 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 
 use super::WorkQueue;
-use super::job::{Job, Outcome, Task, Work};
+use super::job::{Job, Outcome, Params, Task};
 use super::ring::Ring;
 use uzswap_compress::{Codec, CodecId, CompressError, Compressor, Decompressor};
 use uzswap_sync::primitive::{AtomicU32, Ordering};
@@ -126,27 +126,27 @@ impl WorkerThread {
         self.ring.forget();
     }
 
-    fn perform(&self, work: Work) -> Outcome {
+    fn perform(&self, work: Params) -> Outcome {
         // SAFETY: from the thread, between open and away.
         let contexts = unsafe { &mut *self.contexts.get() };
-        // SAFETY: by the promise of `ask`: writable, and nobody else's.
+        // SAFETY: by the promise of `prepare`: writable, and nobody else's.
         let dst = unsafe { core::slice::from_raw_parts_mut(work.dst, work.dst_len) };
         match work.op {
             Task::Compress(codec) if codec != contexts.compressor.codec() => Outcome::Aborted,
             Task::Compress(_) => {
-                // SAFETY: by the promise of `ask`: readable, and a page or more.
+                // SAFETY: by the promise of `prepare`: readable, and a page or more.
                 let made = unsafe { contexts.compressor.compress(work.src, work.src_len, dst) };
                 match made {
-                    Ok(len) => Outcome::Made(len),
-                    Err(CompressError::Poor) => Outcome::Poor,
+                    Ok(len) => Outcome::Done(len),
+                    Err(CompressError::Poor) => Outcome::Incompressible,
                     Err(CompressError::Failed) => Outcome::Failed,
                 }
             }
             Task::Decompress(id) => {
-                // SAFETY: by the promise of `ask`: an object that nobody changes.
+                // SAFETY: by the promise of `prepare`: an object that nobody changes.
                 let src = unsafe { core::slice::from_raw_parts(work.src, work.src_len) };
                 match contexts.decompressor.decompress(id, src, dst) {
-                    Ok(()) => Outcome::Made(dst.len()),
+                    Ok(()) => Outcome::Done(dst.len()),
                     Err(_) => Outcome::Failed,
                 }
             }

@@ -33,7 +33,7 @@ pub struct Hazards {
 #[must_use]
 pub struct Hazard<'a> {
     word: &'a AtomicU64,
-    says: u64,
+    value: u64,
 }
 
 impl Hazard<'_> {
@@ -45,8 +45,8 @@ impl Hazard<'_> {
 
     /// What the word holds as long as it was not withdrawn.
     #[must_use]
-    pub const fn says(&self) -> u64 {
-        self.says
+    pub const fn value(&self) -> u64 {
+        self.value
     }
 
     /// The call is over.
@@ -86,14 +86,14 @@ impl Hazards {
         if len == 0 || len >= 1 << NR_BITS {
             return None;
         }
-        let says = wide(range.start) << NR_BITS | len;
+        let value = wide(range.start) << NR_BITS | len;
         if self.used.load(Ordering::Relaxed) <= nr {
             self.used.fetch_max(nr + 1, Ordering::Relaxed);
         }
-        word.store(says, Ordering::Relaxed);
+        word.store(value, Ordering::Relaxed);
         // Pairs with the fence in `covers`.
         fence(Ordering::SeqCst);
-        Some(Hazard { word, says })
+        Some(Hazard { word, value })
     }
 
     /// Withdraws thread `nr`'s.
@@ -120,10 +120,10 @@ impl Hazards {
         fence(Ordering::SeqCst);
         let used = self.used.load(Ordering::Relaxed);
         self.words.iter().take(used).any(|word| {
-            let says = word.load(Ordering::Acquire);
-            let start = says >> NR_BITS;
-            let end = start + (says & ((1 << NR_BITS) - 1));
-            says != WITHDRAWN && start < wide(range.end) && wide(range.start) < end
+            let value = word.load(Ordering::Acquire);
+            let start = value >> NR_BITS;
+            let end = start + (value & ((1 << NR_BITS) - 1));
+            value != WITHDRAWN && start < wide(range.end) && wide(range.start) < end
         })
     }
 }

@@ -9,7 +9,7 @@
 //! *Invariants*
 //! - A page whose entry is not resident is closed, and has no memory: opened, it reads as zeroes.
 //! - A resident page is open as the region map says; read-only while a reclaimer has isolated it; or, its
-//!   folio being `SHUT`, neither for sure, because no mapping was left. A fault on it, or a pin, opens it then; reclaim passes it over.
+//!   folio being `PROT_STALE`, neither for sure, because no mapping was left. A fault on it, or a pin, opens it then; reclaim passes it over.
 //! - What is opened of an isolated folio cancels its reclaim.
 //!
 //! *Locking*: the folio is held where pages are opened or closed; they are made read-only under `RECLAIM`. The region map is looked at under the
@@ -18,7 +18,7 @@
 use crate::arena::Arena;
 use crate::arena::region::Flags;
 use crate::page::batch::{Batch, BatchFolio};
-use crate::page::folio::{FolioGuard, SHUT};
+use crate::page::folio::{FolioGuard, PROT_STALE};
 use crate::page::{Entry, PAGE_SIZE, Page, PageRange, Pages, narrow, wide};
 use crate::start_error::{StartError, StartStep, failed};
 use uzswap_sys::mem::{MADV_DONTNEED, PROT_NONE, PROT_READ};
@@ -27,15 +27,15 @@ use uzswap_sys::{Errno, file, mem};
 
 /// Most granules that the limit is divided into: with as many gaps between them they take half of the mappings
 /// that a process may have by default (65530).
-const MOST_GRANULES: u64 = 1 << 14;
+const MAX_GRANULES: u64 = 1 << 14;
 
 /// Pages of the largest granule: the largest folio.
-const MOST_PAGES: u64 = 512;
+const MAX_GRANULE_PAGES: u64 = 512;
 
 /// [`Mapping::granule`](super::mapping::Mapping::granule) with a limit of so many pages.
 pub(crate) fn granule(limit: u64) -> usize {
-    let least = limit.div_ceil(MOST_GRANULES).next_power_of_two();
-    narrow(least.min(MOST_PAGES))
+    let least = limit.div_ceil(MAX_GRANULES).next_power_of_two();
+    narrow(least.min(MAX_GRANULE_PAGES))
 }
 
 /// Opens this process's memory as a file, and sees whether what is closed can be written to by it.
@@ -136,14 +136,14 @@ impl Arena {
                 }
             });
         if !opened {
-            guard.set(SHUT);
+            guard.set(PROT_STALE);
         }
         opened
     }
 
     /// Opens what is resident of a folio whose reclaim, if any, is cancelled.
     pub(crate) fn open_folio(&self, pages: &Pages, guard: &FolioGuard<'_>, index: u32) {
-        guard.clear(SHUT);
+        guard.clear(PROT_STALE);
         for_each_run(pages.resident(pages.range_of(index)), |run| {
             self.open(guard, run);
         });
@@ -162,7 +162,7 @@ impl Arena {
 
     /// [`Parts::make_readable`].
     pub(crate) fn let_read(&self, pages: &Pages, page: Page) -> Result<(), Errno> {
-        let open = self.is_readable(page) && !pages.folio_of(page).has(SHUT);
+        let open = self.is_readable(page) && !pages.folio_of(page).has(PROT_STALE);
         if open || protect(PageRange::one(page), PROT_READ) {
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl Arena {
             }
             for page in run.pages() {
                 let guard = pages.folio_of(page).lock();
-                guard.set(SHUT);
+                guard.set(PROT_STALE);
                 guard.cancel_reclaim();
             }
         });
@@ -198,7 +198,7 @@ impl Arena {
             closed = closed && protect(run, PROT_NONE);
         });
         if !closed {
-            guard.set(SHUT);
+            guard.set(PROT_STALE);
         }
         closed
     }

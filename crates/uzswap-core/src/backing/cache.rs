@@ -25,11 +25,11 @@ use uzswap_sync::primitive::{
 };
 
 /// Places in a leaf: as many as fill a page.
-const PLACES: usize = if cfg!(loom) { 2 } else { 127 };
+const LEAF_RECORDS: usize = if cfg!(loom) { 2 } else { 127 };
 
 /// A page's copy on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copy {
+pub struct CachedCopy {
     /// The page.
     pub page: Page,
     /// What its entry was before it was read back, and can be again.
@@ -58,7 +58,7 @@ const EMPTY: Record = Record {
 pub struct Leaf {
     /// Not 0 once its memory is charged.
     charged: AtomicU32,
-    records: Lock<[Record; PLACES]>,
+    records: Lock<[Record; LEAF_RECORDS]>,
 }
 
 #[cfg(not(loom))]
@@ -68,7 +68,7 @@ impl Default for Leaf {
     fn default() -> Self {
         Leaf {
             charged: AtomicU32::new(0),
-            records: Lock::new([EMPTY; PLACES]),
+            records: Lock::new([EMPTY; LEAF_RECORDS]),
         }
     }
 }
@@ -84,7 +84,7 @@ impl<'a> SwapCache<'a> {
     /// Bytes of a table for a process that may have `pages` in RAM: a place for each of them.
     #[must_use]
     pub const fn memory_len(pages: usize) -> usize {
-        pages.div_ceil(PLACES) * PAGE_SIZE
+        pages.div_ceil(LEAF_RECORDS) * PAGE_SIZE
     }
 
     /// An empty one.
@@ -97,14 +97,14 @@ impl<'a> SwapCache<'a> {
     }
 
     fn place(&self, page: Page) -> Option<(&'a Leaf, usize)> {
-        let place = page.index() % (self.leaves.len() * PLACES).max(1);
-        Some((self.leaves.get(place / PLACES)?, place % PLACES))
+        let place = page.index() % (self.leaves.len() * LEAF_RECORDS).max(1);
+        Some((self.leaves.get(place / LEAF_RECORDS)?, place % LEAF_RECORDS))
     }
 
     /// Remembers a copy, whose count passes to the cache. `charge` takes one page for the table. `false`: there is
     /// no room for it, the count stays the caller's.
     #[must_use]
-    pub fn keep(&self, copy: Copy, charge: impl FnOnce() -> bool) -> bool {
+    pub fn keep(&self, copy: CachedCopy, charge: impl FnOnce() -> bool) -> bool {
         let Some((leaf, place)) = self.place(copy.page) else {
             return false;
         };
@@ -126,7 +126,7 @@ impl<'a> SwapCache<'a> {
     }
 
     /// Forgets the copy of `page`. Its count passes to the caller.
-    pub fn take(&self, page: Page) -> Option<Copy> {
+    pub fn take(&self, page: Page) -> Option<CachedCopy> {
         let (leaf, place) = self.place(page)?;
         // Acquire: pairs with the release in `ready`; before that, nothing was ever kept there.
         if leaf.charged.load(Acquire) == 0 {
@@ -141,7 +141,7 @@ impl<'a> SwapCache<'a> {
     }
 
     /// Forgets every copy whose entry is `meant`, and gives it with its count to `to`.
-    pub fn drain(&self, meant: impl Fn(Entry) -> bool, mut to: impl FnMut(Copy)) {
+    pub fn drain(&self, meant: impl Fn(Entry) -> bool, mut to: impl FnMut(CachedCopy)) {
         for leaf in self.leaves {
             // Acquire: as in `take`.
             if leaf.charged.load(Acquire) == 0 {
@@ -174,13 +174,13 @@ impl<'a> SwapCache<'a> {
     }
 }
 
-fn taken(record: &mut Record) -> Option<Copy> {
+fn taken(record: &mut Record) -> Option<CachedCopy> {
     let Record {
         entry,
         page,
         fingerprint,
     } = core::mem::replace(record, EMPTY);
-    (entry != EMPTY.entry).then(|| Copy {
+    (entry != EMPTY.entry).then(|| CachedCopy {
         page: Page::from_index(page as usize),
         entry: Entry::decode(entry),
         fingerprint,
@@ -190,17 +190,17 @@ fn taken(record: &mut Record) -> Option<Copy> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::page::{Age, Holds};
+    use crate::page::{Age, Content};
     use std::collections::HashMap;
 
-    fn copy(page: usize, location: u64) -> Copy {
-        Copy {
+    fn copy(page: usize, location: u64) -> CachedCopy {
+        CachedCopy {
             page: Page::from_index(page),
             entry: Entry::Swapped {
                 location,
                 size: 700,
                 age: Age(9),
-                holds: Holds::Page,
+                content: Content::Page,
             },
             fingerprint: Fingerprint::ZERO,
         }
@@ -211,9 +211,9 @@ mod tests {
     #[test]
     fn every_copy_comes_out_once_and_for_its_own_page() {
         let leaves: Vec<Leaf> = (0..3).map(|_| Leaf::default()).collect();
-        let places = leaves.len() * PLACES;
+        let places = leaves.len() * LEAF_RECORDS;
         let cache = SwapCache::new(&leaves);
-        let mut model: HashMap<usize, Copy> = HashMap::new();
+        let mut model: HashMap<usize, CachedCopy> = HashMap::new();
         let mut x = 0x2545_f491_4f6c_dd1d_u64;
         for turn in 0..50_000 {
             x ^= x << 13;
@@ -264,7 +264,7 @@ mod tests {
         assert!(!cache.keep(copy(1, 5), || false), "no memory for it");
         assert_eq!(cache.take(Page::from_index(1)), None);
         let mut charged = 0;
-        for page in 0..PLACES {
+        for page in 0..LEAF_RECORDS {
             assert!(cache.keep(copy(page, 5), || {
                 charged += 1;
                 true

@@ -9,7 +9,7 @@
 //! *Locking*: a page's copy is kept and taken with its folio held. *Context*: signal, worker.
 
 use super::Backing;
-use super::cache::Copy;
+use super::cache::CachedCopy;
 use super::device::SwapDevice;
 use crate::op::Op;
 use crate::page::{Entry, Page};
@@ -26,7 +26,7 @@ impl Backing {
         old: Entry,
         fingerprint: Fingerprint,
     ) -> bool {
-        let copy = Copy {
+        let copy = CachedCopy {
             page,
             entry: old,
             fingerprint,
@@ -91,7 +91,7 @@ impl Backing {
         self.cache.drain(there, |copy| self.put_copy(copy));
     }
 
-    fn put_copy(&self, copy: Copy) {
+    fn put_copy(&self, copy: CachedCopy) {
         sub(&self.account.counters().swap_cached_pages, 1);
         if let Entry::Swapped { location, size, .. } = copy.entry {
             self.put(location, size);

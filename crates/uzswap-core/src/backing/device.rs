@@ -43,16 +43,16 @@ const _: () = assert!(MAX_PASSED + 1 < MAX_RECLAIM_RETRIES);
 
 /// How often a device that was full is asked again: the longer it is, the less, down to every eighth time.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Backoff {
     /// Times in a row that there was no room.
     full: AtomicU32,
     /// Times that it was passed over since the last.
     passed: AtomicU32,
 }
 
-impl Patience {
+impl Backoff {
     const fn new() -> Self {
-        Patience {
+        Backoff {
             full: AtomicU32::new(0),
             passed: AtomicU32::new(0),
         }
@@ -90,7 +90,7 @@ pub(crate) struct SwapDevice {
     owner: UnsafeCell<Option<Owner>>,
     /// Which devices have the same priority.
     pub peers: Range<usize>,
-    pub patience: Patience,
+    pub backoff: Backoff,
 }
 
 // SAFETY: `owner` is written in `SwapDevice::set_owner` alone, when the process has one thread and no operation is
@@ -128,7 +128,7 @@ impl SwapDevice {
             slots,
             owner: UnsafeCell::new(None),
             peers,
-            patience: Patience::new(),
+            backoff: Backoff::new(),
         })
     }
 
@@ -181,7 +181,7 @@ impl SwapDevice {
 
     /// Whether to ask it for room, now.
     pub(crate) fn is_due(&self) -> bool {
-        self.is_on() && self.patience.is_due()
+        self.is_on() && self.backoff.is_due()
     }
 
     /// Whether copies of what is read from it are worth their room: as the kernel does (`vm_swap_full`), while it
@@ -245,7 +245,7 @@ impl SwapDevice {
     pub(crate) fn write(&self, run: Run, bytes: &[u8]) -> Result<(), DeviceError> {
         self.device.write_at(self.number_of(run), bytes)?;
         self.config.bytes_out.fetch_add(wide(bytes.len()), Relaxed);
-        self.patience.reset();
+        self.backoff.reset();
         if self.config.failures.load(Relaxed) != 0 {
             self.config.failures.store(0, Relaxed);
         }
@@ -384,14 +384,14 @@ mod tests {
 
     #[test]
     fn a_full_device_is_passed_over_ever_more_often_but_never_for_long() {
-        let patience = Patience::new();
-        let passes = || (0..100).take_while(|_| !patience.is_due()).count();
+        let backoff = Backoff::new();
+        let passes = || (0..100).take_while(|_| !backoff.is_due()).count();
         assert_eq!(passes(), 0, "not full yet");
         for full in 1..20 {
-            patience.found_full();
+            backoff.found_full();
             assert_eq!(passes(), full.min(MAX_PASSED as usize));
         }
-        patience.reset();
+        backoff.reset();
         assert_eq!((passes(), passes()), (0, 0), "it has room");
     }
 }

@@ -9,7 +9,7 @@ use super::cache::{Leaf, SwapCache};
 use super::device::SwapDevice;
 use super::readahead::Readahead;
 use crate::account::Account;
-use crate::memory::{self, for_good};
+use crate::memory::{self, place_static};
 use crate::page::transition::Slots;
 use crate::page::{Age, PAGE_SIZE, Page, narrow, wide};
 use uzswap_group::group::{
@@ -333,7 +333,7 @@ fn asks(group: &'static Group) -> Option<IsAlive<'static>> {
             _ => true,
         }
     };
-    Some(for_good(memory::reserve(PAGE_SIZE).ok()?, ask))
+    Some(place_static(memory::reserve(PAGE_SIZE).ok()?, ask))
 }
 
 /// A key in a page of its own: locked, and in no core dump. Fork children inherit it.

@@ -112,9 +112,9 @@ impl Backing {
             Entry::Swapped {
                 location,
                 size,
-                holds,
+                content,
                 ..
-            } if holds.is_page() => Some(self.extent(location, size)),
+            } if content.is_page() => Some(self.extent(location, size)),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! *What*: how many pages around one that is read from a swap device are read with it.
 //!
-//! What is read along goes into the pool, compressed as it is, and its entry says so ([`Holds::Ahead`](crate::page::Holds::Ahead)): so whether
+//! What is read along goes into the pool, compressed as it is, and its entry says so ([`Content::ReadAhead`](crate::page::Content::ReadAhead)): so whether
 //! it is asked for is seen, and not guessed. The window grows and shrinks by that as the kernel's does: two more than
 //! were asked for since the last read, rounded up to a power of two, or half of what it was if that is more. With none
 //! asked for it comes down to the page alone, and opens again when the next read is near the last one.
@@ -15,7 +15,7 @@ use crate::page::{Page, PageRange};
 use uzswap_sync::primitive::{AtomicU32, Ordering::Relaxed};
 
 /// Pages of the widest window, and what is near: as by default in the kernel (`page-cluster`).
-pub const WIDEST: usize = 8;
+pub const MAX_WINDOW: usize = 8;
 /// Pages of an area: 4 MiB.
 const AREA_PAGES: usize = 1024;
 /// Areas that far from each other share a place.
@@ -67,10 +67,10 @@ impl Readahead {
             return PageRange::one(page);
         };
         let at = page.owner();
-        let near = (1..=WIDEST).contains(&(area.last.swap(at, Relaxed).abs_diff(at) as usize));
+        let near = (1..=MAX_WINDOW).contains(&(area.last.swap(at, Relaxed).abs_diff(at) as usize));
         let hits = area.hits.swap(0, Relaxed) as usize;
         let window = next_window(hits, near, area.window.load(Relaxed) as usize);
-        #[expect(clippy::cast_possible_truncation, reason = "at most WIDEST")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most MAX_WINDOW")]
         area.window.store(window as u32, Relaxed);
         let start = page.index() & !(window - 1);
         let end = start + window;
@@ -92,7 +92,7 @@ fn next_window(hits: usize, near: bool, before: usize) -> usize {
         0 => 1,
         hits => (hits + 2).next_power_of_two(),
     };
-    wanted.max(before / 2).min(WIDEST)
+    wanted.max(before / 2).min(MAX_WINDOW)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -116,7 +116,7 @@ mod tests {
             }
             pages = roundup;
         }
-        pages = pages.min(WIDEST);
+        pages = pages.min(MAX_WINDOW);
         pages.max(before / 2)
     }
 
@@ -157,7 +157,7 @@ mod tests {
                     .get(&area)
                     .copied()
                     .unwrap_or((u32::MAX as usize, 1, 0));
-            let near = last != index && last.abs_diff(index) <= WIDEST;
+            let near = last != index && last.abs_diff(index) <= MAX_WINDOW;
             let window = kernels(hits, near, before);
             self.areas.insert(area, (index, window, 0));
             assert_eq!(around.len(), window, "page {index}: {around:?}");

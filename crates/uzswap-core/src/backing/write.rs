@@ -71,7 +71,7 @@ impl Candidates {
 }
 
 /// Slots that a run may be written to.
-pub(crate) struct Taken<'a> {
+pub(crate) struct Destination<'a> {
     pub device: &'a SwapDevice,
     pub run: Run,
 }
@@ -82,7 +82,7 @@ impl Backing {
         &self,
         candidates: &Candidates,
         orders: &RangeInclusive<u32>,
-    ) -> Option<Taken<'_>> {
+    ) -> Option<Destination<'_>> {
         let taken = self.find_slots(candidates, orders);
         if taken.is_some() || candidates.is_empty() || !self.drop_copies() {
             return taken;
@@ -94,7 +94,7 @@ impl Backing {
         &self,
         candidates: &Candidates,
         orders: &RangeInclusive<u32>,
-    ) -> Option<Taken<'_>> {
+    ) -> Option<Destination<'_>> {
         let mut reaped = false;
         for device in candidates.in_turn(self) {
             let mut run = self.take_run(device, *orders.end());
@@ -107,8 +107,8 @@ impl Backing {
                 run = orders.find_map(|order| self.take_run(device, order));
             }
             match run {
-                Some(run) => return Some(Taken { device, run }),
-                None => device.patience.found_full(),
+                Some(run) => return Some(Destination { device, run }),
+                None => device.backoff.found_full(),
             }
         }
         None
@@ -131,9 +131,9 @@ impl Backing {
     pub(crate) fn write_out<'a>(
         &'a self,
         mut candidates: Candidates,
-        mut taken: Taken<'a>,
+        mut taken: Destination<'a>,
         bytes: &[u8],
-    ) -> Result<Taken<'a>, WriteError> {
+    ) -> Result<Destination<'a>, WriteError> {
         let order = (bytes.len() / SLOT).next_power_of_two().ilog2();
         let mut made_room = false;
         loop {
@@ -159,11 +159,11 @@ impl Backing {
     }
 
     /// The slots were not written: they are free again, or not used again.
-    fn write_failed(&self, taken: &Taken<'_>, error: DeviceError) -> WriteError {
-        let &Taken { device, run } = taken;
+    fn write_failed(&self, taken: &Destination<'_>, error: DeviceError) -> WriteError {
+        let &Destination { device, run } = taken;
         if error == DeviceError::Full {
             device.put_run(run);
-            device.patience.found_full();
+            device.backoff.found_full();
             return WriteError::Full;
         }
         let counters = self.account.counters();

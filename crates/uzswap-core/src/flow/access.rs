@@ -10,7 +10,7 @@ use uzswap_group::counters::add;
 
 /// A page of the folio with this entry was asked for: where does the folio belong?
 pub(crate) fn note_access(parts: &Parts, guard: &FolioGuard<'_>, index: u32, entry: Entry) {
-    if entry.is_ahead()
+    if entry.is_readahead()
         && let Some(backing) = &parts.backing
     {
         add(&parts.account.counters().swap_ra_hit, 1);
@@ -23,7 +23,7 @@ pub(crate) fn note_access(parts: &Parts, guard: &FolioGuard<'_>, index: u32, ent
     }
     if guard.has(ACTIVE) {
         guard.set(REFERENCED);
-    } else if !entry.is_ahead() && is_workingset(parts, entry) {
+    } else if !entry.is_readahead() && is_workingset(parts, entry) {
         add(&parts.account.counters().activations, 1);
         parts.pages.activate(guard, index);
     } else if !guard.has(INACTIVE) {

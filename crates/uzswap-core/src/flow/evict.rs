@@ -16,7 +16,7 @@ use super::{compact, sample, shrink, sizes};
 use crate::arena::FaultMode;
 use crate::op::{OpGuard, RESERVE_PAGES};
 use crate::page::batch::{BatchFolio, BatchPage};
-use crate::page::folio::{CANCELLED, FolioGuard, RECLAIM, SHUT, TRIED};
+use crate::page::folio::{CANCELLED, FolioGuard, PROT_STALE, RECLAIM, TRIED};
 use crate::page::tally::Tally;
 use crate::page::{Entry, Page, PageRange, wide};
 use crate::parts::Parts;
@@ -85,7 +85,7 @@ fn isolate_folio(
     if !op.batch.has_room(guard.nr_resident().into()) {
         return None;
     }
-    if guard.has(SHUT) {
+    if guard.has(PROT_STALE) {
         return Some(0);
     }
     guard.set(RECLAIM);
@@ -240,7 +240,7 @@ fn roll_back(parts: &Parts, op: &mut OpGuard<'_>, guard: &FolioGuard<'_>, folio:
             place.entry = Entry::None;
         }
     }
-    let in_use = !guard.has(SHUT);
+    let in_use = !guard.has(PROT_STALE);
     parts
         .arena
         .unprotect(&parts.pages, guard, parts.pages.range_of(folio.index));

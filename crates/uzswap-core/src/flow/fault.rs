@@ -19,7 +19,7 @@ use crate::arena::region::Flags;
 use crate::masked::Masked;
 use crate::op::OpGuard;
 use crate::page::block::Entries;
-use crate::page::folio::{FolioGuard, SHUT};
+use crate::page::folio::{FolioGuard, PROT_STALE};
 use crate::page::transition::exit_range;
 use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};
 use crate::parts::Parts;
@@ -381,7 +381,7 @@ fn serve_resident(parts: &Parts, op: &mut OpGuard<'_>, page: Page) -> Fault {
     }
     guard.cancel_reclaim();
     parts.arena.unprotect(pages, &guard, PageRange::one(page));
-    if guard.has(SHUT) {
+    if guard.has(PROT_STALE) {
         drop(guard);
         open_shut_folio(parts, op, index);
         return Fault::Resolved;

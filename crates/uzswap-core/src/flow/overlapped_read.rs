@@ -20,7 +20,7 @@
 use super::{evict, follow};
 use crate::backing::Backing;
 use crate::backing::device::SwapDevice;
-use crate::backing::readahead::WIDEST;
+use crate::backing::readahead::MAX_WINDOW;
 use crate::op::{OpGuard, RESERVE_PAGES, SLACK_PAGES};
 use crate::page::block::Entries;
 use crate::page::folio::FolioGuard;
@@ -40,7 +40,7 @@ pub(super) struct OverlappedRead<'a> {
     backing: &'a Backing,
     queue: LockGuard<'a, Queue>,
     /// The pages that may come in with it, itself among them.
-    noted: [Noted; WIDEST],
+    noted: [Noted; MAX_WINDOW],
     nr: usize,
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn begin_read<'a>(
             page,
             entry: Entry::None,
             is_read: false,
-        }; WIDEST],
+        }; MAX_WINDOW],
         nr: 0,
     };
     let guard = parts.pages.folio_of(page).try_lock()?;

@@ -14,7 +14,7 @@ use super::shut::open_shut_folio;
 use crate::arena::hazard::Hazard;
 use crate::op::OpGuard;
 use crate::page::block::Entries;
-use crate::page::folio::{FolioGuard, HELD, RECLAIM, SHUT};
+use crate::page::folio::{FolioGuard, HELD, PROT_STALE, RECLAIM};
 use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};
 use crate::parts::Parts;
 use uzswap_group::counters::add;
@@ -105,7 +105,8 @@ fn is_kept(parts: &Parts, range: PageRange) -> bool {
     let last = range.end.saturating_sub(1);
     let folio = |index| parts.pages.index_of(Page::from_index(index));
     // The folios first: whoever sees `RECLAIM` cleared sees the entries that were written under it.
-    (folio(range.start)..=folio(last)).all(|index| !parts.pages.folio(index).has(RECLAIM | SHUT))
+    (folio(range.start)..=folio(last))
+        .all(|index| !parts.pages.folio(index).has(RECLAIM | PROT_STALE))
         && is_in(parts, range)
 }
 
@@ -201,7 +202,7 @@ pub(crate) fn fill<'a>(
         // A block comes in whole or not at all.
         let part = parts.pages.whole_blocks(part);
         let missing = missing(parts, part);
-        if missing == 0 && !parts.pages.folio(index).has(SHUT) {
+        if missing == 0 && !parts.pages.folio(index).has(PROT_STALE) {
             return Ok(());
         }
         drop(guard.take());

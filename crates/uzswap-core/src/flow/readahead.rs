@@ -6,7 +6,7 @@
 
 use crate::backing::Backing;
 use crate::op::{OpGuard, ReadWindow};
-use crate::page::{Holds, Page, PageRange, wide};
+use crate::page::{Content, Page, PageRange, wide};
 use crate::parts::Parts;
 use uzswap_group::counters::add;
 use uzswap_io::Fingerprint;
@@ -61,7 +61,7 @@ pub(crate) fn keep_ahead(parts: &Parts, op: &mut OpGuard<'_>, around: PageRange)
             };
             parts
                 .transition()
-                .fetch(page, loc, age, Holds::Ahead, keeps);
+                .fetch(page, loc, age, Content::ReadAhead, keeps);
             nr += 1;
         }
     }

@@ -96,13 +96,13 @@ fn is_left_behind(parts: &Parts, entry: Entry) -> bool {
     let Entry::Stored {
         size,
         writing: false,
-        holds,
+        content,
         ..
     } = entry
     else {
         return false;
     };
-    holds.is_page() && usize::from(size) < PAGE_SIZE && !is_workingset(parts, entry)
+    content.is_page() && usize::from(size) < PAGE_SIZE && !is_workingset(parts, entry)
 }
 
 fn recompress_page(
@@ -173,9 +173,9 @@ pub(super) fn recompress_held(
         return Outcome::Same;
     }
     let entries = match parts.pages.get(Page::from_index(range.start)) {
-        Entry::Stored { age, holds, .. } if range.len() == 1 => {
+        Entry::Stored { age, content, .. } if range.len() == 1 => {
             let page = Page::from_index(range.start);
-            let entry = parts.store.put_page(room, page, object, age, holds);
+            let entry = parts.store.put_page(room, page, object, age, content);
             entry.map(|entry| [entry; MAX_BLOCK])
         }
         _ => {

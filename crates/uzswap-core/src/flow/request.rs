@@ -82,7 +82,7 @@ fn come_down(parts: &Parts, masked: &Masked) -> u64 {
 /// Writes `wanted` bytes of what is stored to swap, the coldest first. Returns how many it were.
 fn write_back_bytes(parts: &Parts, masked: &Masked, wanted: u64) -> u64 {
     for device in parts.backing.iter().flat_map(Backing::devices) {
-        device.patience.reset();
+        device.backoff.reset();
     }
     let mut done = 0;
     let mut failures = 0;

@@ -5,7 +5,7 @@
 use super::evict::reclaim_batch;
 use super::follow::follow_knobs;
 use crate::op::{OpGuard, RESERVE_PAGES};
-use crate::page::folio::SHUT;
+use crate::page::folio::PROT_STALE;
 use crate::parts::Parts;
 use uzswap_group::group::FailureReason;
 use uzswap_sys::Errno;
@@ -16,14 +16,14 @@ const AIM_PAGES: usize = 64;
 /// Batches evicted for a mapping before that is given up.
 const MAX_BATCHES: u32 = 1000;
 
-/// Opens a folio that is `SHUT` by evicting others: each that goes gives back its mapping and the one behind it.
+/// Opens a folio that is `PROT_STALE` by evicting others: each that goes gives back its mapping and the one behind it.
 pub(crate) fn open_shut_folio(parts: &Parts, op: &mut OpGuard<'_>, index: u32) {
     follow_knobs(parts, op);
     for _ in 0..MAX_BATCHES {
         let guard = parts.pages.folio(index).lock();
         guard.cancel_reclaim();
         parts.arena.open_folio(&parts.pages, &guard, index);
-        if !guard.has(SHUT) {
+        if !guard.has(PROT_STALE) {
             return;
         }
         drop(guard);

@@ -171,8 +171,8 @@ pub(crate) fn residency(parts: &Parts, addr: usize, vec: &mut [u8]) -> Result<()
     for (page, out) in PageRange::covering(addr, len).pages().zip(vec) {
         // A handler thread wakes its thread by the copy itself, before the entries say so.
         let _guard = pages.folio_of(page).lock();
-        let holds = pages.is_ready(page) && !pages.get(page).is_empty();
-        *out = u8::from(holds);
+        let has_data = pages.is_ready(page) && !pages.get(page).is_empty();
+        *out = u8::from(has_data);
     }
     Ok(())
 }

@@ -146,7 +146,7 @@ pub(crate) fn take_back(
             // What was read before the folio was held may be another's by now.
             op.window.forget();
         }
-        let Entry::Swapped { age, holds, .. } = parts.pages.get(page) else {
+        let Entry::Swapped { age, content, .. } = parts.pages.get(page) else {
             continue;
         };
         if !is_on(parts, device, page) {
@@ -168,7 +168,7 @@ pub(crate) fn take_back(
                 break;
             }
         };
-        parts.transition().fetch(page, loc, age, holds, |_| false);
+        parts.transition().fetch(page, loc, age, content, |_| false);
         *bytes += u64::from(size);
     }
     drop(folio);

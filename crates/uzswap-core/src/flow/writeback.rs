@@ -13,7 +13,7 @@
 //!
 //! *Locking*: op → writeback → one folio at a time. *Context*: signal, worker.
 
-use crate::backing::write::{Candidates, Taken, WriteError};
+use crate::backing::write::{Candidates, Destination, WriteError};
 use crate::backing::{Backing, label};
 use crate::page::{Entries, Entry, wide};
 use crate::parts::Parts;
@@ -134,7 +134,7 @@ pub(crate) fn write_run(
         }
     };
     let objects = writeback.objects.get(..nr).unwrap_or_default();
-    let Taken { device, run } = written.inspect_err(|_| abort(parts, objects))?;
+    let Destination { device, run } = written.inspect_err(|_| abort(parts, objects))?;
     add(&parts.account.counters().swap_bytes_out, wide(len));
     let Moved { pages, bytes } = publish(parts, objects, device.number_of(run));
     device.put_run(run);
@@ -231,7 +231,7 @@ fn pack_one(
         loc,
         size: size_now,
         age: age_now,
-        holds,
+        content,
         ..
     } = parts.pages.get(page)
     else {
@@ -246,7 +246,7 @@ fn pack_one(
         // Its note stays behind: on the device it would pass for right.
         return Ok(Went::Nowhere);
     }
-    if !holds.is_page() {
+    if !content.is_page() {
         // A copy is of a page that was stored alone.
         backing.drop_copy(page);
     } else if let Some(copy) = backing.unchanged_copy(page, data) {

@@ -8,7 +8,7 @@ use crate::page::{PAGE_SIZE, PageRange};
 use uzswap_io::{Extent, Fingerprint, MAX_READS, SLOT};
 
 /// Slots that are read along rather than that two reads are made of what lies on both sides.
-const NEAR: u64 = 2;
+const MAX_GAP_SLOTS: u64 = 2;
 
 /// Slots of the swap device that are read together, for the pages of one folio.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl ReadWindow {
         let read = self.extents.get(..self.nr_extents).unwrap_or_default();
         let left = self.buffer.len() - read.iter().map(Extent::bytes).sum::<usize>();
         if let Some(last) = self.extents.get_mut(self.nr_extents.wrapping_sub(1))
-            && (last.slot..=end_of(*last) + NEAR).contains(&wanted.slot)
+            && (last.slot..=end_of(*last) + MAX_GAP_SLOTS).contains(&wanted.slot)
             && let Ok(more) = u32::try_from(end_of(wanted) - end_of(*last))
             && more as usize * SLOT <= left
         {
@@ -133,7 +133,7 @@ impl ReadWindow {
         let end = end_of(low).max(end_of(high));
         let nr_slots = u32::try_from(end - low.slot).ok()?;
         let fits = nr_slots as usize * SLOT <= READ_LEN;
-        (high.slot <= end_of(low) + NEAR && fits).then_some(Extent {
+        (high.slot <= end_of(low) + MAX_GAP_SLOTS && fits).then_some(Extent {
             slot: low.slot,
             nr_slots,
         })

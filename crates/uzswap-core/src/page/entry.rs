@@ -8,7 +8,7 @@
 //! a writeback.
 //! *Locking*: an entry changes only under its folio's lock. *Context*: signal, worker, init.
 
-use super::holds::Holds;
+use super::content::Content;
 use uzswap_pool::Loc;
 
 const STATE_BITS: u32 = 4;
@@ -16,14 +16,14 @@ const NONE: u64 = 0;
 const RESIDENT: u64 = 1;
 const BLOCK: u64 = 2;
 const FILLED: u64 = 3;
-/// Where an object is; what it holds is added. Only what is [`STORED`] is [`AHEAD`].
-const STORED: u64 = NR_HOLDS;
-const WRITING: u64 = 2 * NR_HOLDS;
-const SWAPPED: u64 = 3 * NR_HOLDS;
-const NR_HOLDS: u64 = 4;
-const PIECE: u64 = 1;
-const REMAINS: u64 = 2;
-const AHEAD: u64 = 3;
+/// Where an object is; what it holds is added. Only what is [`STORED`] is [`READ_AHEAD`].
+const STORED: u64 = NR_CONTENTS;
+const WRITING: u64 = 2 * NR_CONTENTS;
+const SWAPPED: u64 = 3 * NR_CONTENTS;
+const NR_CONTENTS: u64 = 4;
+const BLOCK_PIECE: u64 = 1;
+const DROPPED_PIECE: u64 = 2;
+const READ_AHEAD: u64 = 3;
 
 const LOC_SHIFT: u32 = STATE_BITS;
 const LOC_BITS: u32 = 36;
@@ -39,7 +39,7 @@ const ORDER_SHIFT: u32 = STATE_BITS;
 const DROPPED: u64 = 1 << (ORDER_SHIFT + 3);
 
 const _: () = assert!(SIZE_SHIFT + SIZE_BITS <= AGE_SHIFT);
-const _: () = assert!(SWAPPED + NR_HOLDS <= 1 << STATE_BITS);
+const _: () = assert!(SWAPPED + NR_CONTENTS <= 1 << STATE_BITS);
 
 /// When a page was evicted, in ticks of the engine's eviction clock, modulo 2^[`AGE_BITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,27 +56,27 @@ impl Age {
 
 /// The state of an entry that has its object in the pool, on its way to the device, or there.
 #[inline]
-const fn state_of(holds: Holds, place: u64) -> u64 {
+const fn state_of(content: Content, place: u64) -> u64 {
     place
-        + match holds {
-            Holds::Ahead if place == STORED => AHEAD,
-            Holds::Page | Holds::Ahead => 0,
-            Holds::Piece => PIECE,
-            Holds::Remains => REMAINS,
+        + match content {
+            Content::ReadAhead if place == STORED => READ_AHEAD,
+            Content::Page | Content::ReadAhead => 0,
+            Content::BlockPiece => BLOCK_PIECE,
+            Content::DroppedPiece => DROPPED_PIECE,
         }
 }
 
 /// The place of an object and what it holds, by the state of its entry.
 #[inline]
-const fn place_of(state: u64) -> (u64, Holds) {
-    let kind = state % NR_HOLDS;
-    let holds = match kind {
-        PIECE => Holds::Piece,
-        REMAINS => Holds::Remains,
-        AHEAD => Holds::Ahead,
-        _ => Holds::Page,
+const fn place_of(state: u64) -> (u64, Content) {
+    let kind = state % NR_CONTENTS;
+    let content = match kind {
+        BLOCK_PIECE => Content::BlockPiece,
+        DROPPED_PIECE => Content::DroppedPiece,
+        READ_AHEAD => Content::ReadAhead,
+        _ => Content::Page,
     };
-    (state - kind, holds)
+    (state - kind, content)
 }
 
 /// Where a page's contents are.
@@ -97,7 +97,7 @@ pub enum Entry {
         /// A copy of it is on its way to the swap device.
         writing: bool,
         /// What it is of.
-        holds: Holds,
+        content: Content,
     },
     /// On the swap device, compressed to `size` bytes; a page of 4096 is raw.
     Swapped {
@@ -108,7 +108,7 @@ pub enum Entry {
         /// When it was evicted from the arena.
         age: Age,
         /// What it is of.
-        holds: Holds,
+        content: Content,
     },
     /// In a block, the pieces of which are in the entries of its first pages; never of its last.
     Block {
@@ -150,19 +150,19 @@ impl Entry {
                 size,
                 age,
                 writing,
-                holds,
+                content,
             } => {
                 let place = if writing { WRITING } else { STORED };
-                state_of(holds, place) | outside(loc.raw(), size, age)
+                state_of(content, place) | location_bits(loc.raw(), size, age)
             }
             Entry::Swapped {
                 location,
                 size,
                 age,
-                holds,
+                content,
             } => {
                 let location = location & ((1 << LOC_BITS) - 1);
-                state_of(holds, SWAPPED) | outside(location, size, age)
+                state_of(content, SWAPPED) | location_bits(location, size, age)
             }
             Entry::Block {
                 order,
@@ -211,13 +211,13 @@ impl Entry {
             state => {
                 let location = (bits >> LOC_SHIFT) & ((1 << LOC_BITS) - 1);
                 let size = ((bits >> SIZE_SHIFT) & 0xfff) as u16 + 1;
-                let (place, holds) = place_of(state);
+                let (place, content) = place_of(state);
                 if place == SWAPPED {
                     return Entry::Swapped {
                         location,
                         size,
                         age,
-                        holds,
+                        content,
                     };
                 }
                 let Some(loc) = Loc::from_raw(location) else {
@@ -228,7 +228,7 @@ impl Entry {
                     size,
                     age,
                     writing: place == WRITING,
-                    holds,
+                    content,
                 }
             }
         }
@@ -249,11 +249,11 @@ impl Entry {
             self,
             Entry::Block { .. }
                 | Entry::Stored {
-                    holds: Holds::Piece | Holds::Remains,
+                    content: Content::BlockPiece | Content::DroppedPiece,
                     ..
                 }
                 | Entry::Swapped {
-                    holds: Holds::Piece | Holds::Remains,
+                    content: Content::BlockPiece | Content::DroppedPiece,
                     ..
                 }
         )
@@ -262,11 +262,11 @@ impl Entry {
     /// Whether the page was read from the device before it was asked for, and has not been yet.
     #[inline]
     #[must_use]
-    pub const fn is_ahead(self) -> bool {
+    pub const fn is_readahead(self) -> bool {
         matches!(
             self,
             Entry::Stored {
-                holds: Holds::Ahead,
+                content: Content::ReadAhead,
                 ..
             }
         )
@@ -280,11 +280,11 @@ impl Entry {
             self,
             Entry::Block { dropped: true, .. }
                 | Entry::Stored {
-                    holds: Holds::Remains,
+                    content: Content::DroppedPiece,
                     ..
                 }
                 | Entry::Swapped {
-                    holds: Holds::Remains,
+                    content: Content::DroppedPiece,
                     ..
                 }
         )
@@ -301,7 +301,7 @@ impl Entry {
     #[inline]
     #[must_use]
     pub const fn dropped(self) -> Entry {
-        match self.kept() {
+        match self.without_writeback() {
             Entry::Block { order, age, .. } => Entry::Block {
                 order,
                 age,
@@ -318,7 +318,7 @@ impl Entry {
                 size,
                 age,
                 writing,
-                holds: Holds::Remains,
+                content: Content::DroppedPiece,
             },
             Entry::Swapped {
                 location,
@@ -329,7 +329,7 @@ impl Entry {
                 location,
                 size,
                 age,
-                holds: Holds::Remains,
+                content: Content::DroppedPiece,
             },
             other => other,
         }
@@ -338,20 +338,20 @@ impl Entry {
     /// The same without a copy on its way to the swap device.
     #[inline]
     #[must_use]
-    pub const fn kept(self) -> Entry {
+    pub const fn without_writeback(self) -> Entry {
         match self {
             Entry::Stored {
                 loc,
                 size,
                 age,
-                holds,
+                content,
                 ..
             } => Entry::Stored {
                 loc,
                 size,
                 age,
                 writing: false,
-                holds,
+                content,
             },
             other => other,
         }
@@ -373,7 +373,7 @@ impl Entry {
 
 /// Location, size and age of a page that is in the pool or on the device.
 #[inline]
-const fn outside(location: u64, size: u16, age: Age) -> u64 {
+const fn location_bits(location: u64, size: u16, age: Age) -> u64 {
     location << LOC_SHIFT
         | ((size as u64).wrapping_sub(1) & 0xfff) << SIZE_SHIFT
         | (age.0 as u64) << AGE_SHIFT
@@ -403,20 +403,20 @@ mod tests {
         let mut all = vec![Entry::None, Entry::Resident];
         for age in [0, 9, 77, 4095].map(Age) {
             for (raw, size) in [(1, 1), (0x5_5555_5555, 1234), ((1 << 36) - 1, 4096)] {
-                for holds in [Holds::Page, Holds::Piece, Holds::Remains] {
+                for content in [Content::Page, Content::BlockPiece, Content::DroppedPiece] {
                     all.push(Entry::Swapped {
                         location: raw - 1,
                         size,
                         age,
-                        holds,
+                        content,
                     });
-                    if holds.is_page() {
+                    if content.is_page() {
                         all.push(Entry::Stored {
                             loc: loc(raw),
                             size,
                             age,
                             writing: false,
-                            holds: Holds::Ahead,
+                            content: Content::ReadAhead,
                         });
                     }
                     for writing in [false, true] {
@@ -425,7 +425,7 @@ mod tests {
                             size,
                             age,
                             writing,
-                            holds,
+                            content,
                         });
                     }
                 }

@@ -44,7 +44,7 @@ pub const RUNS_OF_4: u32 = 1 << 8;
 pub const RUNS_OF_16: u32 = 1 << 9;
 
 /// The kernel had no mapping left with which to give some of its resident pages the protection that they need.
-pub const SHUT: u32 = 1 << 10;
+pub const PROT_STALE: u32 = 1 << 10;
 /// What is stored of it was tried to be made denser; until something of it is stored anew.
 pub const TRIED: u32 = 1 << 11;
 

@@ -18,7 +18,7 @@ use uzswap_sync::primitive::Ordering::Relaxed;
 const NIL: u32 = u32::MAX;
 
 /// Folios of a list in a row that cannot go (pinned, busy, hidden by mprotect) before a scan turns to the other list.
-const MOST_REFUSED: usize = 64;
+const MAX_REFUSED: usize = 64;
 
 /// One list.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Lists {
         let (inactive, active) = (self.inactive.nr, self.active.nr);
         let prefers = active * 4 > (inactive + active) * 3;
         let preferred = if prefers { active } else { inactive };
-        let turns = refused >= MOST_REFUSED.min(preferred);
+        let turns = refused >= MAX_REFUSED.min(preferred);
         let wanted = prefers != turns;
         if wanted { active > 0 } else { inactive == 0 }
     }

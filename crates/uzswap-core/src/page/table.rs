@@ -111,7 +111,7 @@ unsafe impl Sync for PageTable {}
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::{Age, Holds};
+    use super::super::{Age, Content};
     use super::*;
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::collections::HashMap;
@@ -167,7 +167,7 @@ mod tests {
                     size: (x >> 5) as u16 % 4096 + 1,
                     age: Age((x >> 20) as u16 & 0xfff),
                     writing: x & 1 == 0,
-                    holds: Holds::Page,
+                    content: Content::Page,
                 },
             };
             table.set(page, entry);

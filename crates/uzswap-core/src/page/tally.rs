@@ -3,8 +3,8 @@
 //! *Invariants*: none. *Locking*: none. *Context*: signal, worker; models.
 
 use super::address::{PAGE_SIZE, wide};
+use super::content::Content;
 use super::entry::Entry;
-use super::holds::Holds;
 use uzswap_group::counters::{Counters, add};
 
 /// How many pages came to be stored, and how.
@@ -30,14 +30,14 @@ impl Tally {
         self.in_blocks += usize::from(entry.in_block());
         match entry {
             Entry::Filled { .. } => self.filled += 1,
-            Entry::Stored { size, holds, .. } if Self::is_raw(size, holds) => self.raw += 1,
+            Entry::Stored { size, content, .. } if Self::is_raw(size, content) => self.raw += 1,
             _ => {}
         }
     }
 
     /// Whether an object of that size is a page as it is.
-    pub(super) fn is_raw(size: u16, holds: Holds) -> bool {
-        holds.is_page() && usize::from(size) == PAGE_SIZE
+    pub(super) fn is_raw(size: u16, content: Content) -> bool {
+        content.is_page() && usize::from(size) == PAGE_SIZE
     }
 
     /// Adds all of them to the counters.

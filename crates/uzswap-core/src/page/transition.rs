@@ -27,8 +27,8 @@
 
 use super::address::{Page, PageRange, wide};
 use super::block::Entries;
+use super::content::Content;
 use super::entry::{Age, Entry};
-use super::holds::Holds;
 use super::tally::Tally;
 use uzswap_group::counters::{Counters, add, sub};
 use uzswap_pool::Loc;
@@ -116,13 +116,13 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
             loc,
             size,
             age,
-            holds,
+            content,
             ..
         } = self.entries.get(page)
         {
-            let holds = match holds {
+            let content = match content {
                 // Nobody asked for it in time.
-                Holds::Ahead => Holds::Page,
+                Content::ReadAhead => Content::Page,
                 other => other,
             };
             self.entries.set(
@@ -132,7 +132,7 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
                     size,
                     age,
                     writing: true,
-                    holds,
+                    content,
                 },
             );
         }
@@ -146,25 +146,25 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
             size,
             age,
             writing: true,
-            holds,
+            content,
             ..
         } = old
         else {
             return None;
         };
         if !self.slots.count(location, size) {
-            self.entries.set(page, old.kept());
+            self.entries.set(page, old.without_writeback());
             return None;
         }
         let new = Entry::Swapped {
             location,
             size,
             age,
-            holds,
+            content,
         };
         self.entries.set(page, new);
         self.release(old);
-        self.count_swapped(holds);
+        self.count_swapped(content);
         Some(size)
     }
 
@@ -172,7 +172,7 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
     pub fn abort_write(&self, page: Page) {
         let entry = self.entries.get(page);
         if matches!(entry, Entry::Stored { writing: true, .. }) {
-            self.entries.set(page, entry.kept());
+            self.entries.set(page, entry.without_writeback());
         }
     }
 
@@ -181,7 +181,7 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
         let old = self.entries.get(page);
         self.entries.set(page, copy);
         self.release(old);
-        self.count_swapped(Holds::Page);
+        self.count_swapped(Content::Page);
     }
 
     /// The page's object is in the pool at `loc`, as it was on its device. The slots go, unless `keeps` takes them over.
@@ -190,7 +190,7 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
         page: Page,
         loc: Loc,
         age: Age,
-        holds: Holds,
+        content: Content,
         keeps: impl FnOnce(Entry) -> bool,
     ) {
         let old = self.entries.get(page);
@@ -202,7 +202,7 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
             size,
             age,
             writing: false,
-            holds,
+            content,
         };
         self.entries.set(page, new);
         if !keeps(old) {
@@ -284,10 +284,10 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
                         age,
                         // The copy under way is another page's.
                         writing: false,
-                        holds: if dropped {
-                            Holds::Remains
+                        content: if dropped {
+                            Content::DroppedPiece
                         } else {
-                            Holds::Piece
+                            Content::BlockPiece
                         },
                     }
                 }
@@ -336,9 +336,9 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
         match entry {
             entry if entry.is_empty() => {}
             Entry::Swapped { .. } => sub(&counters.swapped_pages, 1),
-            Entry::Stored { size, holds, .. } => {
+            Entry::Stored { size, content, .. } => {
                 sub(&counters.stored_pages, 1);
-                if Tally::is_raw(size, holds) {
+                if Tally::is_raw(size, content) {
                     sub(&counters.stored_incompressible_pages, 1);
                 }
             }
@@ -352,14 +352,14 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
     }
 
     /// An entry says that its object is on a device.
-    fn count_swapped(&self, holds: Holds) {
-        match holds {
-            Holds::Page | Holds::Ahead => add(&self.counters.swapped_pages, 1),
-            Holds::Piece => {
+    fn count_swapped(&self, content: Content) {
+        match content {
+            Content::Page | Content::ReadAhead => add(&self.counters.swapped_pages, 1),
+            Content::BlockPiece => {
                 add(&self.counters.swapped_pages, 1);
                 add(&self.counters.block_pages, 1);
             }
-            Holds::Remains => {}
+            Content::DroppedPiece => {}
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::op::Op;
 use crate::page::batch::BatchFolio;
 use crate::page::block::MAX_BLOCK;
 use crate::page::folio::{RUNS_OF_4, RUNS_OF_16};
-use crate::page::{Age, Entry, Holds, PAGE_SIZE, Page, PageRange, Pages};
+use crate::page::{Age, Content, Entry, PAGE_SIZE, Page, PageRange, Pages};
 use crate::store::Store;
 use crate::store::codec::either;
 use crate::store::page::Manner;
@@ -105,7 +105,7 @@ impl Store {
         for (page, place) in block.pages().zip(&mut entries) {
             let age = age_of(page);
             let entry = match pieces.next() {
-                Some(piece) => self.put_page(reserve, page, piece, age, Holds::Piece),
+                Some(piece) => self.put_page(reserve, page, piece, age, Content::BlockPiece),
                 None => Some(Entry::Block {
                     order,
                     age,

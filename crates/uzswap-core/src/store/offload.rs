@@ -7,10 +7,10 @@
 //! *Invariants*: between operations all of an operation's jobs are settled.
 //! *Locking*: op. *Context*: signal, worker.
 
-use crate::accel::{BATCH, Dealt, Job, Outcome, Spread, Task, Work};
+use crate::accel::{BATCH, Dispatched, Job, Outcome, Params, Spread, Task};
 use crate::op::{LOAD_LEN, Op};
 use crate::page::block::Entries;
-use crate::page::{Age, Entry, Holds, PAGE_SIZE, Page, PageRange, Pages, narrow, wide};
+use crate::page::{Age, Content, Entry, PAGE_SIZE, Page, PageRange, Pages, narrow, wide};
 use crate::store::codec::BLOCK_BUFFERS;
 use crate::store::page::{MAX_COMPRESSED, same_filled_word};
 use crate::store::{Store, object};
@@ -27,7 +27,7 @@ pub(crate) struct Offered {
     /// Their places in the operation's batch.
     places: [usize; BATCH],
     nr: usize,
-    dealt: Dealt,
+    dealt: Dispatched,
     /// The codec.
     id: Option<CodecId>,
     /// Their objects are to have checksums.
@@ -63,7 +63,7 @@ impl Offered {
 
 impl Store {
     /// Hands the first `nr` jobs of the slot, all asked to do `task`, to the devices.
-    pub(crate) fn deal(&self, op: &Op, nr: usize, task: Task) -> Dealt {
+    pub(crate) fn dispatch(&self, op: &Op, nr: usize, task: Task) -> Dispatched {
         let jobs = op.jobs.get(..nr).unwrap_or_default();
         let spread = if self.account.knobs().accel.load(Relaxed) & MAPPED == 0 {
             Spread::RoundRobin
@@ -72,7 +72,7 @@ impl Store {
                 cpu: thread::sched_getcpu() as usize,
             }
         };
-        let dealt = self.accel.deal(jobs, task, spread);
+        let dealt = self.accel.dispatch(jobs, task, spread);
         for job in jobs.iter().skip(dealt.nr) {
             job.settle(Outcome::Aborted);
         }
@@ -120,7 +120,7 @@ impl Store {
             // SAFETY: the page stays mapped and readable until the batch is done; the piece is within the buffer, a page for each
             // of the batch, and used for nothing else until then.
             unsafe {
-                job.ask(Work {
+                job.prepare(Params {
                     op: task,
                     src: place.page.addr() as *const u8,
                     src_len: PAGE_SIZE,
@@ -129,7 +129,7 @@ impl Store {
                 });
             }
         }
-        offered.dealt = self.deal(op, nr, task);
+        offered.dealt = self.dispatch(op, nr, task);
         offered.nr = nr;
         offered
     }
@@ -140,7 +140,7 @@ impl Store {
             return;
         }
         self.accel.settle(op.jobs, &offered.dealt);
-        let done = |(_, outcome)| matches!(outcome, Outcome::Made(_) | Outcome::Poor);
+        let done = |(_, outcome)| matches!(outcome, Outcome::Done(_) | Outcome::Incompressible);
         let compressed = offered
             .taken(op.jobs)
             .map(done)
@@ -183,7 +183,7 @@ impl Store {
         let Entry::Stored {
             loc,
             size,
-            holds: Holds::Page,
+            content: Content::Page,
             ..
         } = pages.get(page)
         else {
@@ -221,7 +221,7 @@ impl Store {
             // SAFETY: the object does not change while the folio is held; the place is within the buffer, as just checked, and used for
             // nothing else until the batch is done.
             unsafe {
-                job.ask(Work {
+                job.prepare(Params {
                     op: Task::Decompress(id),
                     src: data.as_ptr(),
                     src_len: data.len(),
@@ -231,7 +231,7 @@ impl Store {
             }
         }
         let Some(task) = task else { return false };
-        let dealt = self.deal(op, batch.len(), task);
+        let dealt = self.dispatch(op, batch.len(), task);
         // SAFETY: as above: this place is nobody's who works on another job.
         let place = |nr: usize| unsafe {
             core::slice::from_raw_parts_mut(buffer.add(at + nr * PAGE_SIZE), PAGE_SIZE)
@@ -247,7 +247,7 @@ impl Store {
         self.accel.settle(op.jobs, &dealt);
         let mut decoded = 0;
         for (nr, (page, job)) in batch.pages().zip(op.jobs).enumerate().take(dealt.nr) {
-            if job.outcome() == Some(Outcome::Made(PAGE_SIZE)) {
+            if job.outcome() == Some(Outcome::Done(PAGE_SIZE)) {
                 decoded += 1;
             } else {
                 right &= decode(nr, page).is_some();

@@ -14,7 +14,7 @@ use crate::op::{Op, OpGuard};
 use crate::page::batch::BatchFolio;
 use crate::page::block::Entries;
 use crate::page::folio::CANCELLED;
-use crate::page::{Age, Entry, Holds, PAGE_SIZE, Page, PageRange, Pages};
+use crate::page::{Age, Content, Entry, PAGE_SIZE, Page, PageRange, Pages};
 use crate::store::codec::either;
 use crate::store::object::Source;
 use crate::store::offload::Offered;
@@ -124,12 +124,12 @@ impl Store {
                 break;
             }
             let object = match outcome {
-                Outcome::Made(len) => offered.seal(piece_of(at), len),
+                Outcome::Done(len) => offered.seal(piece_of(at), len),
                 _ => None,
             };
             going_on = match object.filter(|object| self.is_right(pages, op, at, 1, object)) {
                 Some(object) => self.keep(op, batch, at, Ok(object)),
-                None if outcome == Outcome::Poor => {
+                None if outcome == Outcome::Incompressible => {
                     self.keep(op, batch, at, Err(CompressError::Poor))
                 }
                 // Given back, or wrong.
@@ -279,7 +279,7 @@ impl Store {
             size,
             age: batch.manner.age,
             writing: false,
-            holds: Holds::Page,
+            content: Content::Page,
         };
         true
     }
@@ -338,7 +338,7 @@ impl Store {
         page: Page,
         object: &[u8],
         age: Age,
-        holds: Holds,
+        content: Content,
     ) -> Option<Entry> {
         // SAFETY: a slice is readable.
         let loc = unsafe { self.put_object(reserve, page, object.as_ptr(), object.len()) }?;
@@ -347,7 +347,7 @@ impl Store {
             size: u16::try_from(object.len()).ok()?,
             age,
             writing: false,
-            holds,
+            content,
         })
     }
 

@@ -17,7 +17,7 @@ use loom as checker;
 #[cfg(shuttle)]
 use shuttle as checker;
 use uzswap_core::page::folio::{CANCELLED, Folio, RECLAIM};
-use uzswap_core::page::{Age, Entry, Holds};
+use uzswap_core::page::{Age, Content, Entry};
 use uzswap_pool::Loc;
 use uzswap_sync::lock::{Lock, RawLock};
 
@@ -91,13 +91,13 @@ impl Device {
     }
 }
 
-fn stored(at: usize, writing: bool, holds: Holds) -> Entry {
+fn stored(at: usize, writing: bool, content: Content) -> Entry {
     Entry::Stored {
         loc: Loc::from_raw(at as u64 + 1).expect("small and not 0"),
         size: SIZE,
         age: AGE,
         writing,
-        holds,
+        content,
     }
 }
 
@@ -145,7 +145,7 @@ impl Process {
     /// Its first page is in the pool.
     pub fn evicted(value: u64) -> Arc<Process> {
         let mut pool = Places::default();
-        let entry = stored(pool.take(value), false, Holds::Page);
+        let entry = stored(pool.take(value), false, Content::Page);
         let entries = [entry, Entry::None, Entry::None];
         Self::new(entries, [0; NR], pool, Arc::default())
     }
@@ -153,7 +153,7 @@ impl Process {
     /// All are.
     pub fn cold(values: [u64; NR]) -> Arc<Process> {
         let mut pool = Places::default();
-        let entries = values.map(|value| stored(pool.take(value), false, Holds::Page));
+        let entries = values.map(|value| stored(pool.take(value), false, Content::Page));
         Self::new(entries, [0; NR], pool, Arc::default())
     }
 
@@ -199,7 +199,7 @@ impl Process {
         let pte = &self.ptes[page];
         pte.fetch_or(PROTECTED, SeqCst);
         let value = pte.load(SeqCst) >> VALUE;
-        let entry = stored(self.pool.lock().unwrap().take(value), false, Holds::Page);
+        let entry = stored(self.pool.lock().unwrap().take(value), false, Content::Page);
         let guard = self.folio.lock();
         if guard.has(CANCELLED) {
             self.forget(entry);
@@ -226,7 +226,7 @@ impl Process {
         let entry = self.entry(page);
         let Entry::Swapped {
             location,
-            holds: Holds::Page,
+            content: Content::Page,
             ..
         } = entry
         else {
@@ -305,7 +305,7 @@ impl Process {
         let rest = self.entry(page + 1);
         self.set(page, rest);
         let at = loc.raw() as usize - 1;
-        self.set(page + 1, stored(at, false, Holds::Piece));
+        self.set(page + 1, stored(at, false, Content::BlockPiece));
     }
 
     /// The program writes.
@@ -393,7 +393,11 @@ impl Process {
         let object = parts
             .map(|(&entry, page)| self.object(entry) << (PART * page))
             .sum();
-        let piece = stored(self.pool.lock().unwrap().take(object), false, Holds::Piece);
+        let piece = stored(
+            self.pool.lock().unwrap().take(object),
+            false,
+            Content::BlockPiece,
+        );
         let rest = Entry::Block {
             order: 1,
             age: AGE,
@@ -441,10 +445,10 @@ impl Process {
                 loc,
                 size: size_now,
                 age: age_now,
-                holds,
+                content,
                 ..
             } if (size_now, age_now) == (size, age) => {
-                self.set(page, stored(loc.raw() as usize - 1, true, holds));
+                self.set(page, stored(loc.raw() as usize - 1, true, content));
                 Some(self.object(entry))
             }
             _ => None,
@@ -456,14 +460,14 @@ impl Process {
         let old = self.entry(page);
         let Entry::Stored {
             writing: true,
-            holds,
+            content,
             ..
         } = old
         else {
             return;
         };
         if !succeeds {
-            self.set(page, old.kept());
+            self.set(page, old.without_writeback());
             return;
         }
         self.device.places().dup(taken);
@@ -473,7 +477,7 @@ impl Process {
                 location: taken as u64,
                 size: SIZE,
                 age: AGE,
-                holds,
+                content,
             },
         );
         self.forget(old);
@@ -487,10 +491,13 @@ impl Process {
         };
         let page = self.chosen();
         let old = self.entry(page);
-        if let Entry::Stored { writing, holds, .. } = old {
+        if let Entry::Stored {
+            writing, content, ..
+        } = old
+        {
             let value = self.object(old);
             let at = self.pool.lock().unwrap().take(value);
-            self.set(page, stored(at, writing, holds));
+            self.set(page, stored(at, writing, content));
             self.forget(old);
         }
     }
@@ -507,10 +514,10 @@ impl Process {
         for page in 0..NR {
             let _guard = self.folio.lock();
             let old = self.entry(page);
-            if let Entry::Swapped { holds, .. } = old {
+            if let Entry::Swapped { content, .. } = old {
                 let value = self.object(old);
                 let at = self.pool.lock().unwrap().take(value);
-                self.set(page, stored(at, false, holds));
+                self.set(page, stored(at, false, content));
                 self.forget(old);
             }
         }
@@ -536,7 +543,7 @@ impl Process {
         let ptes = core::array::from_fn(|page| self.ptes[page].load(SeqCst));
         // Whoever was reclaiming, writing back or densifying was waited for.
         assert!(!self.folio.lock().has(RECLAIM));
-        assert_eq!(entries, entries.map(Entry::kept));
+        assert_eq!(entries, entries.map(Entry::without_writeback));
         self.block();
         let pool = self.pool.lock().unwrap().clone();
         Process::new(entries, ptes, pool, self.device.clone())

@@ -62,7 +62,7 @@ unsafe fn issue_read(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Op
     let hazard = ENGINE.announce(threads::number(record), addr, len)?;
     let [a, b, c, d, e, f] = args;
     // SAFETY: the program's own call.
-    let ret = unsafe { issue_announced(hazard.word(), hazard.says(), nr, a, b, c, d, e, f) };
+    let ret = unsafe { issue_announced(hazard.word(), hazard.value(), nr, a, b, c, d, e, f) };
     hazard.withdraw();
     is_result(ret).then_some(ret)
 }

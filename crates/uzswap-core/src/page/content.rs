@@ -4,22 +4,22 @@
 
 /// What the object in a page's entry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub enum Content {
     /// The page.
     Page,
     /// A piece of the block that the page is in.
-    Piece,
+    BlockPiece,
     /// Such a piece, and the page's own contents were dropped: it goes with the rest of its block.
-    Remains,
+    DroppedPiece,
     /// The page, read from the device before it was asked for. In the pool only.
-    Ahead,
+    ReadAhead,
 }
 
-impl Holds {
+impl Content {
     /// Whether it is all of one page.
     #[inline]
     #[must_use]
     pub const fn is_page(self) -> bool {
-        matches!(self, Holds::Page | Holds::Ahead)
+        matches!(self, Content::Page | Content::ReadAhead)
     }
 }
