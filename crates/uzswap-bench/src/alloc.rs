@@ -3,14 +3,13 @@
 //! *What*: each thread frees one run of slots and allocates another, on a device that was filled to
 //! the last slot and then freed at random down to a share in use: holes of all ages, as after a
 //! long life. And how often no run of 16 slots is found on a fragmented device. Ours is compared
-//! with three baselines. Like ours they are in memory that processes could share; each has one
+//! with two baselines. Like ours they are in memory that processes could share; each has one
 //! lock.
 //! - *map* searches a map of one byte per slot from where the last search ended: the least that one
 //!   lock can do. Linux did so on an SSD without a free cluster, until 6.9. It knows no processes.
 //! - *owners* does the same and keeps what ours keeps: how often each process counts a slot, so
 //!   that a process can fork and be killed, and beside it the total that it searches. Unlike ours
 //!   it need not survive a death under its lock.
-//! - *kernel* is [`scan_swap_map`].
 //!
 //! *Invariants*: all have the same device, filled alike, and take turns within each setting.
 //! *Locking*: see the baselines.
@@ -21,7 +20,6 @@ mod fallbacks;
 mod memory;
 mod one_lock;
 mod random;
-mod scan_swap_map;
 mod workload;
 
 use std::time::Duration;
@@ -34,17 +32,15 @@ use crate::compare::{CurrentRound, Figure, Goal, Measured, Values};
 use clusters::Clusters;
 use memory::Shared;
 use one_lock::OneLock;
-use scan_swap_map::ScanSwapMap;
 use workload::{Setting, Speed, Workload};
 
 pub use workload::Frees;
 
 /// The sides: key and name.
-const SIDES: [(&str, &str); 4] = [
+const SIDES: [(&str, &str); 3] = [
     ("clusters", "uzswap"),
     ("map", "one lock"),
     ("owners", "one lock, owners"),
-    ("kernel", "scan_swap_map"),
 ];
 const THREADS: [usize; 4] = [1, 2, 8, 32];
 const ORDERS: [u8; 3] = [0, 4, 9];
@@ -134,16 +130,15 @@ pub fn measure(wanted: &Wanted, quick: bool, rounds: usize) -> Result<Measured> 
         notes: vec![format!(
             "Threads that each free one run of slots and allocate another, on a device of {} GiB that was \
              filled and then freed at random. One lock: around a linear scan of a map of slots; with \
-             owners: of each process's counts, too, as uzswap keeps them; scan_swap_map: as in Linux, for \
-             single slots only. Waiting is for locks. Not found: runs of 64 KiB on a fragmented device, \
-             half of whose bytes are single slots.",
+             owners: of each process's counts, too, as uzswap keeps them. Waiting is for locks. Not found: \
+             runs of 64 KiB on a fragmented device, half of whose bytes are single slots.",
             scale.nr_slots >> 18
         )],
         sides: SIDES
             .map(|(key, name)| (key.to_owned(), name.to_owned()))
             .to_vec(),
         figures: figures(&settings),
-        ratios: ["map", "owners", "kernel"].map(ratio).to_vec(),
+        ratios: ["map", "owners"].map(ratio).to_vec(),
         goals: goals(&settings),
         ..Measured::default()
     };
@@ -266,16 +261,12 @@ fn goals(settings: &[Setting]) -> Vec<Goal> {
 /// Measures all allocators in one setting, one after the other.
 fn compare(round: &mut CurrentRound<'_>, setting: &Setting, scale: &Scale) -> Result<()> {
     let memory = Shared::new(Device::memory_len(scale.nr_slots))?;
-    let (ours, map, owners, kernel) = (
-        Clusters::on(&memory, scale.nr_slots),
-        OneLock::new(scale.nr_slots, false)?,
-        OneLock::new(scale.nr_slots, true)?,
-        ScanSwapMap::new(scale.nr_slots)?,
-    );
-    let devices: [&dyn Allocator; 4] = [&ours, &map, &owners, &kernel];
-    let nr = if setting.order == 0 { 4 } else { 3 };
-    let mut workloads = Vec::with_capacity(nr);
-    for device in devices.into_iter().take(nr) {
+    let ours = Clusters::on(&memory, scale.nr_slots);
+    let map = OneLock::new(scale.nr_slots, false)?;
+    let owners = OneLock::new(scale.nr_slots, true)?;
+    let devices: [&dyn Allocator; SIDES.len()] = [&ours, &map, &owners];
+    let mut workloads = Vec::new();
+    for device in devices {
         let mut workload = Workload::new(device, setting, scale.nr_slots)?;
         // Warm-up, towards the steady state.
         workload.run(scale.duration)?;

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU8;
 
 use anyhow::{Context, Result};
 
@@ -12,7 +11,7 @@ pub(super) struct Shared {
     len: usize,
 }
 
-// SAFETY: shared references give only atomics, and the pointer, whose users state what they need.
+// SAFETY: shared references give only the pointer, whose users state what they need.
 unsafe impl Sync for Shared {}
 // SAFETY: a mapping belongs to no thread.
 unsafe impl Send for Shared {}
@@ -36,12 +35,6 @@ impl Shared {
     /// Its first byte.
     pub(super) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
-    }
-
-    /// The memory, shared with others.
-    pub(super) fn counts(&self) -> &[AtomicU8] {
-        // SAFETY: valid for `len` bytes as long as `self`; any bits are valid atomics.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
     }
 
     /// The memory, borrowed exclusively.

@@ -1,6 +1,6 @@
 //! One lock around a linear scan.
 //!
-//! *What*: the baselines *map* and *owners*, and the lock of all baselines.
+//! *What*: the baselines *map* and *owners*.
 //! *Locking*: one lock each, around everything.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,53 +57,41 @@ impl Map {
     }
 }
 
-/// A lock that measures waits for it.
-pub(super) struct Waited<T> {
-    lock: Lock<T>,
-    ns: AtomicU64,
-}
-
-impl<T> Waited<T> {
-    pub(super) fn new(value: T) -> Self {
-        Self {
-            lock: Lock::new(value),
-            ns: AtomicU64::new(0),
-        }
-    }
-
-    pub(super) fn lock(&self) -> LockGuard<'_, T> {
-        if let Some(guard) = self.lock.try_lock() {
-            return guard;
-        }
-        let start = Instant::now();
-        let guard = self.lock.lock();
-        let waited = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.ns.fetch_add(waited, Ordering::Relaxed);
-        guard
-    }
-
-    /// Time that all threads have waited, ns.
-    pub(super) fn ns(&self) -> u64 {
-        self.ns.load(Ordering::Relaxed)
-    }
-}
-
 /// The baseline *map* or *owners*.
-pub(super) struct OneLock(Waited<Map>);
+pub(super) struct OneLock {
+    map: Lock<Map>,
+    waited_ns: AtomicU64,
+}
 
 impl OneLock {
     pub(super) fn new(nr_slots: u32, owners: bool) -> Result<Self> {
-        Ok(Self(Waited::new(Map {
+        let map = Map {
             memory: Shared::new(2 * nr_slots as usize)?,
             owners,
             next: 0,
-        })))
+        };
+        Ok(Self {
+            map: Lock::new(map),
+            waited_ns: AtomicU64::new(0),
+        })
+    }
+
+    /// Locks the map and counts the time waited.
+    fn lock(&self) -> LockGuard<'_, Map> {
+        if let Some(guard) = self.map.try_lock() {
+            return guard;
+        }
+        let start = Instant::now();
+        let guard = self.map.lock();
+        let waited = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.waited_ns.fetch_add(waited, Ordering::Relaxed);
+        guard
     }
 }
 
 impl Allocator for OneLock {
     fn alloc(&self, _cpu: usize, order: u8) -> Option<Run> {
-        let first = self.0.lock().alloc(1 << order)?;
+        let first = self.lock().alloc(1 << order)?;
         Some(Run {
             first: u32::try_from(first).ok()?,
             nr: 1 << order,
@@ -112,10 +100,10 @@ impl Allocator for OneLock {
 
     fn put(&self, run: Run) {
         let first = run.first as usize;
-        self.0.lock().put(first..first + usize::from(run.nr));
+        self.lock().put(first..first + usize::from(run.nr));
     }
 
     fn waited_ns(&self) -> u64 {
-        self.0.ns()
+        self.waited_ns.load(Ordering::Relaxed)
     }
 }
