@@ -28,7 +28,7 @@ use anyhow::{Result, ensure};
 use uzswap_corpus::{Refused, interrupt};
 use uzswap_slots::{Run as Slots, Slots as Device};
 
-use crate::compare::{CurrentRound, Figure, Goal, Measured, Values};
+use crate::compare::{CurrentRound, Figure, Goal, Measured, pair, values};
 use clusters::Clusters;
 use memory::Shared;
 use one_lock::OneLock;
@@ -134,11 +134,9 @@ pub fn measure(wanted: &Wanted, quick: bool, rounds: usize) -> Result<Measured> 
              runs of 64 KiB on a fragmented device, half of whose bytes are single slots.",
             scale.nr_slots >> 18
         )],
-        sides: SIDES
-            .map(|(key, name)| (key.to_owned(), name.to_owned()))
-            .to_vec(),
+        sides: SIDES.map(pair).to_vec(),
         figures: figures(&settings),
-        ratios: ["map", "owners"].map(ratio).to_vec(),
+        ratios: ["map", "owners"].map(|of| pair(("clusters", of))).to_vec(),
         goals: goals(&settings),
         ..Measured::default()
     };
@@ -160,10 +158,6 @@ pub fn measure(wanted: &Wanted, quick: bool, rounds: usize) -> Result<Measured> 
         Ok(())
     })?;
     Ok(measured)
-}
-
-fn ratio(of: &str) -> (String, String) {
-    ("clusters".to_owned(), of.to_owned())
 }
 
 fn or<T: Clone>(wanted: &[T], default: &[T]) -> Vec<T> {
@@ -209,13 +203,12 @@ fn figures(settings: &[Setting]) -> Vec<Figure> {
     orders.sort_unstable();
     orders.dedup();
     let mut figures = Vec::new();
-    for &order in &orders {
+    figures.extend(orders.iter().map(|&order| {
         let name = format!("free and alloc, order {order}");
-        let chart = format!("Swap slots, order {order}");
-        let mut pairs = Figure::new(&pairs(order), &name, "millions/s").in_chart(&chart);
-        pairs.more_is_better = true;
-        figures.push(pairs);
-    }
+        Figure::new(&pairs(order), &name, "millions/s")
+            .more_is_better()
+            .in_chart(&format!("Swap slots, order {order}"))
+    }));
     figures.extend(orders.iter().map(|&order| {
         let name = format!("waiting, order {order}");
         Figure::new(&waiting(order), &name, "% of the threads' time")
@@ -233,28 +226,16 @@ fn waiting(order: u8) -> String {
 }
 
 fn goals(settings: &[Setting]) -> Vec<Goal> {
-    let random = settings
-        .iter()
-        .filter(|setting| setting.order == 0 && setting.frees == Frees::Random);
-    let mut goals: Vec<Goal> = random
-        .flat_map(|setting| {
-            let of_it = SPEED_GOALS
-                .into_iter()
-                .filter(|(threads, _)| *threads == setting.threads);
-            of_it.map(|(_, bound)| Goal {
-                figure: pairs(0),
-                job: Some(setting.to_string()),
-                ratio: ratio("map"),
-                bound,
-            })
-        })
-        .collect();
-    goals.push(Goal {
-        figure: "not_found".into(),
-        job: None,
-        ratio: ratio("map"),
-        bound: FALLBACKS_GOAL,
-    });
+    let ratio = ("clusters", "map");
+    let mut goals = vec![Goal::new("not_found", None, ratio, FALLBACKS_GOAL)];
+    for setting in settings {
+        for (threads, bound) in SPEED_GOALS {
+            if (setting.order, setting.frees, setting.threads) == (0, Frees::Random, threads) {
+                let job = setting.to_string();
+                goals.push(Goal::new(&pairs(0), Some(&job), ratio, bound));
+            }
+        }
+    }
     goals
 }
 
@@ -274,11 +255,11 @@ fn compare(round: &mut CurrentRound<'_>, setting: &Setting, scale: &Scale) -> Re
     }
     for (workload, (side, _)) in workloads.iter_mut().zip(SIDES) {
         let Speed { pairs_s, waited } = workload.run(scale.duration)?;
-        let values = Values::from([
-            (pairs(setting.order), pairs_s / 1e6),
-            (waiting(setting.order), waited * 100.0),
+        let figures = values([
+            (&*pairs(setting.order), pairs_s / 1e6),
+            (&*waiting(setting.order), waited * 100.0),
         ]);
-        round.add(&setting.to_string(), side, values);
+        round.add(&setting.to_string(), side, figures);
     }
     Ok(())
 }
@@ -297,7 +278,7 @@ fn measure_fallbacks(round: &mut CurrentRound<'_>, scale: &fallbacks::Scale) -> 
         let devices: [(&str, &dyn Allocator); 2] = [("clusters", &ours), ("map", &map)];
         for (side, device) in devices {
             let percent = fallbacks::percent(device, in_use, scale);
-            round.add(&job, side, [("not_found".to_owned(), percent)].into());
+            round.add(&job, side, values([("not_found", percent)]));
         }
         round.progress.step();
     }

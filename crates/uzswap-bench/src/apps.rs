@@ -17,7 +17,7 @@ use anyhow::{Result, bail};
 use uzswap_corpus::progress::Progress;
 use uzswap_corpus::{Scratch, refused};
 
-use crate::compare::{CurrentRound, Figure, Measured, Values};
+use crate::compare::{self, CurrentRound, Figure, Measured, Values};
 use crate::sides::{Completed, Job, Limits, Side, Sides};
 pub use program::{Program, Size, build, chosen};
 pub use saving::measure as saving;
@@ -168,13 +168,11 @@ const MIN_RAM_MIB: u64 = 24;
 
 fn values(run: &Completed) -> Values {
     let ram_mib = run.ram_mib.unwrap_or(run.anon_mib) as f64;
-    [
+    compare::values([
         ("wall_s", run.wall_s),
         ("cpu_s", run.cpu_s),
         ("ram_mib", ram_mib),
-    ]
-    .map(|(key, value)| (key.to_owned(), value))
-    .into()
+    ])
 }
 
 /// A program whose input is written.

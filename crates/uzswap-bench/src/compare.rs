@@ -136,12 +136,45 @@ impl Figure {
         }
     }
 
+    /// The same, of which more is better.
+    #[must_use]
+    pub fn more_is_better(self) -> Self {
+        Self {
+            more_is_better: true,
+            ..self
+        }
+    }
+
     /// The same, in a chart.
     #[must_use]
     pub fn in_chart(mut self, title: &str) -> Self {
         self.chart = Some(title.into());
         self
     }
+}
+
+impl Goal {
+    /// A goal for `job`, or for all jobs.
+    #[must_use]
+    pub fn new(figure: &str, job: Option<&str>, ratio: (&str, &str), bound: f64) -> Self {
+        Self {
+            figure: figure.into(),
+            job: job.map(str::to_owned),
+            ratio: pair(ratio),
+            bound,
+        }
+    }
+}
+
+/// A side's key and name, or the two sides of a ratio.
+#[must_use]
+pub fn pair((first, second): (&str, &str)) -> (String, String) {
+    (first.to_owned(), second.to_owned())
+}
+
+/// The figures of a run.
+pub(crate) fn values<const N: usize>(figures: [(&str, f64); N]) -> Values {
+    figures.map(|(key, value)| (key.to_owned(), value)).into()
 }
 
 impl Measured {

@@ -137,11 +137,7 @@ fn figures() -> Vec<Figure> {
 }
 
 fn goals() -> Vec<Goal> {
-    let goal = |&(figure, peer, bound): &(&str, Side, f64)| Goal {
-        figure: figure.into(),
-        job: None,
-        ratio: (Side::Uzswap.key().into(), peer.key().into()),
-        bound,
-    };
-    GOALS.iter().map(goal).collect()
+    GOALS
+        .map(|(figure, peer, bound)| Goal::new(figure, None, ("uzswap", peer.key()), bound))
+        .to_vec()
 }

@@ -9,7 +9,6 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use uzswap_corpus::refused;
 
 use crate::compare;
 use crate::machine::Machine;
@@ -109,16 +108,6 @@ impl Results {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// Refuses, with one line, a file that cannot be read or has another format.
-    pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read(path)
-            .map_err(|why| refused(format!("cannot read {}: {why}", path.display())))?;
-        Self::parse(&text).map_err(|why| refused(format!("{}: {why}", path.display())))
-    }
-
     /// Parses what [`Results::write`] wrote.
     ///
     /// # Errors
@@ -135,15 +124,18 @@ impl Results {
         if value["format"] != FORMAT {
             return Err(NOT_OURS.into());
         }
-        match value["version"].as_u64() {
-            Some(version) if version == u64::from(VERSION) => {}
-            Some(version) => {
-                return Err(format!(
-                    "schema version {version}, this uzswap knows {VERSION}"
-                ));
-            }
-            None => return Err(NOT_OURS.into()),
-        }
+        check_version(&value, VERSION)?;
         serde_json::from_value(value).map_err(|why| format!("damaged: {why}"))
     }
+}
+
+/// Checks that the schema `version` of a file is the `known` one.
+pub(crate) fn check_version(head: &serde_json::Value, known: u32) -> Result<(), String> {
+    let version = &head["version"];
+    if *version == known {
+        return Ok(());
+    }
+    Err(format!(
+        "schema version {version}, this uzswap knows {known}"
+    ))
 }

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use uzswap_compress::{Codec, fill, same_filled};
 use uzswap_corpus::codecs::{Contestant, Implementation, Objects, Pages, processor_time};
 
-use crate::compare::{Figure, Goal, Measured, Values};
+use crate::compare::{Figure, Goal, Measured, Values, pair, values};
 use crate::sides::{Limits, Side, Sides};
 use crate::work::{self, Tasks};
 
@@ -26,13 +26,7 @@ const WHOLE_PATH: &str = "the whole path";
 /// If uzswap cannot run the work, or no round was completed.
 pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
     work::check_memory(mib)?;
-    let ratio = ("on".to_owned(), "off".to_owned());
-    let goal = |figure: &str, bound| Goal {
-        figure: figure.into(),
-        job: None,
-        ratio: ratio.clone(),
-        bound,
-    };
+    let goal = |figure, bound| Goal::new(figure, None, ("on", "off"), bound);
     let mut measured = Measured {
         title: "Same-filled pages".into(),
         notes: vec![format!(
@@ -40,15 +34,14 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
              decompressing them; processor time. {WHOLE_PATH}: reclaim and faults of a program with {mib} \
              MiB of such pages in a quarter of that."
         )],
-        sides: vec![
-            ("off".into(), "compressed".into()),
-            ("on".into(), "recognised".into()),
-        ],
+        sides: [("off", "compressed"), ("on", "recognised")]
+            .map(pair)
+            .to_vec(),
         figures: vec![
             Figure::new("store_us", "a page stored", "µs").in_chart("Same-filled pages"),
             Figure::new("load_us", "a page loaded", "µs").in_chart("Same-filled pages"),
         ],
-        ratios: vec![ratio.clone()],
+        ratios: vec![pair(("on", "off"))],
         goals: vec![goal("store_us", 0.20), goal("load_us", 0.40)],
         ..Measured::default()
     };
@@ -102,7 +95,7 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
 /// µs per page of the seconds that storing and loading all pages took.
 fn per_page(seconds: [f64; 2]) -> Values {
     let [store, load] = seconds.map(|seconds| seconds * 1e6 / NR_PAGES as f64);
-    [("store_us".to_owned(), store), ("load_us".to_owned(), load)].into()
+    values([("store_us", store), ("load_us", load)])
 }
 
 /// Seconds to recognise all pages and to fill them again.

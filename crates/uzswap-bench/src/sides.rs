@@ -17,7 +17,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde::{Deserialize, Serialize};
 
 use kernel::Kernel;
 pub(crate) use kernel::pool_step_mib;
@@ -26,8 +25,7 @@ use uzswap_corpus::progress::Progress;
 use uzswap_corpus::refused;
 
 /// A side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Without any limit.
     Native,

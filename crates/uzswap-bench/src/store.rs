@@ -10,7 +10,7 @@
 
 use anyhow::Result;
 
-use crate::compare::{Figure, Goal, Measured};
+use crate::compare::{Figure, Goal, Measured, pair};
 use crate::sides::{Limits, Side, Sides};
 use crate::work::{self, Tasks};
 
@@ -39,7 +39,6 @@ const BATCH_COUNTERS: [(&str, &str); 2] = [
 /// # Errors
 /// If uzswap cannot run the work, or no round was completed.
 pub fn folios(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
-    let ratio = |folio: &str| (folio.to_owned(), "4K".to_owned());
     let measured = Measured {
         title: "Large folios".into(),
         notes: vec![format!(
@@ -48,14 +47,9 @@ pub fn folios(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
             mib / 2
         )],
         figures: work::storing_figures(),
-        ratios: FOLIO_GOALS.map(|(folio, _)| ratio(folio)).to_vec(),
+        ratios: FOLIO_GOALS.map(|(folio, _)| pair((folio, "4K"))).to_vec(),
         goals: FOLIO_GOALS
-            .map(|(folio, bound)| Goal {
-                figure: "mb_per_s".into(),
-                job: Some("zstd:1".into()),
-                ratio: ratio(folio),
-                bound,
-            })
+            .map(|(folio, bound)| Goal::new("mb_per_s", Some("zstd:1"), (folio, "4K"), bound))
             .to_vec(),
         ..Measured::default()
     };
@@ -77,7 +71,7 @@ pub fn batches(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
             mib / 2
         )],
         figures,
-        ratios: vec![("batch".to_owned(), "software".to_owned())],
+        ratios: vec![pair(("batch", "software"))],
         ..Measured::default()
     };
     let codecs = ["lz4", "zstd:1", "deflate:1"];
@@ -95,7 +89,7 @@ fn compare(
     rounds: usize,
 ) -> Result<Measured> {
     work::check_memory(mib)?;
-    let named = |&(key, name, _): &Variant| (key.to_owned(), name.to_owned());
+    let named = |&(key, name, _): &Variant| pair((key, name));
     measured.sides = variants.iter().map(named).collect();
     let limits = Limits {
         ram_mib: mib / 2,

@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
+use crate::results::check_version;
 use crate::section::{Chart, Kind, Section, Series, Table};
 
 /// Identifies the file format.
@@ -167,15 +168,7 @@ impl Trace {
         let mut lines = text.split_inclusive('\n').enumerate();
         let (_, first) = lines.next().ok_or("empty")?;
         let head: serde_json::Value = parse_line(1, first)?;
-        match head["version"].as_u64() {
-            Some(version) if version == u64::from(VERSION) => {}
-            version => {
-                let version = version.map_or_else(|| "none".to_owned(), |v| v.to_string());
-                return Err(format!(
-                    "schema version {version}, this uzswap knows {VERSION}"
-                ));
-            }
-        }
+        check_version(&head, VERSION)?;
         let head = serde_json::from_value(head).map_err(|why| format!("damaged: {why}"))?;
         let mut trace = Self {
             head,

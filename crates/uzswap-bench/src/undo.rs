@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 
 /// A step to undo.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Step {
     /// Write the old value of a parameter.
     Restore(PathBuf, String),
@@ -59,7 +60,10 @@ impl Journal {
         let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
         ensure!(locked, "another benchmark of the kernel's zswap is running");
         let steps = match fs::read_to_string(path) {
-            Ok(text) => text.lines().filter_map(Step::parse).collect(),
+            Ok(text) => text
+                .lines()
+                .filter_map(|line| serde_json::from_str(line).ok())
+                .collect(),
             Err(why) if why.kind() == ErrorKind::NotFound => Vec::new(),
             Err(why) => return Err(why).with_context(|| format!("cannot read {}", path.display())),
         };
@@ -85,7 +89,7 @@ impl Journal {
             .append(true)
             .open(&self.path)
             .with_context(|| format!("cannot write {}", self.path.display()))?;
-        writeln!(file, "{step}")?;
+        writeln!(file, "{}", serde_json::to_string(&step)?)?;
         self.steps.push(step);
         Ok(())
     }
@@ -103,7 +107,7 @@ impl Journal {
     fn undo(&mut self) {
         while let Some(step) = self.steps.pop() {
             if let Err(why) = step.undo() {
-                eprintln!("uzswap: could not undo '{step}': {why:#}");
+                eprintln!("uzswap: could not undo {step:?}: {why:#}");
             }
         }
         let _ = fs::remove_file(&self.path);
@@ -142,33 +146,6 @@ impl Step {
             Step::RemoveCgroup(path) => remove_cgroup(path)?,
         }
         Ok(())
-    }
-
-    fn parse(line: &str) -> Option<Self> {
-        let (verb, rest) = line.split_once(' ')?;
-        Some(match verb {
-            "restore" => {
-                let (path, old) = rest.split_once('=')?;
-                Step::Restore(path.into(), old.into())
-            }
-            "swapoff" => Step::SwapOff(rest.into()),
-            "remove" => Step::Remove(rest.into()),
-            "remove-zram" => Step::RemoveZram(rest.into()),
-            "remove-cgroup" => Step::RemoveCgroup(rest.into()),
-            _ => return None,
-        })
-    }
-}
-
-impl std::fmt::Display for Step {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Step::Restore(path, old) => write!(f, "restore {}={old}", path.display()),
-            Step::SwapOff(path) => write!(f, "swapoff {}", path.display()),
-            Step::Remove(path) => write!(f, "remove {}", path.display()),
-            Step::RemoveZram(name) => write!(f, "remove-zram {name}"),
-            Step::RemoveCgroup(path) => write!(f, "remove-cgroup {}", path.display()),
-        }
     }
 }
 
@@ -254,18 +231,5 @@ mod tests {
         );
         assert!(second.unwrap_err().to_string().contains("another"));
         drop(first);
-    }
-
-    #[test]
-    fn steps_are_read_as_they_were_written() {
-        for step in [
-            Step::Restore("/sys/a b".into(), "x = y".into()),
-            Step::SwapOff("/var/tmp/x".into()),
-            Step::Remove("/var/tmp/x".into()),
-            Step::RemoveZram("zram7".into()),
-            Step::RemoveCgroup("/sys/fs/cgroup/y".into()),
-        ] {
-            assert_eq!(Step::parse(&step.to_string()), Some(step));
-        }
     }
 }

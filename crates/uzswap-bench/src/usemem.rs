@@ -105,12 +105,7 @@ pub fn measure(
 fn goals() -> Vec<Goal> {
     let goals = GOALS.iter().flat_map(|(figure, bounds)| {
         let jobs = ["1 thread", "2 threads"].into_iter().zip(bounds);
-        jobs.map(|(job, &bound)| Goal {
-            figure: (*figure).into(),
-            job: Some(job.into()),
-            ratio: ("uzswap".into(), "kernel-zswap".into()),
-            bound,
-        })
+        jobs.map(|(job, &bound)| Goal::new(figure, Some(job), ("uzswap", "kernel-zswap"), bound))
     });
     goals.collect()
 }

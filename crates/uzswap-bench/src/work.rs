@@ -147,10 +147,9 @@ impl Tasks {
 #[must_use]
 pub fn storing_figures() -> Vec<Figure> {
     vec![
-        Figure {
-            more_is_better: true,
-            ..Figure::new("mb_per_s", "throughput", "MB/s").in_chart("Throughput")
-        },
+        Figure::new("mb_per_s", "throughput", "MB/s")
+            .more_is_better()
+            .in_chart("Throughput"),
         Figure::new("store_us", "a page stored", "µs").in_chart("Storing"),
         Figure::new("cpu_s", "all", "CPU s"),
     ]

@@ -3,18 +3,19 @@
 //! directory, under `tmp/report`.
 //! Needs chromium (`apt-get install chromium`); without it the test is skipped with a line.
 
+mod fixtures;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use fixtures::{codecs, sample, start_trace};
 use serde_json::Value;
 use uzswap_bench::report;
 use uzswap_bench::results::{Results, Suite};
-use uzswap_bench::trace::{Head, Sample, Trace, Writer};
+use uzswap_bench::trace::{Sample, Trace};
 use uzswap_corpus::Scratch;
-use uzswap_corpus::codecs::{self, Cell, Program};
-use uzswap_corpus::rounds::Round;
 
 /// Examines the page in its frame and writes the findings where `--dump-dom` shows them.
 const LOOK: &str = r#"
@@ -172,76 +173,26 @@ fn faults(view: &View, dark: bool, size: (u32, u32)) -> Vec<String> {
 }
 
 fn results() -> Results {
-    let cell = |codec: &str, block, packed, us: f64| Cell {
-        codec: codec.into(),
-        block,
-        program: "node".into(),
-        bytes: 4 << 20,
-        compressed: packed - 1000,
-        packed,
-        compress_us: vec![us],
-        decompress_us: vec![us / 4.0],
-    };
     let mut results = Results::new(
         "0.1.0",
         "uzswap bench codecs --json 'a <b> & c.json'".into(),
     );
-    results.suites = vec![Suite::Codecs(codecs::Measured {
-        programs: vec![Program {
-            name: "node".into(),
-            pages: 1024,
-            same_filled: 16,
-        }],
-        rounds: vec![Round {
-            spin_ratio: 1.02,
-            spin_alone_s: 0.2,
-            disturbed: false,
-        }],
-        cells: vec![
-            cell("kernel lz4", 4096, 1 << 21, 4.5),
-            cell("kernel zstd", 4096, 1 << 20, 22.0),
-            cell("lz4", 4096, 1 << 21, 5.0),
-            cell("zstd:1", 4096, (1 << 20) + 90_000, 12.0),
-            cell("zstd:1", 65536, (1 << 20) - 4096, 7.0),
-        ],
-    })];
+    results.suites = vec![Suite::Codecs(codecs())];
     results
 }
 
+/// A minute, with a swap device.
 fn life() -> Trace {
     let scratch = Scratch::new().unwrap();
     let path = scratch.path().join("t");
-    let head = Head::new(
-        "0.1.0",
-        "uzswap run --trace t -- job".into(),
-        "lz4".into(),
-        65536,
-    );
-    let mut writer = Writer::start(fs::File::create(&path).unwrap(), &head).unwrap();
-    for n in 0..600_u32 {
-        let wave = 1.0 + (f64::from(n) / 40.0).sin();
-        let filled = u64::from(n.min(200)) << 23;
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "small and positive"
-        )]
-        let refaults = (f64::from(n) * 9000.0 + wave * 30_000.0) as u64;
+    let mut writer = start_trace(&path);
+    for tenth in 0..600 {
+        let sample = sample(tenth);
+        let swap_used = sample.zswapped / 10;
         writer
             .sample(Sample {
-                elapsed_s: f64::from(n) / 10.0,
-                live: 1,
-                ram_limit: 1 << 30,
-                resident: filled / 2,
-                zswap: filled / 8,
-                metadata: filled / 500,
-                zswapped: filled / 2,
-                swap_used: filled / 20,
-                faults: refaults + u64::from(n) * 100,
-                refaults,
-                zswpout: refaults + filled / 8192,
-                zswpin: refaults,
-                ..Sample::default()
+                swap_used,
+                ..sample
             })
             .unwrap();
     }

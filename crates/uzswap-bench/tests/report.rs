@@ -1,53 +1,16 @@
 //! Results are written, read again and shown; a file of another format is refused with one line.
 
+mod fixtures;
+
 use std::fs;
 
-use uzswap_bench::compare::{self, Figure, Goal, Outcome};
+use fixtures::{codecs, rounds};
+use uzswap_bench::compare::{self, Figure, Goal, Outcome, pair};
+use uzswap_bench::report;
 use uzswap_bench::results::{Results, Suite};
-use uzswap_corpus::Refused;
-use uzswap_corpus::Scratch;
-use uzswap_corpus::codecs::{self, Cell, Program};
-use uzswap_corpus::rounds::Round;
-
-fn rounds() -> Vec<Round> {
-    [false, true, false]
-        .map(|disturbed| Round {
-            spin_ratio: if disturbed { 1.9 } else { 1.02 },
-            spin_alone_s: 0.2,
-            disturbed,
-        })
-        .to_vec()
-}
-
-fn codecs() -> codecs::Measured {
-    let cell = |codec: &str, block, packed, us: [f64; 3]| Cell {
-        codec: codec.into(),
-        block,
-        program: "node".into(),
-        bytes: 4 << 20,
-        compressed: packed - 1000,
-        packed,
-        compress_us: us.to_vec(),
-        decompress_us: us.map(|us| us / 4.0).to_vec(),
-    };
-    codecs::Measured {
-        programs: vec![Program {
-            name: "node".into(),
-            pages: 1024,
-            same_filled: 16,
-        }],
-        rounds: rounds(),
-        cells: vec![
-            // The round in the middle was disturbed: what it says does not count.
-            cell("kernel lz4", 4096, 1 << 21, [4.0, 99.0, 6.0]),
-            cell("zstd:1", 4096, 1 << 20, [10.0, 99.0, 10.0]),
-            cell("zstd:1", 65536, (1 << 20) - 4096, [7.0, 99.0, 7.0]),
-        ],
-    }
-}
+use uzswap_corpus::{Refused, Scratch};
 
 fn usemem() -> compare::Measured {
-    let pair = |of: &str, to: &str| (of.to_owned(), to.to_owned());
     let mut runs = Vec::new();
     for round in 0..3 {
         for job in ["1 thread", "2 threads"] {
@@ -63,35 +26,28 @@ fn usemem() -> compare::Measured {
             }
         }
     }
-    let goal = |figure: &str, job: Option<&str>, bound| Goal {
-        figure: figure.into(),
-        job: job.map(str::to_owned),
-        ratio: pair("uzswap", "kernel-zswap"),
-        bound,
-    };
+    let ratio = ("uzswap", "kernel-zswap");
     compare::Measured {
         title: "Memory under a limit".into(),
         notes: vec!["1024 MiB of data.".into()],
-        sides: vec![
-            pair("native", "native"),
-            pair("kernel-zswap", "kernel zswap, lzo"),
-            pair("uzswap", "uzswap, lz4"),
-        ],
+        sides: [
+            ("native", "native"),
+            ("kernel-zswap", "kernel zswap, lzo"),
+            ("uzswap", "uzswap, lz4"),
+        ]
+        .map(pair)
+        .to_vec(),
         figures: vec![
             Figure::new("random_us", "random", "µs per access").in_chart("Waiting for a page"),
-            Figure {
-                more_is_better: true,
-                ..Figure::new("kbps", "throughput", "KB/s").in_chart("Throughput")
-            },
+            Figure::new("kbps", "throughput", "KB/s")
+                .more_is_better()
+                .in_chart("Throughput"),
         ],
-        ratios: vec![
-            pair("uzswap", "kernel-zswap"),
-            pair("uzswap", "kernel-swap"),
-        ],
+        ratios: [ratio, ("uzswap", "kernel-swap")].map(pair).to_vec(),
         goals: vec![
-            goal("random_us", Some("1 thread"), 0.6),
-            goal("random_us", Some("2 threads"), 0.4),
-            goal("kbps", None, 1.5),
+            Goal::new("random_us", Some("1 thread"), ratio, 0.6),
+            Goal::new("random_us", Some("2 threads"), ratio, 0.4),
+            Goal::new("kbps", None, ratio, 1.5),
         ],
         rounds: rounds(),
         runs,
@@ -110,13 +66,14 @@ fn written_results_can_be_read() {
     let path = scratch.path().join("r.json");
     let results = results();
     results.write(&path).unwrap();
-    assert_eq!(Results::read(&path).unwrap(), results);
+    let text = fs::read(&path).unwrap();
+    assert_eq!(Results::parse(&text).unwrap(), results);
 }
 
 #[test]
 fn the_page_shows_charts_tables_machine_and_command() {
     let results = results();
-    let page = uzswap_bench::report::page(&results);
+    let page = report::page(&results);
     assert_eq!(page.matches("<svg").count(), 4, "two charts and two");
     assert_eq!(page.matches("<table>").count(), 3);
     // Each chart comes before the table of its suite.
@@ -193,7 +150,7 @@ fn the_page_says_what_was_skipped_and_why() {
     let mut results = results();
     results.skipped = vec!["kernel zswap, lzo: needs root".into()];
     results.complete = false;
-    let page = uzswap_bench::report::page(&results);
+    let page = report::page(&results);
     assert!(page.contains("Left out: kernel zswap, lzo: needs root"));
     assert!(page.contains("Interrupted"));
 }
@@ -217,11 +174,11 @@ fn damaged_files_are_refused_with_one_line() {
         (String::new(), "not written by"),
     ] {
         fs::write(&path, text).unwrap();
-        let error = Results::read(&path).unwrap_err();
+        let error = report::of_file(&path).unwrap_err();
         let line = error.downcast::<Refused>().unwrap().0;
         assert!(line.contains(part) && line.contains("r.json"), "{line}");
         assert!(!line.contains('\n'), "{line}");
     }
-    let error = Results::read(&scratch.path().join("none.json")).unwrap_err();
+    let error = report::of_file(&scratch.path().join("none.json")).unwrap_err();
     assert!(error.to_string().contains("cannot read"));
 }

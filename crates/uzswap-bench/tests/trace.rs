@@ -1,41 +1,18 @@
 //! A trace is written line by line, read again and drawn; a file of another format, or cut short,
 //! is refused with one line.
 
-use std::fs::{self, File};
+mod fixtures;
+
+use std::fs;
 use std::path::Path;
 
+use fixtures::{sample, start_trace};
 use uzswap_bench::report;
-use uzswap_bench::trace::{End, Head, Sample, Trace, Writer};
-use uzswap_corpus::Refused;
-use uzswap_corpus::Scratch;
-
-const MIB: u64 = 1 << 20;
-
-/// Ten seconds in which memory fills up to its limit, then goes in and out.
-fn sample(tenth: u32) -> Sample {
-    let filled = u64::from(tenth.min(50)) * 4 * MIB;
-    let evicted = filled.saturating_sub(80 * MIB);
-    let refaults = u64::from(tenth.saturating_sub(50)) * 300;
-    Sample {
-        elapsed_s: f64::from(tenth) / 10.0,
-        live: 1,
-        ram_limit: 128 * MIB,
-        resident: filled - evicted,
-        zswap: evicted / 4,
-        metadata: MIB,
-        zswapped: evicted,
-        faults: u64::from(tenth) * 1000,
-        refaults,
-        zswpout: evicted / 4096 + refaults,
-        zswpin: refaults,
-        ..Sample::default()
-    }
-}
+use uzswap_bench::trace::{End, Trace};
+use uzswap_corpus::{Refused, Scratch};
 
 fn write(path: &Path, samples: u32, end: bool) {
-    let command = "uzswap run --trace 't<1>' -- job".to_owned();
-    let head = Head::new("0.1.0", command, "pz:1".into(), 65536);
-    let mut writer = Writer::start(File::create(path).unwrap(), &head).unwrap();
+    let mut writer = start_trace(path);
     for tenth in 0..samples {
         writer.sample(sample(tenth)).unwrap();
     }

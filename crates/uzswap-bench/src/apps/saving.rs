@@ -16,7 +16,7 @@ use uzswap_corpus::progress::Progress;
 use uzswap_corpus::rounds::median;
 
 use super::{Installed, MIN_RAM_MIB, Program, Size, limits, prepare};
-use crate::compare::{CurrentRound, Figure, Goal, Measured, Outcome, Values};
+use crate::compare::{CurrentRound, Figure, Goal, Measured, Outcome, Values, pair};
 use crate::sides::{Job, Side, Sides};
 
 /// Share of its speed that a program must keep.
@@ -43,11 +43,7 @@ pub fn measure(
     let probes = size.choose(QUICK_PROBES, PROBES);
     let scratch = Scratch::new()?;
     let installed = prepare(programs, size, &scratch, &mut sides.skipped)?;
-    let ratio = ("uzswap".to_owned(), "kernel-zswap".to_owned());
-    let more = |key: &str, name: &str, unit: &str| Figure {
-        more_is_better: true,
-        ..Figure::new(key, name, unit)
-    };
+    let ratio = ("uzswap", "kernel-zswap");
     let mut measured = Measured {
         title: "Memory saved at 95 % of the speed".into(),
         notes: vec![format!(
@@ -58,16 +54,13 @@ pub fn measure(
         sides: sides.columns(),
         figures: vec![
             Figure::new("ram_mib", "least memory", "MiB").in_chart("Least memory"),
-            more("saved_mib", "saved", "MiB").in_chart("Saved"),
-            more("saved_percent", "saved", "%"),
+            Figure::new("saved_mib", "saved", "MiB")
+                .more_is_better()
+                .in_chart("Saved"),
+            Figure::new("saved_percent", "saved", "%").more_is_better(),
         ],
-        ratios: vec![ratio.clone()],
-        goals: vec![Goal {
-            figure: "saved_mib".into(),
-            job: Some(ALL.into()),
-            ratio,
-            bound: GOAL,
-        }],
+        ratios: vec![pair(ratio)],
+        goals: vec![Goal::new("saved_mib", Some(ALL), ratio, GOAL)],
         ..Measured::default()
     };
     let searched: Vec<Side> = [Side::KernelZswap, Side::Uzswap]
