@@ -78,6 +78,16 @@ impl Job {
         }
     }
 
+    /// The words of `line`.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn line(line: &str) -> Self {
+        let mut words = line.split_whitespace();
+        Self::new(words.next().expect("a job has a program")).args(words)
+    }
+
     /// A program of `tests/programs`, compiled into `scratch`, with `args` split at spaces.
     #[must_use]
     pub fn compiled(scratch: &Scratch, source: &str, args: &str) -> Self {
@@ -135,6 +145,13 @@ impl Job {
     #[must_use]
     pub fn flag(mut self, name: &str) -> Self {
         self.options.push(name.into());
+        self
+    }
+
+    /// More options of `uzswap run`, and their values.
+    #[must_use]
+    pub fn options(mut self, line: &str) -> Self {
+        self.options.extend(line.split_whitespace().map(Into::into));
         self
     }
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use uzswap_e2e::{DISK, Job, MIB, Scratch, User, root_or_skip, seed, users};
+use uzswap_e2e::{DISK, Job, MIB, Scratch, root_or_skip, seed, users};
 
 fn noise(scratch: &Scratch, mib: u64) -> Job {
     Job::compiled(scratch, "apps/noise.c", &format!("{mib} {}", seed()))
@@ -33,25 +33,17 @@ fn incompressible_data_comes_back_right() {
             .expect_success("noise of four times the limit");
         assert_eq!(outcome.text(), "right\n");
         outcome.expect_within(16 * MIB);
-        assert!(
-            outcome.stat("written_back_pages") > 20_000,
-            "{}",
-            outcome.stats
-        );
-        assert!(outcome.stat("pswpin") > 20_000, "{}", outcome.stats);
-        assert!(outcome.stat("swap_peak") > 80 * MIB, "{}", outcome.stats);
+        let stats = &outcome.stats;
+        let (written, read) = (outcome.stat("written_back_pages"), outcome.stat("pswpin"));
+        assert!(written > 20_000 && read > 20_000, "{stats}");
+        assert!(outcome.stat("swap_peak") > 80 * MIB, "{stats}");
         // Data is written once and read twice: a page read back and evicted again still has its
         // copy.
-        assert!(
-            outcome.stat("swap_writes_saved") > outcome.stat("pswpin") / 2,
-            "{}",
-            outcome.stats
-        );
+        assert!(outcome.stat("swap_writes_saved") > read / 2, "{stats}");
         // The pool shrinks before a store finds no room in it.
         assert!(
-            outcome.stat("reject_reclaim_fail") < outcome.stat("written_back_pages") / 100,
-            "{}",
-            outcome.stats
+            outcome.stat("reject_reclaim_fail") < written / 100,
+            "{stats}"
         );
     }
 }
@@ -84,77 +76,73 @@ fn neighbours_are_read_ahead_while_that_pays() {
     assert!(read > 2000 && along < read / 8, "{along} of {read}");
 }
 
-fn pattern(user: User, fault_mode: &str, encrypt: &str, compressor: &str, block: &str) {
+/// Many threads on a pool that is far too small.
+fn pattern(options: &str) {
     let scratch = Scratch::new();
     let args = format!("96 8 mixed 30000 {}", seed());
     let outcome = Job::compiled(&scratch, "pattern/pattern.c", &args)
         .ram_mib(16)
-        .user(user)
         .option("--swap", DISK)
-        .option("--max-pool-percent", "10")
-        .option("--fault-mode", fault_mode)
-        .option("--swap-encrypt", encrypt)
-        .option("--compressor", compressor)
-        .option("--block", block)
+        .options("--max-pool-percent 10")
+        .options(options)
         .managed()
-        .expect_success("many threads on a pool that is far too small");
+        .expect_success(options);
     assert!(outcome.text().contains(": right"), "{}", outcome.text());
     outcome.expect_within(16 * MIB);
     // The pool is written back long before it is full.
-    assert!(outcome.stat("zswap_peak") < 4 * MIB, "{}", outcome.stats);
+    let stats = &outcome.stats;
+    assert!(outcome.stat("zswap_peak") < 4 * MIB, "{stats}");
+    let rejected = outcome.stat("reject_reclaim_fail");
     assert!(
-        outcome.stat("written_back_pages") > 100 * outcome.stat("reject_reclaim_fail"),
-        "{}",
-        outcome.stats
+        outcome.stat("written_back_pages") > 100 * rejected,
+        "{stats}"
     );
 }
 
 #[test]
 fn threads_see_their_own_data() {
-    pattern(User::Same, "signal", "on", "lz4", "4K");
-    pattern(User::Same, "signal", "off", "zstd", "4K");
+    pattern("--fault-mode signal --swap-encrypt on --compressor lz4 --block 4K");
+    pattern("--fault-mode signal --swap-encrypt off --compressor zstd --block 4K");
 }
 
 #[test]
 fn threads_see_their_own_data_in_blocks() {
-    pattern(User::Same, "signal", "on", "lz4", "64K");
-    pattern(User::Same, "signal", "off", "zstd", "16K");
+    pattern("--fault-mode signal --swap-encrypt on --compressor lz4 --block 64K");
+    pattern("--fault-mode signal --swap-encrypt off --compressor zstd --block 16K");
 }
 
 #[test]
-fn without_userfaultfd_data_comes_back_too() {
-    pattern(User::Same, "segv", "on", "lz4", "4K");
-}
-
-#[test]
-fn handler_threads_bring_data_back_too() {
-    if !root_or_skip("fault mode thread") {
-        return;
+fn other_fault_modes_bring_data_back_too() {
+    pattern("--fault-mode segv --swap-encrypt on --compressor lz4 --block 4K");
+    if root_or_skip("fault mode thread") {
+        pattern("--fault-mode thread --swap-encrypt on --compressor lz4 --block 4K");
     }
-    pattern(User::Same, "thread", "on", "lz4", "4K");
 }
 
-/// Parent and child share slots on the device. Each changes its own pages, and however the child
-/// ends, the parent's stay.
+/// Families on one device, whose members keep their own data.
 #[test]
-fn parent_and_child_keep_their_own() {
-    let scratch = Scratch::new();
-    let outcome = swapped(&scratch, "family", 24, DISK)
-        .managed()
-        .expect_success("a family on one device");
-    assert_eq!(outcome.text(), "right\n");
-}
-
-/// A child that outlives its parent keeps its data, and the slots of both are freed: if each round
-/// leaked some, the device would be full before the last.
-#[test]
-fn orphans_keep_their_own_and_leave_nothing_behind() {
-    let scratch = Scratch::new();
-    let outcome = swapped(&scratch, "orphan", 24, DISK)
-        .option("--swap-max", "96M")
-        .managed()
-        .expect_success("children that outlive their parents");
-    assert_eq!(outcome.text(), "right\n");
+fn families_keep_their_own() {
+    for (what, mib, max) in [
+        // Parent and child share slots. Each changes its own pages, and however the child ends, the
+        // parent's stay.
+        ("family", 24, "256M"),
+        // Copies of resident pages keep their slots only while nothing else needs them: a device
+        // with little more room than what does not fit in RAM is enough.
+        ("family", 24, "40M"),
+        // A child that outlives its parent keeps its data, and the slots of both are freed: if each
+        // round leaked some, the device would be full before the last.
+        ("orphan", 24, "96M"),
+        // Each child needs more of the device than is left unless the slots of killed ones are
+        // freed.
+        ("kill", 64, "160M"),
+    ] {
+        let scratch = Scratch::new();
+        let outcome = swapped(&scratch, what, mib, DISK)
+            .option("--swap-max", max)
+            .managed()
+            .expect_success(&format!("{what} on a device of {max}"));
+        assert_eq!(outcome.text(), "right\n");
+    }
 }
 
 /// Number of open files that are or were in `dir`.
@@ -209,29 +197,6 @@ fn a_run_killed_at_any_moment_leaves_no_file() {
     std::fs::remove_dir(&dir).expect("it is empty");
 }
 
-/// Each child needs more of the device than is left unless the slots of killed ones are freed.
-#[test]
-fn slots_of_killed_children_are_freed() {
-    let scratch = Scratch::new();
-    let outcome = swapped(&scratch, "kill", 64, DISK)
-        .option("--swap-max", "160M")
-        .managed()
-        .expect_success("children that are killed");
-    assert_eq!(outcome.text(), "right\n");
-}
-
-/// Copies of resident pages keep their slots only while nothing else needs them: a device with
-/// little more room than what does not fit in RAM is enough.
-#[test]
-fn kept_copies_give_way() {
-    let scratch = Scratch::new();
-    let outcome = swapped(&scratch, "family", 24, DISK)
-        .option("--swap-max", "40M")
-        .managed()
-        .expect_success("a family on a device that is nearly full");
-    assert_eq!(outcome.text(), "right\n");
-}
-
 #[test]
 fn a_full_device_is_the_limit() {
     let scratch = Scratch::new();
@@ -257,11 +222,7 @@ fn nothing_is_written_while_writeback_is_off() {
     for counter in ["written_back_pages", "pswpout", "swap_peak"] {
         assert_eq!(outcome.stat(counter), 0, "{}", outcome.stats);
     }
-    assert!(
-        outcome.stat("reject_writeback_off") > 0,
-        "{}",
-        outcome.stats
-    );
+    assert_ne!(outcome.stat("reject_writeback_off"), 0);
     outcome.expect_stderr(&["swap was off", "--writeback on"]);
 }
 
@@ -281,12 +242,9 @@ fn the_shrinker_writes_cold_pages_back() {
     let on = run("on");
     assert_eq!(on.text(), "right\n");
     // At least a quarter of the cold half, and some of the warm half.
-    assert!(on.stat("shrinker_written_back") > 2500, "{}", on.stats);
-    assert!(
-        on.stat("pswpin") < on.stat("shrinker_written_back"),
-        "{}",
-        on.stats
-    );
+    let written = on.stat("shrinker_written_back");
+    assert!(written > 2500, "{}", on.stats);
+    assert!(on.stat("pswpin") < written, "{}", on.stats);
 }
 
 /// 40 MB filled at the start and checked at the end, and 40 MB used all the time. A page compresses

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use uzswap_e2e::{Job, Outcome, Scratch};
+use uzswap_e2e::{Job, Scratch};
 use uzswap_group::counters::Counters;
 
 /// Counters that move only after a failure of a compressor, memory, a device or the kernel; other
@@ -27,117 +27,79 @@ const IN_SECONDS: &[(&str, &str)] = &[
 /// Counters that JSON has under the kernel's name.
 const RENAMED: &[(&str, &str)] = &[("pool_peak", "zswap_peak")];
 
-fn runs(scratch: &Scratch) -> Vec<(&'static str, Outcome)> {
-    let pattern = |args: &str| Job::compiled(scratch, "pattern/pattern.c", args);
+/// What a run shows, its program, its options, and whether it ends well.
+type Run<'a> = (&'a str, Job, &'a str, bool);
+
+fn runs(scratch: &Scratch) -> Vec<Run<'static>> {
+    let pattern = |args| Job::compiled(scratch, "pattern/pattern.c", args);
+    let noise = |args| Job::compiled(scratch, "apps/noise.c", args);
+    let near = Job::compiled(scratch, "apps/near.c", "48 7 near");
+    let sparse = Job::compiled(scratch, "apps/sparse.c", "20000");
+    let grows = Job::python(GROWS).arg("9000");
+    let [random, blocks, workers, background, shrinker] = [
+        "256 8 random 200000 1",
+        "256 1 sequential 100000 1",
+        "128 2 sequential 40000 1",
+        "256 2 mixed 100000 1",
+        "160 2 random 150000 1",
+    ]
+    .map(pattern);
     vec![
         // Evictions, loads, cancelled reclaims, second chances, raw pages, same-filled pages.
+        ("many threads", random, "--ram 32M", true),
+        ("blocks", blocks, "--ram 32M --block 64K", true),
         (
-            "random from many threads",
-            pattern("256 8 random 200000 1")
-                .ram_mib(32)
-                .managed()
-                .expect_success("random"),
+            "workers",
+            workers,
+            "--ram 32M --compressor zstd --accel engines:1",
+            true,
         ),
         (
-            "in order, folios compressed as one",
-            pattern("256 1 sequential 100000 1")
-                .ram_mib(32)
-                .option("--block", "64K")
-                .managed()
-                .expect_success("sequential"),
-        ),
-        (
-            "through an accelerator worker",
-            pattern("128 2 sequential 40000 1")
-                .ram_mib(32)
-                .option("--compressor", "zstd")
-                .option("--accel", "engines:1")
-                .managed()
-                .expect_success("engines"),
-        ),
-        (
-            "with a background thread",
-            pattern("256 2 mixed 100000 1")
-                .ram_mib(32)
-                .flag("--background-reclaim")
-                .managed()
-                .expect_success("background"),
+            "a background thread",
+            background,
+            "--ram 32M --background-reclaim",
+            true,
         ),
         // Incompressible data until the limit is exceeded.
         (
             "over the limit",
-            Job::compiled(scratch, "apps/noise.c", "96 7")
-                .ram_mib(32)
-                .option("--swap", "none")
-                .managed(),
+            noise("96 7"),
+            "--ram 32M --swap none",
+            false,
         ),
         (
-            "over the limit of the swap device",
-            Job::compiled(scratch, "apps/noise.c", "192 7")
-                .ram_mib(32)
-                .option("--swap-max", "32M")
-                .managed(),
+            "a full swap device",
+            noise("192 7"),
+            "--ram 32M --swap-max 32M",
+            false,
+        ),
+        ("a swap device", noise("96 7"), "--ram 32M", true),
+        ("neighbours on it", near, "--ram 16M", true),
+        (
+            "no writeback",
+            noise("96 7"),
+            "--ram 32M --writeback off",
+            false,
+        ),
+        ("denser", grows, "--ram 24M --swap /var/tmp", true),
+        (
+            "the shrinker",
+            shrinker,
+            "--ram 32M --swap /var/tmp --shrinker-enabled on",
+            true,
+        ),
+        ("over the limit by page tables", sparse, "--ram 24M", false),
+        (
+            "cold pages",
+            Job::python(COLD),
+            "--ram 32M --swap none --densify 100",
+            true,
         ),
         (
-            "more than fits",
-            Job::compiled(scratch, "apps/noise.c", "96 7")
-                .ram_mib(32)
-                .managed()
-                .expect_success("noise on a swap device"),
-        ),
-        (
-            "pages that lie beside each other",
-            Job::compiled(scratch, "apps/near.c", "48 7 near")
-                .ram_mib(16)
-                .managed()
-                .expect_success("near"),
-        ),
-        (
-            "with nothing written though it is due",
-            Job::compiled(scratch, "apps/noise.c", "96 7")
-                .ram_mib(32)
-                .option("--writeback", "off")
-                .managed(),
-        ),
-        (
-            "data that fits only when denser",
-            Job::python(GROWS)
-                .arg("9000")
-                .ram_mib(24)
-                .option("--swap", "/var/tmp")
-                .managed()
-                .expect_success("denser"),
-        ),
-        (
-            "written back early by the shrinker",
-            pattern("160 2 random 150000 1")
-                .ram_mib(32)
-                .option("--swap", "/var/tmp")
-                .option("--shrinker-enabled", "on")
-                .managed()
-                .expect_success("shrinker"),
-        ),
-        (
-            "over the limit by page tables",
-            Job::compiled(scratch, "apps/sparse.c", "20000")
-                .ram_mib(24)
-                .managed(),
-        ),
-        (
-            "cold, then everything in turn",
-            Job::python(COLD)
-                .ram_mib(32)
-                .option("--swap", "none")
-                .option("--densify", "100")
-                .managed()
-                .expect_success("cold"),
-        ),
-        (
-            "system calls, frees and stacks",
-            Job::python(PYTHON)
-                .ram_mib(24)
-                .managed()
-                .expect_success("python"),
+            "system calls, frees, stacks",
+            Job::python(PYTHON),
+            "--ram 24M",
+            true,
         ),
     ]
 }
@@ -183,7 +145,11 @@ fn in_some_run() {
     for name in OF_FAILURES {
         assert!(unmoved.remove(name), "{name} is not declared any more");
     }
-    for (what, outcome) in &runs {
+    for (what, job, options, ends_well) in runs {
+        let mut outcome = job.options(options).managed();
+        if ends_well {
+            outcome = outcome.expect_success(what);
+        }
         let moved = |name: &str| {
             let key = IN_SECONDS
                 .iter()
