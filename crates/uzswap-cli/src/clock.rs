@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use uzswap_sys::arch::ticks;
+
 /// One moment on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
@@ -16,10 +18,8 @@ impl Moment {
     /// Reads both clocks three times and takes the quickest reading: an interrupt between the two
     /// would distort the rate.
     pub fn now() -> Self {
-        // SAFETY: RDTSC reads a register; every x86-64 CPU has it.
-        let tsc = || unsafe { core::arch::x86_64::_rdtsc() };
         let look = || {
-            let (before, at, after) = (tsc(), Instant::now(), tsc());
+            let (before, at, after) = (ticks(), Instant::now(), ticks());
             (after.wrapping_sub(before), Moment { ticks: before, at })
         };
         let looks = [look(), look(), look()];

@@ -5,7 +5,7 @@
 //! *Locking*: the kernel's. *Context*: any; [`wait`] waits.
 
 use crate::nr;
-use crate::syscall::{Result, call2, call3, call5};
+use crate::syscall::{Result, addr_mut, call2, call3, call5};
 
 /// Takes requests and returns events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub struct Event {
 /// `ENOSYS`: there is no such call, or it is not allowed. `EAGAIN`: the system has too many.
 pub fn setup(nr: u32) -> Result<Context> {
     let mut context = 0_usize;
-    let at = core::ptr::from_mut(&mut context) as usize;
+    let at = addr_mut(&mut context);
     // SAFETY: the kernel writes one word.
     unsafe { call2(nr::IO_SETUP, nr as usize, at) }.map(|_| Context(context))
 }
@@ -130,5 +130,5 @@ pub fn wait(context: Context, least: usize, events: &mut [Event]) -> Result<usiz
 /// `EINVAL`: no context of this process.
 pub fn destroy(context: Context) -> Result<()> {
     // SAFETY: touches no memory of the caller's but the buffers of requests in flight.
-    unsafe { crate::syscall::call1(nr::IO_DESTROY, context.0) }.map(|_| ())
+    unsafe { crate::syscall::call1(nr::IO_DESTROY, context.0) }.map(drop)
 }

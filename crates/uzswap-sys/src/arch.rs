@@ -33,6 +33,3 @@ use x86_64 as selected;
 
 pub use selected::cpu::{current_cpu, prefetch, ticks};
 pub use selected::{abi, nr, signal, syscall, thread};
-
-/// [`ticks`].
-pub use selected::cpu::ticks as rdtsc;

@@ -2,7 +2,7 @@
 //! *Invariants*: none closes or duplicates a descriptor that it was not asked to.
 //! *Locking*: none. *Context*: any; calls that wait say so.
 
-use crate::syscall::{Result, call1, call2, call3, call4, int, to_int};
+use crate::syscall::{Result, addr, addr_mut, call1, call2, call3, call4, int, to_int};
 use crate::{Errno, nr, thread::Timespec};
 use core::ffi::CStr;
 
@@ -65,7 +65,7 @@ pub fn openat(dir: i32, path: &CStr, flags: i32, mode: u32) -> Result<i32> {
 /// As close(2).
 pub fn close(fd: i32) -> Result<()> {
     // SAFETY: touches no memory.
-    unsafe { call1(nr::CLOSE, int(fd)) }.map(|_| ())
+    unsafe { call1(nr::CLOSE, int(fd)) }.map(drop)
 }
 
 /// `read(2)`. May wait.
@@ -107,18 +107,9 @@ pub fn write_all(fd: i32, mut buf: &[u8]) -> Result<()> {
 /// # Errors
 /// As pread(2).
 pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
-    #[expect(clippy::cast_possible_truncation, reason = "u64 is usize here")]
-    let offset = offset as usize;
+    let (at, len, offset) = (buf.as_mut_ptr() as usize, buf.len(), word(offset));
     // SAFETY: the kernel writes within the slice.
-    unsafe {
-        call4(
-            nr::PREAD64,
-            int(fd),
-            buf.as_mut_ptr() as usize,
-            buf.len(),
-            offset,
-        )
-    }
+    unsafe { call4(nr::PREAD64, int(fd), at, len, offset) }
 }
 
 /// `pwrite(2)`. May wait.
@@ -126,18 +117,9 @@ pub fn pread(fd: i32, buf: &mut [u8], offset: u64) -> Result<usize> {
 /// # Errors
 /// As pwrite(2).
 pub fn pwrite(fd: i32, buf: &[u8], offset: u64) -> Result<usize> {
-    #[expect(clippy::cast_possible_truncation, reason = "u64 is usize here")]
-    let offset = offset as usize;
+    let (at, len, offset) = (buf.as_ptr() as usize, buf.len(), word(offset));
     // SAFETY: the kernel reads within the slice.
-    unsafe {
-        call4(
-            nr::PWRITE64,
-            int(fd),
-            buf.as_ptr() as usize,
-            buf.len(),
-            offset,
-        )
-    }
+    unsafe { call4(nr::PWRITE64, int(fd), at, len, offset) }
 }
 
 /// `fstat(2)`.
@@ -147,7 +129,7 @@ pub fn pwrite(fd: i32, buf: &[u8], offset: u64) -> Result<usize> {
 pub fn fstat(fd: i32) -> Result<Stat> {
     let mut stat = Stat::default();
     // SAFETY: `Stat` is the kernel's layout.
-    unsafe { call2(nr::FSTAT, int(fd), core::ptr::from_mut(&mut stat) as usize) }?;
+    unsafe { call2(nr::FSTAT, int(fd), addr_mut(&mut stat)) }?;
     Ok(stat)
 }
 
@@ -157,7 +139,7 @@ pub fn fstat(fd: i32) -> Result<Stat> {
 /// As fstatat(2).
 pub fn fstatat(dir: i32, path: &CStr, flags: i32) -> Result<Stat> {
     let mut stat = Stat::default();
-    let out = core::ptr::from_mut(&mut stat) as usize;
+    let out = addr_mut(&mut stat);
     // SAFETY: `Stat` is the kernel's layout; the path is read.
     unsafe {
         call4(
@@ -179,19 +161,9 @@ pub fn fstatat(dir: i32, path: &CStr, flags: i32) -> Result<Stat> {
 pub fn punch_hole(fd: i32, offset: u64, len: u64) -> Result<()> {
     const FALLOC_FL_KEEP_SIZE: usize = 1;
     const FALLOC_FL_PUNCH_HOLE: usize = 2;
-    #[expect(clippy::cast_possible_truncation, reason = "u64 is usize here")]
-    let (offset, len) = (offset as usize, len as usize);
+    let mode = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE;
     // SAFETY: changes a file; mappings of the range are their owner's concern.
-    unsafe {
-        call4(
-            nr::FALLOCATE,
-            int(fd),
-            FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE,
-            offset,
-            len,
-        )
-    }
-    .map(drop)
+    unsafe { call4(nr::FALLOCATE, int(fd), mode, word(offset), word(len)) }.map(drop)
 }
 
 /// `ioctl(BLKDISCARD)`: tells a block device that a range is not needed any more. What it reads as
@@ -203,15 +175,7 @@ pub fn block_discard(fd: i32, offset: u64, len: u64) -> Result<()> {
     const BLKDISCARD: usize = 0x1277;
     let range = [offset, len];
     // SAFETY: the kernel reads the two words.
-    unsafe {
-        call3(
-            nr::IOCTL,
-            int(fd),
-            BLKDISCARD,
-            core::ptr::from_ref(&range) as usize,
-        )
-    }
-    .map(drop)
+    unsafe { call3(nr::IOCTL, int(fd), BLKDISCARD, addr(&range)) }.map(drop)
 }
 
 /// `memfd_create(2)` with `MFD_*` flags.
@@ -258,19 +222,9 @@ pub fn fcntl(fd: i32, command: i32, arg: usize) -> Result<usize> {
 pub fn poll(fds: &mut [PollFd], timeout: Option<&Timespec>) -> Result<usize> {
     // ppoll writes the time left back, so it gets a copy.
     let mut left = timeout.copied();
-    let left = left
-        .as_mut()
-        .map_or(core::ptr::null_mut(), core::ptr::from_mut);
+    let (at, left) = (fds.as_mut_ptr() as usize, left.as_mut().map_or(0, addr_mut));
     // SAFETY: the kernel reads and writes the slice and the copy.
-    unsafe {
-        call4(
-            nr::PPOLL,
-            fds.as_mut_ptr() as usize,
-            fds.len(),
-            left as usize,
-            0,
-        )
-    }
+    unsafe { call4(nr::PPOLL, at, fds.len(), left, 0) }
 }
 
 /// `getrandom(2)`: fills the slice. Waits only before the system's pool is first seeded.
@@ -288,4 +242,10 @@ pub fn getrandom(buf: &mut [u8]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// An offset or length in a file for the kernel.
+#[expect(clippy::cast_possible_truncation, reason = "u64 is usize here")]
+const fn word(value: u64) -> usize {
+    value as usize
 }

@@ -4,7 +4,7 @@
 //! *Locking*: none; locks are built from it.
 //! *Context*: any. A wait in a signal handler must not wait for the thread it interrupted.
 
-use crate::syscall::{Result, call4};
+use crate::syscall::{Result, addr_or_null, call4};
 use crate::{nr, thread::Timespec};
 use core::sync::atomic::AtomicU32;
 
@@ -13,32 +13,15 @@ const FUTEX_WAKE: usize = 1;
 const FUTEX_PRIVATE_FLAG: usize = 128;
 
 fn wait_op(op: usize, word: &AtomicU32, value: u32, timeout: Option<&Timespec>) -> Result<()> {
-    let timeout = timeout.map_or(core::ptr::null(), core::ptr::from_ref);
+    let (at, timeout) = (word.as_ptr() as usize, addr_or_null(timeout));
     // SAFETY: the kernel reads the word and the time, both live for the call.
-    unsafe {
-        call4(
-            nr::FUTEX,
-            word.as_ptr() as usize,
-            op,
-            value as usize,
-            timeout as usize,
-        )
-    }
-    .map(|_| ())
+    unsafe { call4(nr::FUTEX, at, op, value as usize, timeout) }.map(drop)
 }
 
 fn wake_op(op: usize, word: &AtomicU32, nr_waiters: u32) -> usize {
+    let at = word.as_ptr() as usize;
     // SAFETY: a wake only uses the address as a key.
-    unsafe {
-        call4(
-            nr::FUTEX,
-            word.as_ptr() as usize,
-            op,
-            nr_waiters as usize,
-            0,
-        )
-    }
-    .unwrap_or(0)
+    unsafe { call4(nr::FUTEX, at, op, nr_waiters as usize, 0) }.unwrap_or(0)
 }
 
 /// Sleeps while `*word == value`, until woken or for at most `timeout` (relative).

@@ -79,7 +79,7 @@ pub const UIO_MAXIOV: usize = 1024;
 
 /// Stands for "the calling thread's process" where a pidfd is asked for (Linux 6.14). Unlike a
 /// real pidfd it also means the child in a forked child.
-pub const PIDFD_SELF: i32 = -10000;
+const PIDFD_SELF: i32 = -10000;
 
 /// `mmap(2)`. Returns the address.
 ///
@@ -111,7 +111,7 @@ pub unsafe fn mmap(
 #[inline]
 pub unsafe fn munmap(addr: usize, len: usize) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { call2(nr::MUNMAP, addr, len) }.map(|_| ())
+    unsafe { call2(nr::MUNMAP, addr, len) }.map(drop)
 }
 
 /// `mprotect(2)`.
@@ -124,7 +124,7 @@ pub unsafe fn munmap(addr: usize, len: usize) -> Result<()> {
 #[inline]
 pub unsafe fn mprotect(addr: usize, len: usize, prot: i32) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { call3(nr::MPROTECT, addr, len, int(prot)) }.map(|_| ())
+    unsafe { call3(nr::MPROTECT, addr, len, int(prot)) }.map(drop)
 }
 
 /// `madvise(2)`.
@@ -137,7 +137,7 @@ pub unsafe fn mprotect(addr: usize, len: usize, prot: i32) -> Result<()> {
 #[inline]
 pub unsafe fn madvise(addr: usize, len: usize, advice: i32) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { call3(nr::MADVISE, addr, len, int(advice)) }.map(|_| ())
+    unsafe { call3(nr::MADVISE, addr, len, int(advice)) }.map(drop)
 }
 
 /// `mremap(2)`. Returns the new address. `new_addr` matters only with `MREMAP_FIXED` or
@@ -168,7 +168,7 @@ pub unsafe fn mremap(
 pub fn mincore(addr: usize, len: usize, residency: &mut [u8]) -> Result<()> {
     let len = len.min(residency.len() * crate::PAGE_SIZE);
     // SAFETY: the kernel writes len/4096 bytes rounded up, which `residency` holds.
-    unsafe { call3(nr::MINCORE, addr, len, residency.as_mut_ptr() as usize) }.map(|_| ())
+    unsafe { call3(nr::MINCORE, addr, len, residency.as_mut_ptr() as usize) }.map(drop)
 }
 
 /// `mlock(2)`.
@@ -177,7 +177,7 @@ pub fn mincore(addr: usize, len: usize, residency: &mut [u8]) -> Result<()> {
 /// As mlock(2); `ENOMEM`/`EPERM` over `RLIMIT_MEMLOCK`.
 pub fn mlock(addr: usize, len: usize) -> Result<()> {
     // SAFETY: locking changes residency only.
-    unsafe { call2(nr::MLOCK, addr, len) }.map(|_| ())
+    unsafe { call2(nr::MLOCK, addr, len) }.map(drop)
 }
 
 /// `munlock(2)`.
@@ -186,30 +186,27 @@ pub fn mlock(addr: usize, len: usize) -> Result<()> {
 /// As munlock(2).
 pub fn munlock(addr: usize, len: usize) -> Result<()> {
     // SAFETY: unlocking changes residency only.
-    unsafe { call2(nr::MUNLOCK, addr, len) }.map(|_| ())
+    unsafe { call2(nr::MUNLOCK, addr, len) }.map(drop)
 }
 
-/// `process_madvise(2)` (Linux 5.10). Returns the bytes advised, which may be fewer than asked:
+/// `process_madvise(2)` on this process (Linux 6.14). Returns the bytes advised, which may be fewer than asked:
 /// the call stops at the first range that fails once one succeeded, and at 2 GiB.
 ///
-/// Destructive advice is refused (`EINVAL`) before Linux 6.13, and after it allowed on the
-/// caller's own address space only. `pidfd` is [`PIDFD_SELF`] or a caller's pidfd of itself.
-///
 /// # Errors
-/// `ENOSYS`: before 5.10. `EBADF`: [`PIDFD_SELF`] before 6.14. `EINVAL`: advice refused.
+/// `ENOSYS`: before 5.10. `EBADF`: before 6.14. `EINVAL`: advice refused.
 ///
 /// # Safety
 /// As [`madvise`], for each range.
 #[inline]
-pub unsafe fn process_madvise(pidfd: i32, ranges: &[IoVec], advice: i32) -> Result<usize> {
-    let nr_ranges = ranges.len().min(UIO_MAXIOV);
+pub unsafe fn process_madvise(ranges: &[IoVec], advice: i32) -> Result<usize> {
+    let (at, nr_ranges) = (ranges.as_ptr() as usize, ranges.len().min(UIO_MAXIOV));
     // SAFETY: the kernel reads `nr_ranges` entries of the slice; the effect is the caller's
     // promise.
     unsafe {
         call5(
             nr::PROCESS_MADVISE,
-            int(pidfd),
-            ranges.as_ptr() as usize,
+            int(PIDFD_SELF),
+            at,
             nr_ranges,
             int(advice),
             0,
@@ -221,58 +218,41 @@ pub unsafe fn process_madvise(pidfd: i32, ranges: &[IoVec], advice: i32) -> Resu
 /// caller (this crate holds no state).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelfMadvise {
-    /// One `process_madvise` for all, on this pidfd ([`PIDFD_SELF`] or the caller's own).
-    Vectored(i32),
+    /// One `process_madvise` for all.
+    Vectored,
     /// One `madvise` for each.
     OneByOne,
 }
 
-/// Probes whether `MADV_DONTNEED` works through `process_madvise` on this process: with
-/// [`PIDFD_SELF`] (Linux 6.14), or with `own_pidfd` (6.13) if one is given. Maps and unmaps one
-/// page. A caller that gives a pidfd must close it if the answer does not name it, and probe again
-/// in a forked child, where the old one names the parent.
+/// Probes whether `MADV_DONTNEED` works through `process_madvise` on this process (Linux 6.14). Maps
+/// and unmaps one page.
 #[must_use]
-pub fn probe_vectored_dontneed(own_pidfd: Option<i32>) -> SelfMadvise {
+pub fn probe_vectored_dontneed() -> SelfMadvise {
     let prot = PROT_READ | PROT_WRITE;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS;
     // SAFETY: a fresh page where the kernel likes.
-    let page = match unsafe {
-        mmap(
-            0,
-            crate::PAGE_SIZE,
-            prot,
-            MAP_PRIVATE | MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    } {
-        Ok(page) => page,
-        Err(_) => return SelfMadvise::OneByOne,
+    let Ok(page) = (unsafe { mmap(0, crate::PAGE_SIZE, prot, flags, -1, 0) }) else {
+        return SelfMadvise::OneByOne;
     };
     let word = core::ptr::with_exposed_provenance_mut::<u64>(page);
     let range = [IoVec {
         base: page,
         len: crate::PAGE_SIZE,
     }];
-    let works = |pidfd: i32| {
-        // SAFETY: the page is ours alone, mapped read-write until the end of this function.
-        unsafe {
-            word.write_volatile(1);
-            process_madvise(pidfd, &range, MADV_DONTNEED) == Ok(crate::PAGE_SIZE)
-                // Sandboxes stub calls out: check the effect, not the return value.
-                && word.read_volatile() == 0
-        }
-    };
-    let found = if works(PIDFD_SELF) {
-        SelfMadvise::Vectored(PIDFD_SELF)
-    } else {
-        match own_pidfd {
-            Some(pidfd) if works(pidfd) => SelfMadvise::Vectored(pidfd),
-            _ => SelfMadvise::OneByOne,
-        }
+    // SAFETY: the page is ours alone, mapped read-write until the end of this function.
+    let works = unsafe {
+        word.write_volatile(1);
+        process_madvise(&range, MADV_DONTNEED) == Ok(crate::PAGE_SIZE)
+            // Sandboxes stub calls out: check the effect, not the return value.
+            && word.read_volatile() == 0
     };
     // SAFETY: ours, and no longer used.
     let _ = unsafe { munmap(page, crate::PAGE_SIZE) };
-    found
+    if works {
+        SelfMadvise::Vectored
+    } else {
+        SelfMadvise::OneByOne
+    }
 }
 
 /// Gives `advice` on every range, in one call where `how` allows it (one TLB flush for all on
@@ -286,11 +266,11 @@ pub fn probe_vectored_dontneed(own_pidfd: Option<i32>) -> SelfMadvise {
 /// As [`madvise`], for each range.
 pub unsafe fn madvise_vectored_self(how: SelfMadvise, ranges: &[IoVec], advice: i32) -> Result<()> {
     let mut rest = ranges;
-    if let SelfMadvise::Vectored(pidfd) = how {
+    if how == SelfMadvise::Vectored {
         // A last single range is cheaper by plain madvise.
         while rest.len() > 1 {
             // SAFETY: the caller's promise.
-            let Ok(mut done) = (unsafe { process_madvise(pidfd, rest, advice) }) else {
+            let Ok(mut done) = (unsafe { process_madvise(rest, advice) }) else {
                 break;
             };
             // Skip what is complete. A range done in part is advised again whole: the advice that

@@ -2,7 +2,7 @@
 //! *Invariants*: an installed filter is inherited by every child and never removed.
 //! *Locking*: none. *Context*: init, single-threaded or with `TSYNC`.
 
-use crate::syscall::{Result, call3, call5};
+use crate::syscall::{Result, addr, call3, call5};
 use crate::{Errno, nr};
 
 /// One BPF instruction.
@@ -125,7 +125,7 @@ pub unsafe fn install_filter(program: &[SockFilter], flags: usize) -> Result<()>
         len,
         filter: program.as_ptr(),
     };
-    let prog = core::ptr::from_ref(&prog) as usize;
+    let prog = addr(&prog);
     // SAFETY: the kernel copies the program during the call; the effect is the caller's promise.
     match unsafe { call3(nr::SECCOMP, SET_MODE_FILTER, flags, prog) }? {
         0 => Ok(()),

@@ -6,7 +6,7 @@
 //! *Context*: any.
 
 pub use crate::arch::signal::{Access, SignalFrame, UContext, touching_restorer};
-use crate::syscall::{Result, call2, call3, call4, int, to_int};
+use crate::syscall::{Result, addr, addr_mut, addr_or_null, call2, call3, call4, int, to_int};
 use crate::thread::Timespec;
 use crate::{arch, nr};
 
@@ -106,17 +106,9 @@ impl SigSet {
 #[inline]
 pub fn sigprocmask(how: i32, set: Option<SigSet>) -> Result<SigSet> {
     let mut old = SigSet::EMPTY;
-    let new = set.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    let (new, len) = (addr_or_null(set.as_ref()), size_of::<SigSet>());
     // SAFETY: both sets are 8 bytes as the last argument says.
-    unsafe {
-        call4(
-            nr::RT_SIGPROCMASK,
-            int(how),
-            new as usize,
-            core::ptr::from_mut(&mut old) as usize,
-            size_of::<SigSet>(),
-        )
-    }?;
+    unsafe { call4(nr::RT_SIGPROCMASK, int(how), new, addr_mut(&mut old), len) }?;
     Ok(old)
 }
 
@@ -135,19 +127,11 @@ pub fn block_all() -> SigSet {
 /// blocked signals are.
 #[must_use]
 pub fn take_pending(set: SigSet) -> Option<i32> {
-    let now = Timespec::default();
+    let (now, len) = (Timespec::default(), size_of::<SigSet>());
     // SAFETY: the kernel reads the set, 8 bytes, and the time; no information is asked for.
-    unsafe {
-        call4(
-            nr::RT_SIGTIMEDWAIT,
-            core::ptr::from_ref(&set) as usize,
-            0,
-            core::ptr::from_ref(&now) as usize,
-            size_of::<SigSet>(),
-        )
-    }
-    .ok()
-    .map(to_int)
+    unsafe { call4(nr::RT_SIGTIMEDWAIT, addr(&set), 0, addr(&now), len) }
+        .ok()
+        .map(to_int)
 }
 
 /// The kernel's `struct sigaction`.
@@ -198,17 +182,9 @@ impl SigAction {
 /// The handler runs on any thread at any instruction.
 pub unsafe fn sigaction(signal: i32, action: Option<&SigAction>) -> Result<SigAction> {
     let mut old = SigAction::DEFAULT;
-    let new = action.map_or(core::ptr::null(), core::ptr::from_ref);
+    let (new, len) = (addr_or_null(action), size_of::<SigSet>());
     // SAFETY: `SigAction` is the kernel's layout; the effect is the caller's promise.
-    unsafe {
-        call4(
-            nr::RT_SIGACTION,
-            int(signal),
-            new as usize,
-            core::ptr::from_mut(&mut old) as usize,
-            size_of::<SigSet>(),
-        )
-    }?;
+    unsafe { call4(nr::RT_SIGACTION, int(signal), new, addr_mut(&mut old), len) }?;
     Ok(old)
 }
 
@@ -252,15 +228,9 @@ impl SigStack {
 /// ours.
 pub unsafe fn sigaltstack(stack: Option<&SigStack>) -> Result<SigStack> {
     let mut old = SigStack::DISABLED;
-    let new = stack.map_or(core::ptr::null(), core::ptr::from_ref);
+    let new = addr_or_null(stack);
     // SAFETY: `SigStack` is the kernel's layout; the memory is the caller's promise.
-    unsafe {
-        call2(
-            nr::SIGALTSTACK,
-            new as usize,
-            core::ptr::from_mut(&mut old) as usize,
-        )
-    }?;
+    unsafe { call2(nr::SIGALTSTACK, new, addr_mut(&mut old)) }?;
     Ok(old)
 }
 
@@ -270,7 +240,7 @@ pub unsafe fn sigaltstack(stack: Option<&SigStack>) -> Result<SigStack> {
 /// As tgkill(2).
 pub fn tgkill(pid: i32, tid: i32, signal: i32) -> Result<()> {
     // SAFETY: what the signal does is the receiver's action.
-    unsafe { call3(nr::TGKILL, int(pid), int(tid), int(signal)) }.map(|_| ())
+    unsafe { call3(nr::TGKILL, int(pid), int(tid), int(signal)) }.map(drop)
 }
 
 /// Sends `signal` with `info` to one thread of our own process, so that a handler sees
@@ -279,9 +249,9 @@ pub fn tgkill(pid: i32, tid: i32, signal: i32) -> Result<()> {
 /// # Errors
 /// As `rt_tgsigqueueinfo(2)`; `EPERM` for kernel codes when sent to others.
 pub fn tgsigqueueinfo(pid: i32, tid: i32, signal: i32, info: &SigInfo) -> Result<()> {
-    let info = core::ptr::from_ref(info) as usize;
+    let info = addr(info);
     // SAFETY: the kernel reads 128 bytes, the size of `SigInfo`.
-    unsafe { call4(nr::RT_TGSIGQUEUEINFO, int(pid), int(tid), int(signal), info) }.map(|_| ())
+    unsafe { call4(nr::RT_TGSIGQUEUEINFO, int(pid), int(tid), int(signal), info) }.map(drop)
 }
 
 /// The kernel's `siginfo_t`, 128 bytes; which fields mean something depends on the signal.

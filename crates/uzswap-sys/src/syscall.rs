@@ -46,3 +46,21 @@ pub const fn int(value: i32) -> usize {
 pub const fn to_int(value: usize) -> i32 {
     value as i32
 }
+
+/// The address of what the kernel reads.
+#[inline(always)]
+pub(crate) fn addr<T>(value: &T) -> usize {
+    core::ptr::from_ref(value) as usize
+}
+
+/// The address of what the kernel writes.
+#[inline(always)]
+pub(crate) fn addr_mut<T>(value: &mut T) -> usize {
+    core::ptr::from_mut(value) as usize
+}
+
+/// The address of what the kernel reads, or null.
+#[inline(always)]
+pub(crate) fn addr_or_null<T>(value: Option<&T>) -> usize {
+    value.map_or(0, addr)
+}

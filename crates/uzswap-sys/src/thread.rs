@@ -3,7 +3,7 @@
 //! runs only code that uses none: this workspace's no_std crates.
 //! *Locking*: none. *Context*: any; spawning is for init.
 
-use crate::syscall::{Result, call0, call1, call2, call3, from_raw, int, to_int};
+use crate::syscall::{Result, addr, addr_mut, call0, call1, call2, call3, from_raw, int, to_int};
 use crate::{Errno, arch, file, futex, nr};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -55,7 +55,7 @@ pub fn sched_getcpu() -> u32 {
 fn getcpu_syscall() -> u32 {
     let mut cpu = 0u32;
     // SAFETY: the kernel writes one u32; the other pointers are null.
-    let _ = unsafe { call3(nr::GETCPU, core::ptr::from_mut(&mut cpu) as usize, 0, 0) };
+    let _ = unsafe { call3(nr::GETCPU, addr_mut(&mut cpu), 0, 0) };
     cpu
 }
 
@@ -91,13 +91,7 @@ pub fn thread_cpu_ns() -> u64 {
 fn clock_ns(clock: usize) -> u64 {
     let mut now = Timespec::default();
     // SAFETY: the kernel writes one timespec.
-    let _ = unsafe {
-        call2(
-            nr::CLOCK_GETTIME,
-            clock,
-            core::ptr::from_mut(&mut now) as usize,
-        )
-    };
+    let _ = unsafe { call2(nr::CLOCK_GETTIME, clock, addr_mut(&mut now)) };
     now.sec as u64 * 1_000_000_000 + now.nsec as u64
 }
 
@@ -108,7 +102,7 @@ fn clock_ns(clock: usize) -> u64 {
 pub fn nanosleep(ns: u64) -> Result<()> {
     let time = Timespec::from_nanos(ns);
     // SAFETY: the kernel reads one timespec.
-    unsafe { call2(nr::NANOSLEEP, core::ptr::from_ref(&time) as usize, 0) }.map(|_| ())
+    unsafe { call2(nr::NANOSLEEP, addr(&time), 0) }.map(drop)
 }
 
 /// Threads in this process right now, exiting ones not counted: link count of `/proc/self/task`

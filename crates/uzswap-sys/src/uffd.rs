@@ -4,7 +4,7 @@
 //! *Locking*: the kernel takes the mm lock for reading in each ioctl here.
 //! *Context*: any, signal handlers included (the descriptor is opened with `O_NONBLOCK`).
 
-use crate::syscall::{Result, call1, call3, int, to_int};
+use crate::syscall::{Result, addr_mut, call1, call3, int, to_int};
 use crate::{Errno, file, nr};
 
 /// Only faults from user mode are delivered; system calls get `EFAULT` (Linux 5.11). Lets a
@@ -199,14 +199,7 @@ impl Uffd {
 
     fn ioctl<T>(self, request: usize, arg: &mut T) -> Result<usize> {
         // SAFETY: each request below is paired with the struct the kernel reads and writes for it.
-        unsafe {
-            call3(
-                nr::IOCTL,
-                int(self.0),
-                request,
-                core::ptr::from_mut(arg) as usize,
-            )
-        }
+        unsafe { call3(nr::IOCTL, int(self.0), request, addr_mut(arg)) }
     }
 
     /// The handshake, once per descriptor: turns on exactly `features` and returns all that the
@@ -240,7 +233,7 @@ impl Uffd {
             mode,
             ioctls: 0,
         };
-        self.ioctl(UFFDIO_REGISTER, &mut arg).map(|_| ())
+        self.ioctl(UFFDIO_REGISTER, &mut arg).map(drop)
     }
 
     /// Installs `len` bytes from `src` as new pages at `dst`, atomically for each page, and wakes
@@ -300,7 +293,7 @@ impl Uffd {
         };
         let range = RangeArg::new(addr, len);
         let mut arg = WriteProtectArg { range, mode };
-        self.ioctl(UFFDIO_WRITEPROTECT, &mut arg).map(|_| ())
+        self.ioctl(UFFDIO_WRITEPROTECT, &mut arg).map(drop)
     }
 
     /// Wakes threads that wait for faults in the range; they fault again if nothing was resolved.

@@ -1,8 +1,8 @@
 //! The life of a page by hand: missing, SIGBUS, copied in, protected, written again, dropped, back.
 #![cfg(not(miri))]
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::SeqCst};
+use std::sync::{LockResult, Mutex, MutexGuard};
 use uzswap_sys::signal::{self, SigAction, SigInfo, SigSet, UContext};
 use uzswap_sys::uffd::{self, CopyError, Event, Uffd, UffdMsg, feature};
 use uzswap_sys::{Errno, PAGE_SIZE, file, mem};
@@ -52,10 +52,12 @@ unsafe extern "C" fn on_sigbus(_: i32, info: *mut SigInfo, context: *mut UContex
 struct Arena {
     uffd: Uffd,
     base: usize,
+    _alone: LockResult<MutexGuard<'static, ()>>,
 }
 
 impl Arena {
     fn new(features: u64) -> Option<Arena> {
+        let _alone = ONE_AT_A_TIME.lock();
         let uffd = match Uffd::open(FLAGS) {
             Ok(uffd) => uffd,
             Err(errno) => {
@@ -78,7 +80,10 @@ impl Arena {
         BASE.store(base, SeqCst);
         MISSING.store(0, SeqCst);
         PROTECTED.store(0, SeqCst);
-        Some(Arena { uffd, base })
+        let action = SigAction::new(on_sigbus, 0, SigSet::FULL);
+        // SAFETY: the handler takes what the kernel gives it, and calls nothing but the library.
+        unsafe { signal::sigaction(signal::SIGBUS, Some(&action)) }.expect("sigaction");
+        Some(Arena { uffd, base, _alone })
     }
 
     fn page(&self, i: usize) -> usize {
@@ -108,19 +113,11 @@ impl Drop for Arena {
     }
 }
 
-fn set_handler() {
-    let action = SigAction::new(on_sigbus, 0, SigSet::FULL);
-    // SAFETY: the handler takes what the kernel gives it, and calls nothing but the library.
-    unsafe { signal::sigaction(signal::SIGBUS, Some(&action)) }.expect("sigaction");
-}
-
 #[test]
 fn a_page_goes_out_and_comes_back_by_sigbus() {
-    let _guard = ONE_AT_A_TIME.lock();
     let Some(a) = Arena::new(feature::SIGBUS | feature::PAGEFAULT_FLAG_WP) else {
         return;
     };
-    set_handler();
     for i in 0..PAGES {
         assert_eq!(a.read(i), i);
     }
@@ -149,11 +146,9 @@ fn a_page_goes_out_and_comes_back_by_sigbus() {
 
 #[test]
 fn threads_that_fault_on_the_same_page_all_see_it() {
-    let _guard = ONE_AT_A_TIME.lock();
     let Some(a) = Arena::new(feature::SIGBUS | feature::PAGEFAULT_FLAG_WP) else {
         return;
     };
-    set_handler();
     for round in 0..20 {
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -168,11 +163,9 @@ fn threads_that_fault_on_the_same_page_all_see_it() {
 
 #[test]
 fn a_copy_stops_at_what_is_there_and_says_how_far_it_came() {
-    let _guard = ONE_AT_A_TIME.lock();
     let Some(a) = Arena::new(feature::SIGBUS | feature::PAGEFAULT_FLAG_WP) else {
         return;
     };
-    set_handler();
     let src = vec![7usize; PAGES * PAGE_SIZE / 8];
     let src = src.as_ptr().cast::<u8>();
     // SAFETY: callers name pages of the arena; the source is as long as it, and lives to the end of
@@ -218,7 +211,6 @@ fn a_copy_stops_at_what_is_there_and_says_how_far_it_came() {
 
 #[test]
 fn system_calls_get_efault_on_missing_pages() {
-    let _guard = ONE_AT_A_TIME.lock();
     let Some(a) = Arena::new(feature::SIGBUS | feature::PAGEFAULT_FLAG_WP) else {
         return;
     };
@@ -240,7 +232,6 @@ fn system_calls_get_efault_on_missing_pages() {
 
 #[test]
 fn without_sigbus_the_fault_is_a_message() {
-    let _guard = ONE_AT_A_TIME.lock();
     let Some(a) = Arena::new(feature::PAGEFAULT_FLAG_WP) else {
         return;
     };

@@ -82,9 +82,9 @@ fn memory_is_mapped_protected_moved_and_given_back() {
 /// All ranges are dropped whatever the kernel can do, and a hole fails but does not spoil the rest.
 #[test]
 fn vectored_advice_gives_the_same_result_both_ways() {
-    let probed = mem::probe_vectored_dontneed(None);
+    let probed = mem::probe_vectored_dontneed();
     println!("this kernel: {probed:?}");
-    for how in [probed, SelfMadvise::OneByOne, SelfMadvise::Vectored(-1)] {
+    for how in [SelfMadvise::OneByOne, SelfMadvise::Vectored] {
         let addr = map(64);
         let ranges: Vec<IoVec> = (0..32)
             .map(|i| IoVec {
@@ -134,7 +134,7 @@ fn process_madvise_tells_how_much_it_advised() {
     // SAFETY: the test's own mapping, aligned and writable.
     unsafe { word(addr).write(1) };
     // SAFETY: this process's own mapping, and advice that keeps what is in it.
-    match unsafe { mem::process_madvise(mem::PIDFD_SELF, &ranges, mem::MADV_COLD) } {
+    match unsafe { mem::process_madvise(&ranges, mem::MADV_COLD) } {
         Ok(done) => assert_eq!(done, 2 * PAGE_SIZE),
         Err(errno) => println!("process_madvise refused: {errno}"),
     }

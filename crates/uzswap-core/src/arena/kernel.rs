@@ -63,7 +63,7 @@ impl Arena {
             regions,
             hazards,
             zeroes,
-            how_to_drop: mem::probe_vectored_dontneed(None),
+            how_to_drop: mem::probe_vectored_dontneed(),
             protecting: Lock::new(()),
             charged_region_pages: AtomicU64::new(0),
         }

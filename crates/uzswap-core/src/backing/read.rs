@@ -137,7 +137,7 @@ impl Backing {
         add(&counters.swap_bytes_in, wide(buffer.len()));
         add(&counters.swap_reads, wide(extents.len()));
         let mut rest = buffer;
-        let began = arch::rdtsc();
+        let began = arch::ticks();
         let device_of = |extent: &Extent| self.device_of(extent.slot).map(core::ptr::from_ref);
         let mut runs = extents.chunk_by(|one, next| device_of(one) == device_of(next));
         let read = runs.all(|run| {
@@ -149,7 +149,7 @@ impl Backing {
                     device.read(queue.as_deref_mut(), run, buffer).is_ok()
                 })
         });
-        add(&counters.swap_ticks, arch::rdtsc().wrapping_sub(began));
+        add(&counters.swap_ticks, arch::ticks().wrapping_sub(began));
         read
     }
 

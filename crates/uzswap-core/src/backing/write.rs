@@ -137,9 +137,9 @@ impl Backing {
         let order = (bytes.len() / SLOT).next_power_of_two().ilog2();
         let mut made_room = false;
         loop {
-            let began = arch::rdtsc();
+            let began = arch::ticks();
             let written = taken.device.write(taken.run, bytes);
-            let took = arch::rdtsc().wrapping_sub(began);
+            let took = arch::ticks().wrapping_sub(began);
             add(&self.account.counters().swap_ticks, took);
             let Err(error) = written else {
                 self.next_turn();

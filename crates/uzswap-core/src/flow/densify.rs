@@ -208,7 +208,7 @@ fn end_round(parts: &Parts, masked: &Masked) {
 
 /// Makes a block denser, if it is cold and nobody uses it.
 fn densify_block(parts: &Parts, masked: &Masked, block: PageRange, min_age: u16) -> Outcome {
-    let began = arch::rdtsc();
+    let began = arch::ticks();
     let mut op = parts.op(masked);
     let mut work = parts.densifier.work();
     if !refill(parts, &mut op, &mut work.reserve) {
@@ -248,7 +248,7 @@ fn densify_block(parts: &Parts, masked: &Masked, block: PageRange, min_age: u16)
         Outcome::Same => add(&counters.reject_densify_poor, wide(block.len())),
         Outcome::Skipped | Outcome::NoRoom => {}
     }
-    add(&counters.densify_ticks, arch::rdtsc().wrapping_sub(began));
+    add(&counters.densify_ticks, arch::ticks().wrapping_sub(began));
     outcome
 }
 
@@ -277,7 +277,7 @@ impl Pressure {
     fn now(parts: &Parts) -> Self {
         let reclaimed = &parts.account.counters().reclaim_ticks;
         Pressure {
-            at: arch::rdtsc(),
+            at: arch::ticks(),
             reclaimed: reclaimed.load(Ordering::Relaxed),
         }
     }

@@ -27,14 +27,14 @@ use uzswap_sys::{arch, thread};
 
 /// Evicts up to about `aim` pages; what is freed goes into the operation's reserve.
 pub(crate) fn reclaim_batch(parts: &Parts, op: &mut OpGuard<'_>, aim: usize) -> usize {
-    let started = arch::rdtsc();
+    let started = arch::ticks();
     compact::compact_if_fragmented(parts, op, wide(aim));
     isolate(parts, op, aim);
     let dropped = evict_batch(parts, op);
     shrink::shrink(parts, op);
     let counters = parts.account.counters();
     add(&counters.reclaim_batches, 1);
-    add(&counters.reclaim_ticks, arch::rdtsc().wrapping_sub(started));
+    add(&counters.reclaim_ticks, arch::ticks().wrapping_sub(started));
     dropped
 }
 

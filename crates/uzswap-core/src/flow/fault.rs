@@ -117,13 +117,13 @@ enum Attempt {
 
 /// Serves a fault on `page`, and counts it.
 pub(crate) fn serve_timed(parts: &Parts, masked: &Masked, page: Page) -> Fault {
-    let started = arch::rdtsc();
+    let started = arch::ticks();
     // Each of them is a miss, and the operation can be had meanwhile.
     parts.pages.prefetch(page);
     let mut op = parts.op(masked);
     let out = serve(parts, &mut op, page);
     drop(op);
-    let ticks = arch::rdtsc().wrapping_sub(started);
+    let ticks = arch::ticks().wrapping_sub(started);
     let process = parts.account.process();
     process.fault_ticks.record(ticks);
     add(&process.counters.faults, 1);

@@ -75,7 +75,7 @@ impl OverlappedRead<'_> {
         let Some((device, extent, buffer)) = extent(self.backing, op) else {
             return false;
         };
-        let began = arch::rdtsc();
+        let began = arch::ticks();
         // SAFETY: the buffer is of an operation, which lives as long as the process and is held until this is dropped;
         // nothing but what brings pages in, after that, looks at it.
         let started = unsafe { device.start_read(&mut self.queue, extent, buffer) };
@@ -90,7 +90,7 @@ impl OverlappedRead<'_> {
 
     /// Waits for the read. Returns whether all of it came into the operation's window.
     fn wait(&mut self, op: &mut OpGuard<'_>) -> bool {
-        let began = arch::rdtsc();
+        let began = arch::ticks();
         let came = self.queue.finish() == 1;
         self.count_wait(began);
         came && extent(self.backing, op).is_some_and(|(device, _, buffer)| device.accepts(buffer))
@@ -98,7 +98,7 @@ impl OverlappedRead<'_> {
 
     /// What the device is waited for, from `began` until now.
     fn count_wait(&self, began: u64) {
-        let ticks = arch::rdtsc().wrapping_sub(began);
+        let ticks = arch::ticks().wrapping_sub(began);
         add(&self.parts.account.counters().swap_ticks, ticks);
     }
 

@@ -61,7 +61,7 @@ fn try_both(op: &mut Op, pages: PageRange, stable: bool) -> Option<[Trial; 2]> {
         if compressor.max_block() < pages.bytes() {
             return None;
         }
-        let began = arch::rdtsc();
+        let began = arch::ticks();
         // SAFETY: the pages are mapped and readable: their folio is isolated by this thread. A page is aligned.
         let source = unsafe { Source::new(pages.addr(), pages.bytes(), stable) };
         let size = object::pack(compressor, source, false, out);
@@ -71,7 +71,7 @@ fn try_both(op: &mut Op, pages: PageRange, stable: bool) -> Option<[Trial; 2]> {
             let _ = object::unpack(decompressor, object, back);
         }
         made.bytes = wide(object.map_or(pages.bytes(), <[u8]>::len));
-        made.ticks = arch::rdtsc().wrapping_sub(began);
+        made.ticks = arch::ticks().wrapping_sub(began);
     }
     Some(made)
 }

@@ -3,7 +3,7 @@
 //! arena), and the SIGSYS handler goes by it (pin that much). A call is added in
 //! `arch/NAME/table.rs`.
 //!
-//! *Invariants*: sorted by number. A call that is not listed and below [`END`] has no pointers, or
+//! *Invariants*: a call that is not listed and below [`END`] has no pointers, or
 //! its pointers are addresses that the kernel does not access (`munmap`), or it must not be
 //! touched (`rt_sigreturn`, `clone`). Extents are never less than what the kernel accesses; more
 //! is harmless. Where it depends on other arguments, [`super::ranges`] decides.
@@ -35,15 +35,6 @@ pub struct Pointer {
     pub arg: u8,
     /// How much.
     pub extent: Extent,
-}
-
-/// A call and its pointers.
-#[derive(Debug)]
-pub struct Entry {
-    /// Call number.
-    pub nr: u16,
-    /// Its pointers.
-    pub pointers: &'static [Pointer],
 }
 
 /// What is done for calls newer than the table: any argument may be a pointer.
@@ -86,14 +77,7 @@ pub use self::{r as w, rb as wb, rl as wl, rn as wn};
 /// The pointers of call `nr`.
 #[must_use]
 pub fn pointers(nr: usize) -> &'static [Pointer] {
-    if nr >= END {
-        return UNKNOWN;
-    }
-    TABLE
-        .binary_search_by(|e| usize::from(e.nr).cmp(&nr))
-        .ok()
-        .and_then(|n| TABLE.get(n))
-        .map_or(&[], |e| e.pointers)
+    TABLE.get(nr).copied().unwrap_or(UNKNOWN)
 }
 
 /// Bit `n` for each argument `n` of call `nr` that is a pointer.
