@@ -16,7 +16,7 @@ use uzswap_sys::signal::{SIGCHLD, UContext};
 use uzswap_sys::thread::{CLONE_FILES, CLONE_VM};
 use uzswap_sys::{Errno, nr};
 
-use crate::guard::frame::{Frame, fail};
+use crate::guard::frame::Frame;
 use crate::guard::stub::{self, Call};
 use crate::init::{self, ENGINE};
 use crate::threads::{self, Record};
@@ -36,7 +36,12 @@ pub fn copies_memory(call: &Call) -> bool {
 ///
 /// # Safety
 /// In the SIGSYS handler of the thread of record `r`, whose frame is open; `uc` is its context.
-pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -> isize {
+pub unsafe fn fork(
+    m: &Masked,
+    r: *mut Record,
+    uc: *mut UContext,
+    call: &Call,
+) -> Result<isize, Errno> {
     let mut clone = Call {
         nr: nr::CLONE,
         args: match call.nr {
@@ -50,16 +55,14 @@ pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -
     // SAFETY: the record is this thread's.
     unsafe {
         for word in CLONE_TID_ARGS.map(|n| clone.args[n]) {
-            if let Err(errno) = Frame::pin_whole(m, r, word, 4) {
-                return fail(errno);
-            }
+            Frame::pin_whole(m, r, word, 4)?;
         }
         let heap = malloc::hold();
         let mut actions = signals::hold();
         let engine = ENGINE.fork_prepare(m);
         if engine.refused() {
             ENGINE.fork_failed(m, engine);
-            return fail(Errno::EAGAIN);
+            return Err(Errno::EAGAIN);
         }
         let ret = stub::issue(&clone);
         if ret != 0 {
@@ -70,7 +73,7 @@ pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -
             }
             drop(actions);
             drop(heap);
-            return ret;
+            return Ok(ret);
         }
         threads::after_fork(r);
         signals::after_fork(&mut actions);
@@ -83,7 +86,7 @@ pub unsafe fn fork(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -
         if stack != 0 {
             (*uc).set_stack_pointer(stack);
         }
-        0
+        Ok(0)
     }
 }
 

@@ -207,7 +207,7 @@ pub unsafe extern "C" fn on_sigsys(
             Some(r) => {
                 threads::drop_exec(r);
                 Frame::open(r, uc);
-                let ret = serve(&m, r, uc, &call);
+                let ret = serve(&m, r, uc, &call).unwrap_or_else(fail);
                 Frame::close(&m, r);
                 ret
             }
@@ -219,7 +219,12 @@ pub unsafe extern "C" fn on_sigsys(
 }
 
 /// Carries out a trapped call.
-unsafe fn serve(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -> isize {
+unsafe fn serve(
+    m: &Masked,
+    r: *mut Record,
+    uc: *mut UContext,
+    call: &Call,
+) -> Result<isize, Errno> {
     let [a, b, c, d, e, f] = call.args;
     // SAFETY: the record is this thread's with an open frame.
     unsafe {
@@ -228,16 +233,19 @@ unsafe fn serve(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -> i
                 return fork::fork(m, r, uc, call);
             }
             nr::EXECVE | nr::EXECVEAT => return exec::exec(m, r, call),
-            nr::EXIT => return exit(call),
-            nr::CLOSE_RANGE => return fds::split_close_range(a, b, c),
-            nr::READV | nr::WRITEV | nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2 => {
-                return vector::transfer(m, r, call);
-            }
-            nr::VMSPLICE => return vector::transfer(m, r, call),
-            nr::SENDMSG | nr::RECVMSG => return vector::message(m, r, call),
+            nr::EXIT => return Ok(exit(call)),
+            nr::CLOSE_RANGE => return Ok(fds::split_close_range(a, b, c)),
+            nr::READV
+            | nr::PREADV
+            | nr::PREADV2
+            | nr::WRITEV
+            | nr::PWRITEV
+            | nr::PWRITEV2
+            | nr::VMSPLICE => return Ok(vector::transfer(m, r, call)),
+            nr::SENDMSG | nr::RECVMSG => return Ok(vector::message(m, r, call)),
             nr::SENDMMSG | nr::RECVMMSG => return vector::messages(m, r, call),
             nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => {
-                return vector::process_vm(m, r, call);
+                return Ok(vector::process_vm(m, r, call));
             }
             nr::FUTEX_WAITV => return vector::futexes(m, r, call),
             nr::FUTEX if !is_priority(b) => return futex(m, r, call),
@@ -249,43 +257,33 @@ unsafe fn serve(m: &Masked, r: *mut Record, uc: *mut UContext, call: &Call) -> i
             // The other pointers of `recvfrom` and `sendto`.
             let mut rest = *call;
             rest.args[2] = 0;
-            if let Err(errno) = ranges::pin(m, r, &rest) {
-                return fail(errno);
-            }
-            return pieces::run(m, r, &transfer, Buffers::One, c);
+            ranges::pin(m, r, &rest)?;
+            return Ok(pieces::run(m, r, &transfer, Buffers::One, c));
         }
-        if let Err(errno) = ranges::pin(m, r, call) {
-            return fail(errno);
-        }
+        ranges::pin(m, r, call)?;
         match call.nr {
-            nr::RT_SIGACTION => signals::sigaction(to_int(a), b, c, d),
-            nr::RT_SIGPROCMASK => signals::sigprocmask(Some(r), uc, to_int(a), b, c, d),
-            nr::SIGALTSTACK => signals::sigaltstack(r, uc, a, b),
-            nr::RT_SIGSUSPEND => masked(r, call, 0, a, b),
-            nr::PPOLL => masked(r, call, 3, d, e),
-            nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => masked(r, call, 4, e, f),
-            nr::PSELECT6 => pselect(m, r, call),
+            nr::RT_SIGACTION => return signals::sigaction(to_int(a), b, c, d),
+            nr::RT_SIGPROCMASK => return signals::sigprocmask(Some(r), uc, to_int(a), b, c, d),
+            nr::SIGALTSTACK => return signals::sigaltstack(r, uc, a, b),
+            nr::RT_SIGSUSPEND => return masked(r, call, 0, a, b),
+            nr::PPOLL => return masked(r, call, 3, d, e),
+            nr::EPOLL_PWAIT | nr::EPOLL_PWAIT2 => return masked(r, call, 4, e, f),
+            nr::PSELECT6 => return pselect(m, r, call),
             nr::IOCTL => {
                 let (at, len) = ranges::ioctl_argument(call);
-                if let Err(errno) = ranges::pin_behind(m, r, at, len) {
-                    return fail(errno);
-                }
-                Frame::issue(r, call)
+                ranges::pin_behind(m, r, at, len)?;
             }
             nr::BPF | nr::SECCOMP | nr::KEYCTL | nr::SETXATTRAT | nr::GETXATTRAT => {
-                if let Err(errno) = ranges::pin_behind(m, r, b, 256) {
-                    return fail(errno);
-                }
-                Frame::issue(r, call)
+                ranges::pin_behind(m, r, b, 256)?;
             }
             // The kernel keeps these addresses, and writes there later.
             nr::SET_ROBUST_LIST | nr::SET_TID_ADDRESS | nr::RSEQ => {
                 // Beyond the limit it stays evictable.
                 let _ = ENGINE.hold(m, a, 32);
-                Frame::issue(r, call)
             }
-            _ => Frame::issue(r, call),
+            _ => {}
         }
+        Ok(Frame::issue(r, call))
     }
 }
 
@@ -306,45 +304,38 @@ unsafe fn replace_mask(r: *mut Record, set: usize, size: usize) -> Result<usize,
 }
 
 /// A call that puts the mask at `set`, argument number `arg`, in force while it waits.
-unsafe fn masked(r: *mut Record, call: &Call, arg: usize, set: usize, size: usize) -> isize {
+unsafe fn masked(
+    r: *mut Record,
+    call: &Call,
+    arg: usize,
+    set: usize,
+    size: usize,
+) -> Result<isize, Errno> {
     let mut call = *call;
     // SAFETY: the record is this thread's with an open frame; the mask is pinned.
     unsafe {
         if set != 0
             && let Some(to) = call.args.get_mut(arg)
         {
-            match replace_mask(r, set, size) {
-                Ok(ours) => *to = ours,
-                Err(errno) => return fail(errno),
-            }
+            *to = replace_mask(r, set, size)?;
         }
-        Frame::issue(r, &call)
+        Ok(Frame::issue(r, &call))
     }
 }
 
 /// `pselect6`: the mask is behind a second pointer.
-unsafe fn pselect(m: &Masked, r: *mut Record, call: &Call) -> isize {
+unsafe fn pselect(m: &Masked, r: *mut Record, call: &Call) -> Result<isize, Errno> {
+    let mut call = *call;
+    let at = call.args[5];
     // SAFETY: the record is this thread's with an open frame.
-    let replaced = || unsafe {
-        let mut call = *call;
-        let at = call.args[5];
-        if at == 0 {
-            return Ok(call);
-        }
-        let mut argument = [0usize; 2];
-        user::read(argument.as_mut_ptr(), at, 2)?;
-        let [set, size] = argument;
+    unsafe {
+        let [set, size]: [usize; 2] = if at == 0 { [0; 2] } else { user::value(at)? };
         if set != 0 {
             Frame::pin_whole(m, r, set, size_of::<SigSet>())?;
             (*r).mask_argument = [replace_mask(r, set, size)?, size];
             call.args[5] = (&raw const (*r).mask_argument) as usize;
         }
-        Ok(call)
-    };
-    match replaced() {
-        // SAFETY: as above.
-        Ok(call) => unsafe { Frame::issue(r, &call) },
-        Err(errno) => fail(errno),
+        Ok(Frame::issue(r, &call))
     }
 }
 
@@ -356,24 +347,20 @@ const fn is_priority(op: usize) -> bool {
 /// Other futex calls: the word is read before the wait. It is brought in, not pinned, so that many
 /// waiters hold no memory; evicted in between, the call fails without having done anything, and is
 /// issued again.
-unsafe fn futex(m: &Masked, r: *mut Record, call: &Call) -> isize {
+unsafe fn futex(m: &Masked, r: *mut Record, call: &Call) -> Result<isize, Errno> {
     const ATTEMPTS: usize = 64;
     // SAFETY: the record is this thread's with an open frame.
     unsafe {
         for _ in 0..ATTEMPTS {
-            if let Err(errno) = ranges::pin(m, r, call) {
-                return fail(errno);
-            }
+            ranges::pin(m, r, call)?;
             Frame::unpin_to(m, r, 0);
             let ret = Frame::issue(r, call);
             if ret != fail(Errno::EFAULT) {
-                return ret;
+                return Ok(ret);
             }
         }
-        if let Err(errno) = ranges::pin(m, r, call) {
-            return fail(errno);
-        }
-        Frame::issue(r, call)
+        ranges::pin(m, r, call)?;
+        Ok(Frame::issue(r, call))
     }
 }
 
@@ -386,8 +373,12 @@ unsafe fn without_record(m: &Masked, uc: *mut UContext, call: &Call) -> isize {
     // SAFETY: the context is this thread's.
     unsafe {
         match call.nr {
-            nr::RT_SIGACTION => return signals::sigaction(to_int(a), b, c, d),
-            nr::RT_SIGPROCMASK => return signals::sigprocmask(None, uc, to_int(a), b, c, d),
+            nr::RT_SIGACTION => {
+                return signals::sigaction(to_int(a), b, c, d).unwrap_or_else(fail);
+            }
+            nr::RT_SIGPROCMASK => {
+                return signals::sigprocmask(None, uc, to_int(a), b, c, d).unwrap_or_else(fail);
+            }
             nr::CLOSE_RANGE => return fds::split_close_range(a, b, c),
             _ => {}
         }

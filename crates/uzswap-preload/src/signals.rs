@@ -39,7 +39,7 @@ use uzswap_sys::signal::{
 use uzswap_sys::{Errno, thread};
 
 use crate::arch::entry;
-use crate::guard::frame::{fail, unblockable};
+use crate::guard::frame::unblockable;
 use crate::guard::user;
 use crate::threads::Record;
 
@@ -160,64 +160,50 @@ pub fn reset(signal: i32, delivered: &SigAction) {
 ///
 /// # Safety
 /// `new` and `old` are the program's pointers; parts in the arena are pinned.
-pub unsafe fn sigaction(signal: i32, new: usize, old: usize, size: usize) -> isize {
+pub unsafe fn sigaction(signal: i32, new: usize, old: usize, size: usize) -> Result<isize, Errno> {
     if size != size_of::<SigSet>() || !(1..=NSIG).contains(&signal) {
-        return fail(Errno::EINVAL);
+        return Err(Errno::EINVAL);
     }
     let mut wanted = None;
     if new != 0 {
         let mut action = SigAction::DEFAULT;
         // SAFETY: plain numbers.
-        if let Err(errno) = unsafe { user::read(&raw mut action, new, 1) } {
-            return fail(errno);
-        }
+        unsafe { user::read(&raw mut action, new, 1) }?;
         if signal == SIGKILL || signal == SIGSTOP {
-            return fail(Errno::EINVAL);
+            return Err(Errno::EINVAL);
         }
         wanted = Some(action);
     }
     let mut actions = ACTIONS.lock();
     let shared = actions.pid != thread::getpid();
     let Some(kept) = actions.table.get_mut(index(signal)) else {
-        return fail(Errno::EINVAL);
+        return Err(Errno::EINVAL);
     };
     let ours = ours().contains(signal);
     let found = if ours {
-        Ok(*kept)
+        *kept
     } else {
         // The kernel knows whether there is a handler: a vfork child has actions of its own.
         // SAFETY: only reads.
-        unsafe { signal::sigaction(signal, None) }.map(|k| {
-            if k.handler == entry::program as *const () as usize {
-                *kept
-            } else {
-                k
-            }
-        })
-    };
-    let found = match found {
-        Ok(found) => found,
-        Err(errno) => return fail(errno),
+        match unsafe { signal::sigaction(signal, None) }? {
+            found if found.handler == entry::program as *const () as usize => *kept,
+            found => found,
+        }
     };
     if let Some(action) = wanted {
         if !ours {
             // SAFETY: our entry stands for the program's handler.
-            if let Err(errno) = unsafe { signal::sigaction(signal, Some(&kernel_action(&action))) }
-            {
-                return fail(errno);
-            }
+            unsafe { signal::sigaction(signal, Some(&kernel_action(&action))) }?;
         }
         if !shared {
             *kept = action;
         }
     }
     drop(actions);
-    if old != 0
-        && let Err(errno) = user::write(old, &found)
-    {
-        return fail(errno);
+    if old != 0 {
+        user::write(old, &found)?;
     }
-    0
+    Ok(0)
 }
 
 /// `rt_sigprocmask` for the program: changes the mask that returns with the frame.
@@ -231,24 +217,21 @@ pub unsafe fn sigprocmask(
     set: usize,
     old: usize,
     size: usize,
-) -> isize {
+) -> Result<isize, Errno> {
     if size != size_of::<SigSet>() {
-        return fail(Errno::EINVAL);
+        return Err(Errno::EINVAL);
     }
     // SAFETY: the record and the context are this thread's.
     unsafe {
         let blocked = r.map_or(SigSet::EMPTY, |r| (*r).blocked);
         let before = SigSet((*uc).uc_sigmask.0 | blocked.0);
         if set != 0 {
-            let set: SigSet = match user::value(set) {
-                Ok(set) => set,
-                Err(errno) => return fail(errno),
-            };
+            let set: SigSet = user::value(set)?;
             let after = match how {
                 SIG_BLOCK => SigSet(before.0 | set.0),
                 SIG_UNBLOCK => SigSet(before.0 & !set.0),
                 SIG_SETMASK => set,
-                _ => return fail(Errno::EINVAL),
+                _ => return Err(Errno::EINVAL),
             };
             let after = after.without(SIGKILL).without(SIGSTOP);
             (*uc).uc_sigmask = unblockable(after);
@@ -256,13 +239,11 @@ pub unsafe fn sigprocmask(
                 (*r).blocked = SigSet(after.0 & ours().0);
             }
         }
-        if old != 0
-            && let Err(errno) = user::write(old, &before)
-        {
-            return fail(errno);
+        if old != 0 {
+            user::write(old, &before)?;
         }
     }
-    0
+    Ok(0)
 }
 
 /// Whether the program has blocked `signal`, one of ours, as far as it knows.
@@ -288,7 +269,12 @@ pub const fn is_on(stack: &SigStack, sp: usize) -> bool {
 ///
 /// # Safety
 /// As [`sigaction`]; `r` is the thread's record.
-pub unsafe fn sigaltstack(r: *mut Record, uc: *mut UContext, new: usize, old: usize) -> isize {
+pub unsafe fn sigaltstack(
+    r: *mut Record,
+    uc: *mut UContext,
+    new: usize,
+    old: usize,
+) -> Result<isize, Errno> {
     // SAFETY: the record and the context are this thread's.
     unsafe {
         let now = (*r).altstack;
@@ -296,20 +282,15 @@ pub unsafe fn sigaltstack(r: *mut Record, uc: *mut UContext, new: usize, old: us
         let on = is_on(&now, sp);
         if new != 0 {
             let mut set = SigStack::DISABLED;
-            if let Err(errno) = user::read(&raw mut set, new, 1) {
-                return fail(errno);
-            }
+            user::read(&raw mut set, new, 1)?;
             if on {
-                return fail(Errno::EPERM);
+                return Err(Errno::EPERM);
             }
             match set.flags & !SS_AUTODISARM {
                 SS_DISABLE => set = SigStack::DISABLED,
-                0 | SS_ONSTACK => {
-                    if set.size < MINSIGSTKSZ {
-                        return fail(Errno::ENOMEM);
-                    }
-                }
-                _ => return fail(Errno::EINVAL),
+                0 | SS_ONSTACK if set.size < MINSIGSTKSZ => return Err(Errno::ENOMEM),
+                0 | SS_ONSTACK => {}
+                _ => return Err(Errno::EINVAL),
             }
             (*r).altstack = set;
         }
@@ -321,10 +302,8 @@ pub unsafe fn sigaltstack(r: *mut Record, uc: *mut UContext, new: usize, old: us
             } else if on {
                 shown.flags |= SS_ONSTACK;
             }
-            if let Err(errno) = user::write(old, &shown) {
-                return fail(errno);
-            }
+            user::write(old, &shown)?;
         }
     }
-    0
+    Ok(0)
 }

@@ -8,7 +8,7 @@ use uzswap_core::Masked;
 use uzswap_sys::mem::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap};
 use uzswap_sys::{Errno, PAGE_SIZE, nr};
 
-use super::frame::{Frame, fail, in_arena};
+use super::frame::{Frame, in_arena};
 use super::stub::Call;
 use super::{ranges, user};
 use crate::request;
@@ -29,27 +29,16 @@ struct Copies {
 ///
 /// # Safety
 /// `r` is the calling thread's record with an open frame.
-pub unsafe fn exec(m: &Masked, r: *mut Record, call: &Call) -> isize {
+pub unsafe fn exec(m: &Masked, r: *mut Record, call: &Call) -> Result<isize, Errno> {
     let mut call = *call;
     let path = usize::from(call.nr == nr::EXECVEAT);
     let (argv, envp) = (path + 1, path + 2);
     // SAFETY: the record is this thread's with an open frame.
     unsafe {
-        if let Err(errno) = ranges::pin_string(m, r, call.args[path], PAGE_SIZE) {
-            return fail(errno);
-        }
+        ranges::pin_string(m, r, call.args[path], PAGE_SIZE)?;
         let arrays = [call.args[argv], call.args[envp]];
-        let copied = copy_out(m, r, &arrays);
-        match copied {
-            Ok([a, e]) => {
-                call.args[argv] = a;
-                call.args[envp] = e;
-            }
-            Err(errno) => {
-                threads::drop_exec(r);
-                return fail(errno);
-            }
-        }
+        let copied = copy_out(m, r, &arrays).inspect_err(|_| threads::drop_exec(r));
+        [call.args[argv], call.args[envp]] = copied?;
         let shut = request::shut_door(m);
         // In the window: the new program inherits the program's own mask, not a handler's.
         let ret = Frame::issue(r, &call);
@@ -57,7 +46,7 @@ pub unsafe fn exec(m: &Masked, r: *mut Record, call: &Call) -> isize {
             request::open_door();
         }
         threads::drop_exec(r);
-        ret
+        Ok(ret)
     }
 }
 
@@ -88,15 +77,31 @@ unsafe fn copy_out(m: &Masked, r: *mut Record, arrays: &[usize; 2]) -> Result<[u
     }
 }
 
+/// Reads `len` bytes of the program, pinned meanwhile.
+unsafe fn read_pinned(
+    m: &Masked,
+    r: *mut Record,
+    to: *mut u8,
+    from: usize,
+    len: usize,
+) -> Result<(), Errno> {
+    // SAFETY: the record is this thread's with an open frame; the caller's buffer holds `len`.
+    unsafe {
+        let kept = (*r).frame.nr_pins;
+        Frame::pin_whole(m, r, from, len)?;
+        let read = user::read(to, from, len);
+        Frame::unpin_to(m, r, kept);
+        read
+    }
+}
+
 /// Reads a word of the program.
 unsafe fn word(m: &Masked, r: *mut Record, at: usize) -> Result<usize, Errno> {
     // SAFETY: the record is this thread's with an open frame; a word is a number.
     unsafe {
-        let kept = (*r).frame.nr_pins;
-        Frame::pin_whole(m, r, at, 8)?;
-        let word = user::value(at);
-        Frame::unpin_to(m, r, kept);
-        word
+        let mut word = 0usize;
+        read_pinned(m, r, (&raw mut word).cast(), at, size_of::<usize>())?;
+        Ok(word)
     }
 }
 
@@ -108,13 +113,7 @@ unsafe fn string_len(m: &Masked, r: *mut Record, at: usize) -> Result<usize, Err
         let part = PAGE_SIZE - here % PAGE_SIZE;
         let mut page = [0u8; PAGE_SIZE];
         // SAFETY: the record is this thread's with an open frame; the buffer holds a page.
-        unsafe {
-            let kept = (*r).frame.nr_pins;
-            Frame::pin_whole(m, r, here, part)?;
-            let read = user::read(page.as_mut_ptr(), here, part);
-            Frame::unpin_to(m, r, kept);
-            read?;
-        }
+        unsafe { read_pinned(m, r, page.as_mut_ptr(), here, part) }?;
         if let Some(zero) = page.iter().take(part).position(|b| *b == 0) {
             return Ok(len + zero + 1);
         }
@@ -205,11 +204,7 @@ impl Copies {
             while done < len {
                 let here = string + done;
                 let part = (PAGE_SIZE - here % PAGE_SIZE).min(len - done);
-                let kept = (*r).frame.nr_pins;
-                Frame::pin_whole(m, r, here, part)?;
-                let read = user::read((copy + done) as *mut u8, here, part);
-                Frame::unpin_to(m, r, kept);
-                read?;
+                read_pinned(m, r, (copy + done) as *mut u8, here, part)?;
                 done += part;
             }
             Ok(copy)

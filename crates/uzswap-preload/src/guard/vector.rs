@@ -6,11 +6,13 @@
 //! call returns, also when a signal's handler comes first ([`Frame::finish`]).
 //! *Locking*: the engine's. *Context*: signal.
 
+use core::mem::offset_of;
+
 use uzswap_core::Masked;
 use uzswap_sys::mem::{IoVec, UIO_MAXIOV};
 use uzswap_sys::{Errno, nr};
 
-use super::frame::{Frame, fail, in_arena, is_error};
+use super::frame::{Frame, in_arena, is_error};
 use super::pieces::{self, Buffers, MSG_WAITALL, Transfer};
 use super::stub::Call;
 use super::{ranges, user};
@@ -167,19 +169,11 @@ unsafe fn pin_ends(m: &Masked, r: *mut Record, header: &MsgHdr) -> Result<(), Er
     // SAFETY: the record is this thread's with an open frame.
     unsafe {
         if header.name != 0 {
-            Frame::pin_whole(
-                m,
-                r,
-                header.name,
-                (header.name_len as usize).min(MAX_NAME_BYTES),
-            )?;
+            let len = (header.name_len as usize).min(MAX_NAME_BYTES);
+            Frame::pin_whole(m, r, header.name, len)?;
         }
-        Frame::pin_whole(
-            m,
-            r,
-            header.control,
-            header.control_len.min(MAX_CONTROL_BYTES),
-        )
+        let len = header.control_len.min(MAX_CONTROL_BYTES);
+        Frame::pin_whole(m, r, header.control, len)
     }
 }
 
@@ -252,14 +246,10 @@ unsafe fn write_back(_: &Masked, r: *mut Record, ret: isize) {
     }
     // SAFETY: the record is this thread's; the header is pinned until the frame is closed.
     unsafe {
-        let header = (*r).header;
-        let at = (*r).user_header;
-        let offset = core::mem::offset_of!(MsgHdr, name_len);
-        let _ = user::write(at + offset, &header.name_len);
-        let offset = core::mem::offset_of!(MsgHdr, control_len);
-        let _ = user::write(at + offset, &header.control_len);
-        let offset = core::mem::offset_of!(MsgHdr, flags);
-        let _ = user::write(at + offset, &header.flags);
+        let (header, at) = ((*r).header, (*r).user_header);
+        let _ = user::write(at + offset_of!(MsgHdr, name_len), &header.name_len);
+        let _ = user::write(at + offset_of!(MsgHdr, control_len), &header.control_len);
+        let _ = user::write(at + offset_of!(MsgHdr, flags), &header.flags);
     }
 }
 
@@ -268,7 +258,7 @@ unsafe fn write_back(_: &Masked, r: *mut Record, ret: isize) {
 ///
 /// # Safety
 /// `r` is the calling thread's record with an open frame.
-pub unsafe fn messages(m: &Masked, r: *mut Record, call: &Call) -> isize {
+pub unsafe fn messages(m: &Masked, r: *mut Record, call: &Call) -> Result<isize, Errno> {
     const MAX_MESSAGES: usize = 64;
     let mut call = *call;
     let [_, at, count, ..] = call.args;
@@ -278,25 +268,20 @@ pub unsafe fn messages(m: &Masked, r: *mut Record, call: &Call) -> isize {
         while taken < count.min(MAX_MESSAGES) {
             let kept = (*r).frame.nr_pins;
             match pin_message(m, r, at + taken * size_of::<MmsgHdr>()) {
-                Ok(()) => taken += 1,
-                Err(Errno::EFAULT | Errno::EINVAL) => {
-                    // The kernel reports it when it comes to this message.
-                    taken += 1;
-                }
+                // The kernel reports an error when it comes to this message.
+                Ok(()) | Err(Errno::EFAULT | Errno::EINVAL) => taken += 1,
                 Err(_) if taken > 0 => {
                     Frame::unpin_to(m, r, kept);
                     break;
                 }
-                Err(errno) => return fail(errno),
+                Err(errno) => return Err(errno),
             }
         }
         if taken < count {
             call.args[2] = taken;
         }
-        if let Err(errno) = ranges::pin(m, r, &call) {
-            return fail(errno);
-        }
-        Frame::issue(r, &call)
+        ranges::pin(m, r, &call)?;
+        Ok(Frame::issue(r, &call))
     }
 }
 
@@ -345,14 +330,12 @@ pub unsafe fn process_vm(m: &Masked, r: *mut Record, call: &Call) -> isize {
 ///
 /// # Safety
 /// `r` is the calling thread's record with an open frame.
-pub unsafe fn futexes(m: &Masked, r: *mut Record, call: &Call) -> isize {
+pub unsafe fn futexes(m: &Masked, r: *mut Record, call: &Call) -> Result<isize, Errno> {
     const MAX_FUTEXES: usize = 128;
     let [at, count, ..] = call.args;
     // SAFETY: the record is this thread's with an open frame; the vector is plain numbers.
     unsafe {
-        if let Err(errno) = ranges::pin(m, r, call) {
-            return fail(errno);
-        }
+        ranges::pin(m, r, call)?;
         for n in 0..count.min(MAX_FUTEXES) {
             // value, address, flags
             if let Ok(address) = user::value::<usize>(at + n * 24 + 8) {
@@ -360,6 +343,6 @@ pub unsafe fn futexes(m: &Masked, r: *mut Record, call: &Call) -> isize {
                 let _ = Frame::pin(m, r, address, 8);
             }
         }
-        Frame::issue(r, call)
+        Ok(Frame::issue(r, call))
     }
 }
