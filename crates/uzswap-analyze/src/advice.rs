@@ -364,29 +364,13 @@ fn cold(history: &History) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::Reading;
+    use crate::model::tests::window;
 
     fn history(readings: &[(f64, u64, u64)]) -> History {
         History {
-            pid: 1,
-            name: "job".into(),
-            windows: vec![Window {
-                readings: readings
-                    .iter()
-                    .map(|&(at_s, anon, touched)| Reading {
-                        at_s,
-                        anon,
-                        touched,
-                    })
-                    .collect(),
-                early: false,
-            }],
+            windows: vec![window(readings, false)],
             peak: 1000,
-            huge: 0.0,
-            swapped: 0,
-            longest_s: 0.0,
-            cpu_s: 1.0,
-            has_referenced_bits: true,
+            ..History::default()
         }
     }
 

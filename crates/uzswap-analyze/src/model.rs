@@ -253,4 +253,4 @@ impl Limit {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use uzswap_corpus::interrupt;
+use uzswap_corpus::process::descendants;
 use uzswap_corpus::progress::Progress;
 
 use crate::contents::Sample;
-use crate::process;
 use crate::watch::{History, Watch};
 use crate::{MIB, PAGE};
 
@@ -64,7 +64,7 @@ pub fn command(child: &mut Child) -> Result<(Observed, ExitStatus)> {
             end(child);
             break child.wait()?;
         }
-        observer.poll(process::descendants(child.id()));
+        observer.poll(descendants(child.id()));
     };
     Ok((observer.finish(), status))
 }

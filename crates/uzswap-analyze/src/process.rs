@@ -13,7 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use anyhow::Result;
-use uzswap_corpus::{Refused, anonymous, proc_kib};
+use uzswap_corpus::process::{cpu_ticks, cpu_time, proc_kib};
+use uzswap_corpus::{Refused, anonymous};
 
 use crate::PAGE;
 
@@ -110,31 +111,14 @@ pub fn clear_referenced(pid: u32) -> io::Result<()> {
 /// Processor time of a process, seconds.
 #[must_use]
 pub fn cpu_seconds(pid: u32) -> Option<f64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let ticks: u64 = fields
-        .split(' ')
-        .skip(11)
-        .take(2)
-        .filter_map(|field| field.parse::<u64>().ok())
-        .sum();
     // The file's unit is a hundredth of a second.
-    Some(ticks as f64 / 100.0)
+    Some(cpu_ticks(pid)? as f64 / 100.0)
 }
 
 /// Our own processor time.
 #[must_use]
 pub fn own_cpu_time() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes to `time` only.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    Duration::new(
-        time.tv_sec.unsigned_abs(),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
+    cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// Name of a process.
@@ -142,26 +126,6 @@ pub fn own_cpu_time() -> Duration {
 pub fn name(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end().to_owned()
-}
-
-/// A process and its descendants.
-#[must_use]
-pub fn descendants(pid: u32) -> Vec<u32> {
-    let mut all = vec![pid];
-    let mut next = 0;
-    while let Some(&parent) = all.get(next) {
-        next += 1;
-        let threads = fs::read_dir(format!("/proc/{parent}/task"));
-        for thread in threads.into_iter().flatten().flatten() {
-            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-            all.extend(
-                children
-                    .split_whitespace()
-                    .filter_map(|pid| pid.parse::<u32>().ok()),
-            );
-        }
-    }
-    all
 }
 
 /// Whether process `pid` can be analyzed.
@@ -320,25 +284,6 @@ mod tests {
         }
         let line = check(child.id()).unwrap_err().to_string();
         assert!(line.contains("has ended"), "{line}");
-        child.wait().unwrap();
-    }
-
-    #[test]
-    fn descendants_include_children() {
-        let mut child = std::process::Command::new("sh")
-            .args(["-c", "sleep 100 & echo; wait"])
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let out = child.stdout.take().unwrap();
-        io::BufRead::read_line(&mut io::BufReader::new(out), &mut line).unwrap();
-        let all = descendants(child.id());
-        assert_eq!(all.len(), 2, "{all:?}");
-        for pid in all {
-            // SAFETY: processes that this test started and has not waited for.
-            unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
-        }
         child.wait().unwrap();
     }
 }

@@ -45,7 +45,7 @@ pub struct Window {
 }
 
 /// What was observed of one process.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct History {
     /// Its pid.
     pub pid: u32,
@@ -123,14 +123,8 @@ impl Watch {
         Self {
             history: History {
                 pid,
-                name: String::new(),
-                windows: Vec::new(),
-                peak: 0,
-                huge: 0.0,
-                swapped: 0,
-                longest_s: 0.0,
-                cpu_s: 0.0,
                 has_referenced_bits: true,
+                ..History::default()
             },
             begin: zero,
             cpu_before: process::cpu_seconds(pid).unwrap_or(0.0),

@@ -2,17 +2,18 @@
 //!
 //! *What*: samples of process memory ([`sample`]), a corpus of them on disk ([`make`], [`load`]),
 //! codecs timed on them ([`codecs`]) in calibrated rounds ([`rounds`]); and what a long measurement
-//! needs: temporary directories ([`Scratch`]), progress ([`progress`]) and ^C ([`interrupt`]).
+//! needs: temporary directories ([`Scratch`]), facts of `/proc`
+//! ([`process`]), progress ([`progress`]) and ^C ([`interrupt`]).
 //! *Invariants*: a measurement that was interrupted keeps the rounds it completed.
 //! *Locking*: none within the process.
 //! *Context*: the command-line tool.
 
 use std::fmt;
-use std::fs;
 
 pub mod codecs;
 mod corpus;
 pub mod interrupt;
+pub mod process;
 mod program;
 pub mod progress;
 pub mod rounds;
@@ -21,6 +22,7 @@ mod scratch;
 pub mod source;
 
 pub use corpus::{Dump, load, make, warm};
+pub use process::proc_kib;
 pub use program::{find, write};
 pub use sample::{anonymous, sample};
 pub use scratch::Scratch;
@@ -41,18 +43,4 @@ impl std::error::Error for Refused {}
 /// [`Refused`] as an error.
 pub fn refused(line: impl Into<String>) -> anyhow::Error {
     Refused(line.into()).into()
-}
-
-/// The value in KiB of the line that starts with `name` in a file of `/proc`, such as
-/// `MemAvailable:` in `/proc/meminfo`; `None` if the file or the line is missing.
-#[must_use]
-pub fn proc_kib(path: &str, name: &str) -> Option<u64> {
-    fs::read_to_string(path).ok()?.lines().find_map(|line| {
-        line.strip_prefix(name)?
-            .trim()
-            .strip_suffix(" kB")?
-            .trim()
-            .parse()
-            .ok()
-    })
 }

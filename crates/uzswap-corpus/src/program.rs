@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{Scratch, interrupt, proc_kib, source};
+use crate::process::{cpu_ticks, proc_kib};
+use crate::{Scratch, interrupt, source};
 
 /// Longest that a program may take to reach its state.
 const MAX_START: Duration = Duration::from_secs(90);
@@ -282,11 +283,11 @@ impl Running {
                 Ready::Holding(mib) if self.anonymous_mib()? >= mib => return Ok(()),
                 Ready::Holding(_) => {}
                 Ready::Idle => {
-                    let ticks = self.cpu_ticks()?;
-                    if before == Some(ticks) && self.anonymous_mib()? >= 8 {
+                    let ticks = cpu_ticks(self.0.id());
+                    if before == ticks && self.anonymous_mib()? >= 8 {
                         return Ok(());
                     }
-                    before = Some(ticks);
+                    before = ticks;
                 }
             }
         }
@@ -300,18 +301,6 @@ impl Running {
         proc_kib(&format!("/proc/{}/status", self.0.id()), "RssAnon:")
             .map(|kib| kib >> 10)
             .context("it has no memory any more")
-    }
-
-    /// Processor time so far, in ticks of 10 ms.
-    fn cpu_ticks(&self) -> Result<u64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
-        let (_, fields) = stat.rsplit_once(") ").context("/proc/PID/stat is odd")?;
-        Ok(fields
-            .split(' ')
-            .skip(11)
-            .take(2)
-            .filter_map(|field| field.parse::<u64>().ok())
-            .sum())
     }
 
     /// Stops it for good; its pid.

@@ -11,6 +11,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use memmap2::MmapMut;
+
 use crate::contents::{Contents, PAGE, PAGE_WORDS, Page, Real, mix};
 
 /// Upper bound of stamps.
@@ -19,6 +21,8 @@ const MAX_STAMP: u64 = 1 << 24;
 /// The memory that is worked on.
 pub struct Memory<'a> {
     base: *mut u64,
+    /// What `base` points to.
+    _mapping: MmapMut,
     nr_pages: u64,
     threads: u64,
     seed: u64,
@@ -44,24 +48,10 @@ impl<'a> Memory<'a> {
     /// If the kernel refuses.
     pub fn new(contents: &'a Contents, threads: u32, nr_pages: u64, seed: u64) -> Self {
         let len = usize::try_from(nr_pages).expect("64-bit") * PAGE;
-        // SAFETY: a fresh mapping anywhere, no existing memory is touched.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        assert!(
-            base != libc::MAP_FAILED,
-            "mmap: {}",
-            std::io::Error::last_os_error()
-        );
+        let mut mapping = MmapMut::map_anon(len).expect("memory is mapped");
         Self {
-            base: base.cast(),
+            base: mapping.as_mut_ptr().cast(),
+            _mapping: mapping,
             nr_pages,
             threads: threads.into(),
             seed,

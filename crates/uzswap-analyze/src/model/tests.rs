@@ -8,7 +8,7 @@ const COST: Cost = Cost {
     out_us: 6.0,
 };
 
-pub(super) fn window(points: &[(f64, u64, u64)], early: bool) -> Window {
+pub fn window(points: &[(f64, u64, u64)], early: bool) -> Window {
     let reading = |&(at_s, anon, touched): &(f64, u64, u64)| Reading {
         at_s,
         anon,
@@ -27,15 +27,9 @@ fn history(windows: Vec<Window>) -> History {
         .map(|r| r.anon)
         .max();
     History {
-        pid: 1,
-        name: "job".into(),
         windows,
         peak: peak.unwrap_or(0),
-        huge: 0.0,
-        swapped: 0,
-        longest_s: 0.0,
-        cpu_s: 10.0,
-        has_referenced_bits: true,
+        ..History::default()
     }
 }
 

@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use uzswap_corpus::{Scratch, interrupt, proc_kib};
+use uzswap_corpus::process::{descendants, proc_kib};
+use uzswap_corpus::{Scratch, interrupt};
 
 use super::Completed;
 
@@ -79,16 +80,8 @@ pub fn run(
 
 /// Resident anonymous memory of `pid` and its live descendants, KiB.
 fn anon_kib(pid: u32) -> u64 {
-    let mut all = proc_kib(&format!("/proc/{pid}/status"), "RssAnon:").unwrap_or(0);
-    let threads = fs::read_dir(format!("/proc/{pid}/task"));
-    for thread in threads.into_iter().flatten().flatten() {
-        let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-        let pids = children
-            .split_whitespace()
-            .filter_map(|pid| pid.parse().ok());
-        all += pids.map(anon_kib).sum::<u64>();
-    }
-    all
+    let of = |pid| proc_kib(&format!("/proc/{pid}/status"), "RssAnon:");
+    descendants(pid).into_iter().filter_map(of).sum()
 }
 
 /// Status and resource usage of a child if it has ended.

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use uzswap_compress::{Codec, WORKSPACE_ALIGN, Workspace};
 
 use super::blocks::Pages;
+use crate::process::cpu_time;
 
 /// Distance of the pool's size classes, bytes.
 const CLASS_STEP: usize = 16;
@@ -311,13 +312,7 @@ impl Contestant {
 /// Processor time of this thread, seconds.
 #[must_use]
 pub fn processor_time() -> f64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes to `time` only.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    cpu_time(libc::CLOCK_THREAD_CPUTIME_ID).as_secs_f64()
 }
 
 #[cfg(test)]
