@@ -57,13 +57,7 @@ pub fn find_or_skip(command: &str, package: &str) -> Option<std::path::PathBuf> 
 /// Path of `command`: the distribution's own in `/usr/bin` or `/bin` first, then `PATH`.
 #[must_use]
 pub fn find(command: &str) -> Option<std::path::PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    ["/usr/bin", "/bin"]
-        .into_iter()
-        .map(std::path::PathBuf::from)
-        .chain(std::env::split_paths(&path))
-        .map(|dir| dir.join(command))
-        .find(|p| p.is_file())
+    uzswap_corpus::find(command).ok()
 }
 
 /// The seed of this run: `UZSWAP_SEED`, or a fresh one, which is printed so that a failure can be

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use uzswap_corpus::process;
 use uzswap_e2e::{Job, Live, Scratch, find, find_or_skip, root_or_skip, skip};
 
 /// Longest wait for anything.
@@ -31,15 +32,12 @@ fn has_sqlite() -> bool {
 
 /// Descendants of `pid`: pids and names.
 fn descendants(pid: i32) -> Vec<(i32, String)> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let mut all = Vec::new();
-    for child in children.unwrap_or_default().split_whitespace() {
-        let child = child.parse().expect("a number");
-        let name = fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
-        all.push((child, name.trim_end().to_owned()));
-        all.extend(descendants(child));
-    }
-    all
+    let all = process::descendants(pid.unsigned_abs()).into_iter().skip(1);
+    let named = all.map(|pid| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        (pid.cast_signed(), name.trim_end().to_owned())
+    });
+    named.collect()
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -15,12 +15,10 @@ fn run(threads: u32, order: &str, source: &str, share: u64, options: &str) {
     };
     let scratch = Scratch::new();
     let args = format!("{mib} {threads} {order} {accesses} {} {source}", seed());
-    let mut job = Job::compiled(&scratch, "pattern/pattern.c", &args)
+    let job = Job::compiled(&scratch, "pattern/pattern.c", &args)
         .ram_mib(mib / share)
+        .options(options)
         .timeout(Duration::from_secs(seconds));
-    for option in options.split_whitespace() {
-        job = job.flag(option);
-    }
     let what = format!("{threads} threads, {order}, {source}, {options}");
     let outcome = job.managed().expect_success(&what);
     let text = outcome.text();

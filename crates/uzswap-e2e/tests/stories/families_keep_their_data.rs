@@ -3,15 +3,14 @@
 
 use uzswap_e2e::{Job, MIB, Scratch, User, root_or_skip, seed, users};
 
-fn family(user: User, options: &[(&str, &str)]) {
+fn family(user: User, options: &str) {
     let scratch = Scratch::new();
-    let mut job = Job::compiled(&scratch, "apps/fork.c", &format!("96 {}", seed()))
+    let outcome = Job::compiled(&scratch, "apps/fork.c", &format!("96 {}", seed()))
         .ram_mib(24)
-        .user(user);
-    for (option, value) in options {
-        job = job.option(option, value);
-    }
-    let outcome = job.managed().expect_success("a family of processes");
+        .user(user)
+        .options(options)
+        .managed()
+        .expect_success("a family of processes");
     assert!(outcome.text().ends_with(": right\n"), "{}", outcome.text());
     outcome.expect_within(16 * MIB);
 }
@@ -19,33 +18,25 @@ fn family(user: User, options: &[(&str, &str)]) {
 #[test]
 fn everyone_keeps_their_data() {
     for &user in users() {
-        family(user, &[]);
+        family(user, "");
     }
 }
 
 #[test]
 fn everyone_keeps_their_blocks() {
-    family(User::Same, &[("--block", "64K")]);
+    family(User::Same, "--block 64K");
 }
 
 /// Children have no accelerator workers until they start their own.
 #[test]
 fn everyone_has_workers_of_their_own() {
-    family(
-        User::Same,
-        &[("--accel", "engines:2"), ("--compressor", "zstd")],
-    );
+    family(User::Same, "--accel engines:2 --compressor zstd");
 }
 
 #[test]
-fn without_userfaultfd() {
-    family(User::Same, &[("--fault-mode", "segv")]);
-}
-
-#[test]
-fn with_handler_threads() {
-    if !root_or_skip("fault mode thread") {
-        return;
+fn in_other_fault_modes() {
+    family(User::Same, "--fault-mode segv");
+    if root_or_skip("fault mode thread") {
+        family(User::Same, "--fault-mode thread");
     }
-    family(User::Same, &[("--fault-mode", "thread")]);
 }

@@ -8,30 +8,28 @@ use uzswap_e2e::{DISK, Job, Outcome, Scratch, root_or_skip, seed};
 
 /// Four threads on a pool far too small for them and a device that fails by `plan`. No page may be
 /// wrong.
-fn pattern(plan: &str, fault_mode: &str, encrypt: &str) -> Outcome {
+fn pattern(plan: &str, options: &str) -> Outcome {
     let scratch = Scratch::new();
-    let seed = seed();
-    let args = format!("64 4 mixed 8000 {seed} mmap lossy");
-    let outcome = Job::compiled(&scratch, "pattern/pattern.c", &args)
+    let outcome = threads(&scratch, 8000, "lossy", plan)
         .ram_mib(16)
         .option("--swap", DISK)
-        .option("--max-pool-percent", "10")
-        .option("--fault-mode", fault_mode)
-        .option("--swap-encrypt", encrypt)
-        .failing(&format!("{plan},seed={seed}"))
+        .options("--max-pool-percent 10")
+        .options(options)
         .managed()
         .expect_success(plan);
-    println!(
-        "{plan}, {fault_mode} mode, encryption {encrypt}: {}",
-        outcome.text()
-    );
-    assert!(
-        outcome.text().contains(": right"),
-        "{plan}: {}",
-        outcome.text()
-    );
+    let text = outcome.text();
+    println!("{plan}, {options}: {text}");
+    assert!(text.contains(": right"), "{plan}: {text}");
     outcome.expect_within(16 << 20);
     outcome
+}
+
+/// Four threads that access 64 MiB while failures are injected by `plan`.
+fn threads(scratch: &Scratch, accesses: u32, lossy: &str, plan: &str) -> Job {
+    let seed = seed();
+    let args = format!("64 4 mixed {accesses} {seed} mmap {lossy}");
+    let job = Job::compiled(scratch, "pattern/pattern.c", args.trim_end());
+    job.failing(&format!("{plan},seed={seed}"))
 }
 
 /// Accesses that ended in SIGBUS.
@@ -45,14 +43,9 @@ fn lost(outcome: &Outcome) -> u64 {
 
 /// The pattern test with failures that the program must not notice.
 fn unnoticed(plan: &str) -> Outcome {
-    let outcome = pattern(plan, "signal", "on");
+    let outcome = pattern(plan, "--fault-mode signal --swap-encrypt on");
     assert_eq!(lost(&outcome), 0, "{plan}: {}", outcome.stats);
-    assert_eq!(
-        outcome.stat("swap_read_fail"),
-        0,
-        "{plan}: {}",
-        outcome.stats
-    );
+    assert_eq!(outcome.stat("swap_read_fail"), 0, "{plan}");
     outcome
 }
 
@@ -116,7 +109,8 @@ fn a_broken_device_is_the_limit() {
 /// The pattern test with pages that are lost: each access to one gets SIGBUS and is counted, and
 /// one line names the first one's address and device.
 fn loses(plan: &str, fault_mode: &str, encrypt: &str) -> Outcome {
-    let outcome = pattern(plan, fault_mode, encrypt);
+    let options = format!("--fault-mode {fault_mode} --swap-encrypt {encrypt}");
+    let outcome = pattern(plan, &options);
     let lost = lost(&outcome);
     let counted = outcome.stat("swap_read_fail");
     assert!(lost > 0, "{plan}: {}", outcome.stats);
@@ -147,6 +141,9 @@ fn reports_loss(outcome: &Outcome, why: &str) {
 fn pages_that_cannot_be_read_raise_sigbus() {
     loses("read=eio@2%", "signal", "on");
     loses("read=eio@2%", "segv", "on");
+    if root_or_skip("fault mode thread") {
+        loses("read=eio@2%,write=flip@20%", "thread", "on");
+    }
 }
 
 /// A read that overlaps the eviction making room for it may fail, too: it is repeated, and that
@@ -165,14 +162,6 @@ fn a_bit_flipped_on_the_device_is_detected() {
         loses("read=flip@3%", "signal", encrypt);
         loses("write=flip@30%", "signal", encrypt);
     }
-}
-
-#[test]
-fn handler_threads_raise_sigbus_too() {
-    if !root_or_skip("fault mode thread") {
-        return;
-    }
-    loses("read=eio@2%,write=flip@20%", "thread", "on");
 }
 
 /// System calls on lost memory, fork with it, and what makes it whole again.
@@ -212,14 +201,10 @@ fn a_family_on_a_bad_device_keeps_its_own() {
 fn a_bit_flipped_in_the_pool_is_detected() {
     for (compressor, swap, ram) in [("lz4", "none", 32), ("zstd:1", DISK, 16), ("pz", DISK, 16)] {
         let scratch = Scratch::new();
-        let seed = seed();
-        let args = format!("64 4 mixed 1500 {seed} mmap lossy");
-        let outcome = Job::compiled(&scratch, "pattern/pattern.c", &args)
+        let outcome = threads(&scratch, 1500, "lossy", "pool=flip@1%")
             .ram_mib(ram)
-            .option("--swap", swap)
-            .option("--checksum", "on")
-            .option("--compressor", compressor)
-            .failing(&format!("pool=flip@1%,seed={seed}"))
+            .options("--checksum on")
+            .options(&format!("--swap {swap} --compressor {compressor}"))
             .managed()
             .expect_success(compressor);
         let what = format!("{compressor}, swap {swap}: {}", outcome.stats);
@@ -235,14 +220,9 @@ fn a_bit_flipped_in_the_pool_is_detected() {
 #[test]
 fn a_damaged_block_ends_the_program_before_it_sees_wrong_bytes() {
     let scratch = Scratch::new();
-    let seed = seed();
-    let args = format!("64 4 mixed 1500 {seed}");
-    let outcome = Job::compiled(&scratch, "pattern/pattern.c", &args)
+    let outcome = threads(&scratch, 1500, "", "pool=flip@5%")
         .ram_mib(32)
-        .option("--swap", "none")
-        .option("--checksum", "on")
-        .option("--block", "64K")
-        .failing(&format!("pool=flip@5%,seed={seed}"))
+        .options("--swap none --checksum on --block 64K")
         .managed();
     assert_eq!(outcome.status, 128 + 7, "SIGBUS: {}", outcome.stderr);
     assert!(!outcome.stderr.contains("WRONG"), "{}", outcome.stderr);

@@ -36,14 +36,9 @@ fn sixteen_threads() {
 }
 
 #[test]
-fn sixteen_threads_without_userfaultfd() {
+fn sixteen_threads_in_other_fault_modes() {
     race(16, "segv");
-}
-
-#[test]
-fn sixteen_threads_and_handler_threads() {
-    if !root_or_skip("fault mode thread") {
-        return;
+    if root_or_skip("fault mode thread") {
+        race(16, "thread");
     }
-    race(16, "thread");
 }

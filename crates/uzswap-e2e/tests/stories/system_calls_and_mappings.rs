@@ -62,9 +62,7 @@ fn run_all(kind: &str) {
         if options.is_empty() {
             job = job.ram_mib(24);
         }
-        for option in options {
-            job = job.flag(&option);
-        }
+        job = job.options(&options.join(" "));
         let mut modes = vec![("signal", User::Same), ("segv", User::Same)];
         if root_or_skip("fault mode thread") {
             modes.push(("signal", User::Ordinary));
