@@ -14,12 +14,13 @@
 //! *Context*: signal, worker, fork; in every process of the group.
 
 use crate::cluster::{CLUSTER_SLOTS, MIN_FREE_LISTED, State};
-use crate::device::{Held, Slots};
+use crate::device::Slots;
 use crate::home::Freed;
 use crate::memory::{NR_PROCESSES, SUPERVISOR};
 use crate::row::{
     CLUSTER_WORDS, Row, bytes, foreign, home_counts, nr_ones, ones_of, words_of, words_up,
 };
+use crate::table::{Held, Table};
 use crate::{Owner, Run, crash_point};
 use core::{mem, ops::Range};
 use uzswap_sync::primitive::{Ordering, fence};
@@ -48,11 +49,11 @@ impl<'m> Slots<'m> {
             return false;
         };
         let index = run.first / CLUSTER_SLOTS;
-        let at_home = self.cluster(index);
+        let at_home = self.table.cluster(index);
         if at_home.is_some_and(|cluster| cluster.is_home_of(owner.index())) {
-            return self.row(owner.index(), index).count_up(offsets);
+            return self.table.row(owner.index(), index).count_up(offsets);
         }
-        let held = self.hold(owner, index);
+        let held = self.table.hold(owner, index);
         held.is_some_and(|held| held.row(owner.index()).count_up(offsets))
     }
 
@@ -78,7 +79,7 @@ impl<'m> Slots<'m> {
             return;
         };
         let index = run.first / CLUSTER_SLOTS;
-        let Some(cluster) = self.cluster(index) else {
+        let Some(cluster) = self.table.cluster(index) else {
             strict_unreachable!("put a slot beyond the device's end");
             return;
         };
@@ -91,7 +92,7 @@ impl<'m> Slots<'m> {
 
     #[cold]
     fn put_locked(&self, owner: Owner, index: u32, offsets: Range<u32>) {
-        if let Some(held) = self.hold(owner, index) {
+        if let Some(held) = self.table.hold(owner, index) {
             let freed = Freed {
                 nr: held.put(offsets.clone()),
                 may_be_last: true,
@@ -106,12 +107,12 @@ impl<'m> Slots<'m> {
     /// count.
     #[must_use]
     pub fn count(&self, slot: u32) -> u16 {
-        let Some(cluster) = self.cluster(slot / CLUSTER_SLOTS) else {
+        let Some(cluster) = self.table.cluster(slot / CLUSTER_SLOTS) else {
             return 0;
         };
         let counts = cluster.users().map(|index| match index {
-            SUPERVISOR if self.count_in_row(index, slot) != 0 => u16::MAX,
-            _ => self.count_in_row(index, slot).into(),
+            SUPERVISOR if self.table.count_in_row(index, slot) != 0 => u16::MAX,
+            _ => self.table.count_in_row(index, slot).into(),
         });
         counts.fold(0, u16::saturating_add)
     }
@@ -122,20 +123,21 @@ impl<'m> Slots<'m> {
         if index >= NR_PROCESSES {
             return 0;
         }
-        self.count_in_row(index, slot)
+        self.table.count_in_row(index, slot)
     }
 
     /// Whether process `index` counts any slot. A hint while it counts.
     #[must_use]
     pub fn holds(&self, index: usize) -> bool {
-        self.used_by(index)
+        self.table
+            .used_by(index)
             .any(|cluster| slots_of(cluster).any(|slot| self.count_of(index, slot) > 0))
     }
 
     /// Calls `f` with every slot that process `index` holds and its counts, with no lock held.
     /// Swapoff brings them back so.
     pub fn for_each_owned(&self, index: usize, mut f: impl FnMut(u32, u8)) {
-        for cluster in self.used_by(index) {
+        for cluster in self.table.used_by(index) {
             for slot in slots_of(cluster) {
                 match self.count_of(index, slot) {
                     0 => {}
@@ -144,7 +146,9 @@ impl<'m> Slots<'m> {
             }
         }
     }
+}
 
+impl Table<'_> {
     /// The clusters that process `index` may count slots of.
     pub(crate) fn used_by(&self, index: usize) -> impl Iterator<Item = u32> {
         let fresh = self.head.lists.fresh.load(Ordering::Relaxed);
@@ -152,31 +156,6 @@ impl<'m> Slots<'m> {
             let cluster = self.cluster(number);
             index < NR_PROCESSES && cluster.is_some_and(|cluster| cluster.has_user(index))
         })
-    }
-
-    /// What row `index` says of a cluster's slots.
-    #[inline]
-    pub(crate) fn row(&self, index: usize, cluster: u32) -> Row<'m> {
-        let at = index * self.nr_clusters() + cluster as usize;
-        Row::new(self.counts.get(at))
-    }
-
-    /// The row that says which slots of a cluster are free; an empty row if it was never used.
-    #[inline]
-    pub(crate) fn map(&self, cluster: u32) -> Row<'m> {
-        let home = self.cluster(cluster).and_then(|cluster| cluster.home());
-        self.row(home.unwrap_or(0), cluster)
-    }
-
-    /// The count of `slot` by a process or the supervisor.
-    fn count_in_row(&self, index: usize, slot: u32) -> u8 {
-        let (number, offset) = (slot / CLUSTER_SLOTS, slot % CLUSTER_SLOTS);
-        let cluster = self.cluster(number);
-        let at_home = cluster.is_some_and(|cluster| cluster.is_home_of(index));
-        match self.row(index, number).byte(offset) {
-            u8::MAX if at_home => 0,
-            count => count,
-        }
     }
 }
 
@@ -212,11 +191,11 @@ impl<'m> Held<'_, 'm> {
     }
 
     fn row(&self, index: usize) -> Row<'m> {
-        self.slots.row(index, self.index)
+        self.table.row(index, self.index)
     }
 
     pub(crate) fn map(&self) -> Row<'m> {
-        self.slots.map(self.index)
+        self.table.map(self.index)
     }
 
     fn add_user(&self, index: usize) {
@@ -232,7 +211,7 @@ impl<'m> Held<'_, 'm> {
         let home = self.cluster.home().filter(|&home| home != index);
         // A home killed after taking slots from a cluster that was no longer current leaves them
         // taken.
-        if home.is_some_and(|home| self.slots.may_run(home)) || !self.map().is_empty(0) {
+        if home.is_some_and(|home| self.table.may_run(home)) || !self.map().is_empty(0) {
             return;
         }
         self.add_user(index);
@@ -351,7 +330,7 @@ impl<'m> Held<'_, 'm> {
             }
         }
         if matches!(self.cluster.state(), State::Discarding(by) if usize::from(by) == index) {
-            self.slots.lists(self.owner).move_to(self, State::Discard);
+            self.table.lists(self.owner).move_to(self, State::Discard);
         }
     }
 
@@ -415,14 +394,14 @@ impl<'m> Held<'_, 'm> {
             self.cluster.set_state(state);
             crash_point();
         } else {
-            self.slots.lists(self.owner).move_to(self, state);
+            self.table.lists(self.owner).move_to(self, state);
         }
     }
 
     /// The state of this cluster when it is no CPU's current one.
     fn list_for(&self, order: u8, nr_free: u32) -> State {
         match nr_free {
-            CLUSTER_SLOTS => self.slots.empty(),
+            CLUSTER_SLOTS => self.table.empty(),
             0..MIN_FREE_LISTED => State::Full(order),
             _ if self.map().find_run(order, 0).is_some() => State::Nonfull(order),
             _ => State::Frag(order),

@@ -11,11 +11,11 @@
 //! lock was taken is waited for with nothing else held.
 //! *Context*: signal, worker; in every process of the group.
 
-use crate::cluster::{CLUSTER_SLOTS, Cluster, Descriptor, NR_ORDERS, State, Summary};
+use crate::cluster::{CLUSTER_SLOTS, NR_ORDERS, State};
 use crate::lists::{Lists, round_from};
-use crate::lock::Acquired;
-use crate::memory::{CLOSED, DISCARD, Head, IsAlive, NR_CPUS, ROTATIONAL};
-use crate::row::{MAX_COUNT, Words};
+use crate::memory::{CLOSED, DISCARD, NR_CPUS, ROTATIONAL};
+use crate::row::MAX_COUNT;
+use crate::table::{Held, Table};
 use crate::{LockWaits, Owner, Run, crash_point};
 use uzswap_sync::primitive::{AtomicU32, Ordering};
 
@@ -37,39 +37,9 @@ const CURRENTS_APART: usize = 8;
 const MAX_ATTEMPTS: usize = 1000;
 
 /// One swap device's slots, in shared memory.
+#[derive(Debug)]
 pub struct Slots<'m> {
-    pub(crate) head: &'m Head,
-    summaries: &'m [Summary],
-    descriptors: &'m [Descriptor],
-    pub(crate) counts: &'m [Words],
-    is_alive: IsAlive<'m>,
-}
-
-impl core::fmt::Debug for Slots<'_> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Slots")
-            .field("nr_slots", &self.nr_slots())
-            .field("in_use", &self.in_use())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A cluster whose lock this thread holds.
-#[must_use = "the cluster's lock is freed when this is dropped"]
-pub(crate) struct Held<'a, 'm> {
-    pub(crate) slots: &'a Slots<'m>,
-    pub(crate) index: u32,
-    pub(crate) cluster: Cluster<'m>,
-    pub(crate) owner: Owner,
-}
-
-impl Drop for Held<'_, '_> {
-    fn drop(&mut self) {
-        if crate::has_crashed() {
-            return;
-        }
-        self.cluster.descriptor.lock.unlock();
-    }
+    pub(crate) table: Table<'m>,
 }
 
 /// What the search for a current cluster found.
@@ -128,22 +98,6 @@ impl<'a, 'm> Held<'a, 'm> {
 }
 
 impl<'m> Slots<'m> {
-    pub(crate) fn new(
-        head: &'m Head,
-        summaries: &'m [Summary],
-        descriptors: &'m [Descriptor],
-        counts: &'m [Words],
-        is_alive: IsAlive<'m>,
-    ) -> Self {
-        Self {
-            head,
-            summaries,
-            descriptors,
-            counts,
-            is_alive,
-        }
-    }
-
     /// Allocates 2^`order` contiguous slots, aligned to as many.
     /// Slot `i` starts with `counts[i]` (at most 254) of the owner's counts: how many objects
     /// touch it. Slots whose count is 0 or not given stay free. `cpu` is a hint.
@@ -188,7 +142,7 @@ impl<'m> Slots<'m> {
     fn alloc_or_count(&self, owner: Owner, cpu: usize, order: u8, counts: &[u8]) -> Option<Run> {
         let run = self.alloc_locked(owner, cpu, order, counts);
         if run.is_none()
-            && let Some(fallbacks) = self.head.fallbacks.get(usize::from(order))
+            && let Some(fallbacks) = self.table.head.fallbacks.get(usize::from(order))
         {
             fallbacks.fetch_add(1, Ordering::Relaxed);
         }
@@ -209,7 +163,7 @@ impl<'m> Slots<'m> {
                 }
                 match locked {
                     // Its holder may free slots, or be dead: waiting takes the lock over then.
-                    Some(index) => drop(self.hold(owner, index)),
+                    Some(index) => drop(self.table.hold(owner, index)),
                     // A cluster may have gone from current to a list between the looks at the lists
                     // and at the current ones. A second look misses it only if somebody allocated
                     // from it between.
@@ -246,14 +200,14 @@ impl<'m> Slots<'m> {
             {
                 return Some(Found::Run(run));
             }
-            if let Some(held) = self.try_hold(owner, index) {
+            if let Some(held) = self.table.try_hold(owner, index) {
                 return Some(held.take_or_vacate(current, order, counts));
             }
         }
         let current = self.current(owner, cpu, order)?;
         let held = self
             .named_by(current)
-            .and_then(|index| self.hold(owner, index));
+            .and_then(|index| self.table.hold(owner, index));
         Some(held.map_or(Found::Seat(current), |held| {
             held.take_or_vacate(current, order, counts)
         }))
@@ -262,11 +216,16 @@ impl<'m> Slots<'m> {
     /// Names the current cluster of a process on a CPU; of all, on a rotational device.
     #[inline]
     fn current(&self, owner: Owner, cpu: usize, order: u8) -> Option<&'m AtomicU32> {
-        let number = match self.head.has(ROTATIONAL) {
+        let number = match self.table.head.has(ROTATIONAL) {
             true => 0,
             false => cpu.wrapping_add(owner.index() * CURRENTS_APART) % NR_CPUS,
         };
-        self.head.currents.get(number)?.0.get(usize::from(order))
+        self.table
+            .head
+            .currents
+            .get(number)?
+            .0
+            .get(usize::from(order))
     }
 
     #[inline]
@@ -277,16 +236,16 @@ impl<'m> Slots<'m> {
     /// A cluster with room for `order`: one of that order, an empty one, or one of another order.
     /// One whose lock was taken is left in `locked`.
     fn choose(&self, owner: Owner, order: u8, locked: &mut Option<u32>) -> Option<Held<'_, 'm>> {
-        let lists = &self.head.lists;
+        let lists = &self.table.head.lists;
         let fresh = lists.fresh.load(Ordering::Relaxed);
         let is_listed = lists.have(State::Nonfull(order))
             || lists.have(State::Free)
-            || self.cluster(fresh).is_some();
+            || self.table.cluster(fresh).is_some();
         if is_listed && let Some(held) = self.choose_listed(owner, order, locked) {
             return Some(held);
         }
         // Two that start at the same cluster: one finds it locked and goes on.
-        let mut scan_start = self.head.scan_start.0.load(Ordering::Relaxed);
+        let mut scan_start = self.table.head.scan_start.0.load(Ordering::Relaxed);
         let next = round_from(scan_start, fresh).take(MAX_CLUSTERS_SCANNED);
         let next = next.inspect(|index| scan_start = index + 1);
         let is_of_order = |state| state == State::Full(order);
@@ -298,7 +257,11 @@ impl<'m> Slots<'m> {
             MAX_CLUSTERS_SEARCHED,
             locked,
         );
-        self.head.scan_start.0.store(scan_start, Ordering::Relaxed);
+        self.table
+            .head
+            .scan_start
+            .0
+            .store(scan_start, Ordering::Relaxed);
         found
             .or_else(|| self.choose_of_other_order(owner, order, locked))
             .or_else(|| {
@@ -321,12 +284,13 @@ impl<'m> Slots<'m> {
         locked: &mut Option<u32>,
     ) -> Option<Held<'_, 'm>> {
         let may_have_room = |index: &u32| {
-            self.cluster(*index)
+            self.table
+                .cluster(*index)
                 .is_some_and(|cluster| cluster.nr_free() >= 1 << order && wanted(cluster.state()))
         };
         let mut searched = clusters.filter(may_have_room).take(searches);
         searched.find_map(|index| {
-            let Some(held) = self.try_hold(owner, index) else {
+            let Some(held) = self.table.try_hold(owner, index) else {
                 *locked = Some(index);
                 return None;
             };
@@ -346,7 +310,7 @@ impl<'m> Slots<'m> {
     ) -> Option<Held<'a, 'm>> {
         let mut slice = lists.iter(state).take(MAX_LISTED_TRIED);
         slice.find_map(|index| {
-            let Some(held) = self.try_hold(owner, index) else {
+            let Some(held) = self.table.try_hold(owner, index) else {
                 *locked = Some(index);
                 return None;
             };
@@ -367,7 +331,7 @@ impl<'m> Slots<'m> {
         order: u8,
         locked: &mut Option<u32>,
     ) -> Option<Held<'_, 'm>> {
-        let lists = self.lists(owner);
+        let lists = self.table.lists(owner);
         let mut first = |state| self.first(&lists, owner, order, state, locked);
         first(State::Nonfull(order))
             .or_else(|| first(State::Free))
@@ -381,7 +345,7 @@ impl<'m> Slots<'m> {
         order: u8,
         locked: &mut Option<u32>,
     ) -> Option<Held<'_, 'm>> {
-        let lists = self.lists(owner);
+        let lists = self.table.lists(owner);
         let mut first = |state| self.first(&lists, owner, order, state, locked);
         let larger = order + 1..largest_order() + 1;
         first(State::Discard)
@@ -401,103 +365,26 @@ impl<'m> Slots<'m> {
     /// From another CPU's current cluster: the last room there is.
     #[cold]
     fn alloc_from_other_current(&self, owner: Owner, order: u8, counts: &[u8]) -> Option<Run> {
-        let currents = self.head.currents.iter().flat_map(|currents| &currents.0);
+        let currents = self
+            .table
+            .head
+            .currents
+            .iter()
+            .flat_map(|currents| &currents.0);
         currents
             .filter_map(|current| self.named_by(current))
             .filter(|&index| {
-                self.cluster(index).is_some_and(|cluster| {
+                self.table.cluster(index).is_some_and(|cluster| {
                     matches!(cluster.state(), State::Current(_))
-                        && self.map(index).nr_taken() < CLUSTER_SLOTS
+                        && self.table.map(index).nr_taken() < CLUSTER_SLOTS
                 })
             })
             .find_map(|index| {
-                let held = self.hold(owner, index)?;
+                let held = self.table.hold(owner, index)?;
                 matches!(held.cluster.state(), State::Current(_))
                     .then(|| held.take(order, counts))
                     .flatten()
             })
-    }
-
-    /// Takes a cluster's lock, waiting for it. If its holder is dead, the cluster is repaired
-    /// first.
-    #[inline]
-    pub(crate) fn hold(&self, owner: Owner, index: u32) -> Option<Held<'_, 'm>> {
-        let cluster = self.cluster(index)?;
-        let is_dead = |stamp| self.is_dead(stamp);
-        let waits = &self.head.cluster_waits;
-        Some(
-            match cluster.descriptor.lock.lock(owner.stamp(), waits, is_dead) {
-                Acquired::Clean => self.held(owner, index, cluster),
-                Acquired::FromDead => self.taken_over(owner, index, cluster),
-            },
-        )
-    }
-
-    #[inline]
-    pub(crate) fn try_hold(&self, owner: Owner, index: u32) -> Option<Held<'_, 'm>> {
-        let cluster = self.cluster(index)?;
-        let held = || self.held(owner, index, cluster);
-        cluster.descriptor.lock.try_lock(owner.stamp()).then(held)
-    }
-
-    /// The cluster whose lock this thread has just taken.
-    #[inline]
-    fn held<'a>(&'a self, owner: Owner, index: u32, cluster: Cluster<'m>) -> Held<'a, 'm> {
-        cluster.descriptor.lock.assert_held();
-        Held {
-            slots: self,
-            index,
-            cluster,
-            owner,
-        }
-    }
-
-    #[cold]
-    fn taken_over<'a>(&'a self, owner: Owner, index: u32, cluster: Cluster<'m>) -> Held<'a, 'm> {
-        let held = self.held(owner, index, cluster);
-        held.repair();
-        held
-    }
-
-    /// Takes the device lock. The caller may hold one cluster.
-    pub(crate) fn lists(&self, owner: Owner) -> Lists<'_, 'm> {
-        let heads = &self.head.lists;
-        let got = heads
-            .lock
-            .lock(owner.stamp(), &heads.waits, |stamp| self.is_dead(stamp));
-        let lists = Lists::held(self);
-        if got == Acquired::FromDead {
-            lists.relink();
-        }
-        lists
-    }
-
-    pub(crate) fn is_dead(&self, stamp: u32) -> bool {
-        let (index, is_of_this_life) = self.life_of(stamp);
-        !is_of_this_life || !self.may_run(index)
-    }
-
-    /// Whether process `index` may be in the middle of an operation.
-    pub(crate) fn may_run(&self, index: usize) -> bool {
-        (self.is_alive)(index)
-    }
-
-    #[inline]
-    pub(crate) fn cluster(&self, index: u32) -> Option<Cluster<'m>> {
-        let index = index as usize;
-        Some(Cluster {
-            summary: self.summaries.get(index)?,
-            descriptor: self.descriptors.get(index)?,
-        })
-    }
-
-    /// The state of a cluster that became empty.
-    pub(crate) fn empty(&self) -> State {
-        if self.head.has(DISCARD) {
-            State::Discard
-        } else {
-            State::Free
-        }
     }
 
     /// What kind of device this is. Set once by its creator, before others attach.
@@ -506,72 +393,67 @@ impl<'m> Slots<'m> {
     /// sequential. `discard`: empty clusters are discarded on the device ([`Slots::take_discard`])
     /// before they are free.
     pub fn set_kind(&self, rotational: bool, discard: bool) {
-        self.head.set(ROTATIONAL, rotational);
-        self.head.set(DISCARD, discard);
+        self.table.head.set(ROTATIONAL, rotational);
+        self.table.head.set(DISCARD, discard);
     }
 
     /// Allocates nothing from now on; calls under way may still succeed.
     pub fn close(&self) {
-        self.head.set(CLOSED, true);
+        self.table.head.set(CLOSED, true);
     }
 
     /// Undoes [`Slots::close`].
     pub fn open(&self) {
-        self.head.set(CLOSED, false);
+        self.table.head.set(CLOSED, false);
     }
 
     /// Whether nothing is allocated.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.head.has(CLOSED)
-    }
-
-    #[inline]
-    pub(crate) fn nr_clusters(&self) -> usize {
-        self.summaries.len()
+        self.table.head.has(CLOSED)
     }
 
     /// Slots of the device.
     #[must_use]
     pub fn nr_slots(&self) -> u32 {
-        u32::try_from(self.nr_clusters()).map_or(u32::MAX, |nr| nr * CLUSTER_SLOTS)
+        u32::try_from(self.table.nr_clusters()).map_or(u32::MAX, |nr| nr * CLUSTER_SLOTS)
     }
 
     /// Slots that are taken; exact while nothing changes. Looks at every cluster that was ever
     /// used.
     #[must_use]
     pub fn used(&self) -> u64 {
-        let fresh = self.head.lists.fresh.load(Ordering::Relaxed);
+        let fresh = self.table.head.lists.fresh.load(Ordering::Relaxed);
         (0..fresh)
-            .map(|index| u64::from(self.map(index).nr_taken()))
+            .map(|index| u64::from(self.table.map(index).nr_taken()))
             .sum()
     }
 
     /// Slots of the clusters that are not empty: what the device occupies at most.
     #[must_use]
     pub fn in_use(&self) -> u64 {
-        let nr = self.head.lists.nr_nonempty.load(Ordering::Relaxed);
+        let nr = self.table.head.lists.nr_nonempty.load(Ordering::Relaxed);
         u64::from(nr) * u64::from(CLUSTER_SLOTS)
     }
 
     /// The most that [`Slots::in_use`] ever was.
     #[must_use]
     pub fn peak(&self) -> u64 {
-        let nr = self.head.lists.peak_nonempty.load(Ordering::Relaxed);
+        let nr = self.table.head.lists.peak_nonempty.load(Ordering::Relaxed);
         u64::from(nr) * u64::from(CLUSTER_SLOTS)
     }
 
     /// How often a run of `order` was asked for and not found.
     #[must_use]
     pub fn fallbacks(&self, order: u8) -> u64 {
-        let fallbacks = self.head.fallbacks.get(usize::from(order));
+        let fallbacks = self.table.head.fallbacks.get(usize::from(order));
         fallbacks.map_or(0, |nr| nr.load(Ordering::Relaxed))
     }
 
     /// How often and how long locks were waited for.
     #[must_use]
     pub fn lock_waits(&self) -> LockWaits {
-        let (cluster, device) = (&self.head.cluster_waits, &self.head.lists.waits);
+        let (cluster, device) = (&self.table.head.cluster_waits, &self.table.head.lists.waits);
         LockWaits {
             nr_cluster: cluster.nr.load(Ordering::Relaxed),
             cluster_ns: cluster.ns.load(Ordering::Relaxed),

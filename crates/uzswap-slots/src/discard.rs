@@ -19,10 +19,10 @@ impl Slots<'_> {
     #[must_use]
     pub fn take_discard(&self, owner: Owner) -> Option<Run> {
         let by = State::Discarding(u16::try_from(owner.index()).unwrap_or(u16::MAX));
-        let lists = self.lists(owner);
+        let lists = self.table.lists(owner);
         let mut discard = lists.iter(State::Discard);
         discard.find_map(|index| {
-            let held = self.try_hold(owner, index)?;
+            let held = self.table.try_hold(owner, index)?;
             lists.move_to(&held, by);
             Some(run_of(index))
         })
@@ -30,10 +30,10 @@ impl Slots<'_> {
 
     /// `run`, from [`Slots::take_discard`], is discarded (or could not be): it is free from now on.
     pub fn discarded(&self, owner: Owner, run: Run) {
-        if let Some(held) = self.hold(owner, run.first / CLUSTER_SLOTS)
+        if let Some(held) = self.table.hold(owner, run.first / CLUSTER_SLOTS)
             && matches!(held.cluster.state(), State::Discarding(by) if usize::from(by) == owner.index())
         {
-            self.lists(owner).move_to(&held, State::Free);
+            self.table.lists(owner).move_to(&held, State::Free);
         }
     }
 
@@ -41,7 +41,7 @@ impl Slots<'_> {
     /// write.
     #[must_use]
     pub fn next_full(&self, owner: Owner) -> Option<Run> {
-        let full = self.lists(owner).next_full(owner)?;
+        let full = self.table.lists(owner).next_full(owner)?;
         Some(run_of(full.index))
     }
 
@@ -49,7 +49,7 @@ impl Slots<'_> {
     /// `owner`: they are never handed out again, and the owner's counts of them are gone.
     pub fn retire(&self, owner: Owner, run: Run) {
         if owner.owns()
-            && let Some(held) = self.hold(owner, run.first / CLUSTER_SLOTS)
+            && let Some(held) = self.table.hold(owner, run.first / CLUSTER_SLOTS)
         {
             held.retire(run);
         }

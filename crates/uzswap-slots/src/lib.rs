@@ -6,6 +6,7 @@
 //! - `row`: the counts of a process in a cluster, and which slots are free
 //! - `home`: alloc and put without a lock, by the process that a cluster is the home of
 //! - `lists`: the clusters by state; the device lock
+//! - `table`: the shared memory as a process sees it, and the locks on it
 //! - `device`: allocation from the CPU's current cluster, and the choice of the next one
 //! - `counts`: who counts a slot how often; `dup`, `put`, bad slots, under the cluster's lock
 //! - `owners`: the processes: they join, fork, die and are released
@@ -58,6 +59,7 @@ mod lock;
 mod memory;
 mod owners;
 mod row;
+mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

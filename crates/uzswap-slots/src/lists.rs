@@ -17,8 +17,8 @@
 use crate::Owner;
 use crate::cluster::{Cluster, NR_ORDERS, State};
 use crate::crash_point;
-use crate::device::{Held, Slots};
 use crate::lock::{SharedLock, WaitCounts};
+use crate::table::{Held, Table};
 use uzswap_sync::primitive::{AtomicU32, Ordering};
 use uzswap_sync::{strict_assert, strict_unreachable};
 
@@ -90,7 +90,7 @@ impl ListHeads {
 #[derive(Debug)]
 #[must_use = "the device lock is freed when this is dropped"]
 pub(crate) struct Lists<'a, 'm> {
-    slots: &'a Slots<'m>,
+    table: &'a Table<'m>,
 }
 
 impl Drop for Lists<'_, '_> {
@@ -98,25 +98,25 @@ impl Drop for Lists<'_, '_> {
         if crate::has_crashed() {
             return;
         }
-        self.slots.head.lists.lock.unlock();
+        self.table.head.lists.lock.unlock();
     }
 }
 
 impl<'a, 'm> Lists<'a, 'm> {
     /// The caller has just taken the device lock.
-    pub(crate) fn held(slots: &'a Slots<'m>) -> Self {
-        slots.head.lists.lock.assert_held();
-        Self { slots }
+    pub(crate) fn held(table: &'a Table<'m>) -> Self {
+        table.head.lists.lock.assert_held();
+        Self { table }
     }
 
     fn ends(&self, state: State) -> Option<&Ends> {
         let number = number_of(state)?;
-        self.slots.head.lists.ends.get(number)
+        self.table.head.lists.ends.get(number)
     }
 
     fn linked(&self, link: &AtomicU32) -> Option<(u32, Cluster<'m>)> {
         let index = link.load(Ordering::Relaxed).checked_sub(1)?;
-        Some((index, self.slots.cluster(index)?))
+        Some((index, self.table.cluster(index)?))
     }
 
     /// The clusters on the list of `state`, longest there first.
@@ -131,13 +131,13 @@ impl<'a, 'm> Lists<'a, 'm> {
 
     /// Takes the next full cluster whose lock is free.
     pub(crate) fn next_full(&self, owner: Owner) -> Option<Held<'a, 'm>> {
-        let lists = &self.slots.head.lists;
+        let lists = &self.table.head.lists;
         let (fresh, scan_start) = (
             lists.fresh.load(Ordering::Relaxed),
             lists.scan_start.load(Ordering::Relaxed),
         );
         let held = round_from(scan_start, fresh).find_map(|index| {
-            let held = self.slots.try_hold(owner, index)?;
+            let held = self.table.try_hold(owner, index)?;
             matches!(held.cluster.state(), State::Full(_)).then_some(held)
         })?;
         lists.scan_start.store(held.index + 1, Ordering::Relaxed);
@@ -146,7 +146,7 @@ impl<'a, 'm> Lists<'a, 'm> {
 
     /// Gives a cluster its new state and puts it at the end of that state's list.
     pub(crate) fn move_to(&self, held: &Held<'_, '_>, state: State) {
-        let (cluster, lists) = (held.cluster, &self.slots.head.lists);
+        let (cluster, lists) = (held.cluster, &self.table.head.lists);
         let before = cluster.state();
         self.unlink(held.index, cluster, before);
         crash_point();
@@ -211,9 +211,9 @@ impl<'a, 'm> Lists<'a, 'm> {
 
     /// Puts the next cluster that was never used on the free list.
     pub(crate) fn grow(&self) -> bool {
-        let lists = &self.slots.head.lists;
+        let lists = &self.table.head.lists;
         let fresh = lists.fresh.load(Ordering::Relaxed);
-        let Some(cluster) = self.slots.cluster(fresh) else {
+        let Some(cluster) = self.table.cluster(fresh) else {
             return false;
         };
         // In this order: a process killed in between leaves a free cluster that relinking finds.
@@ -226,14 +226,14 @@ impl<'a, 'm> Lists<'a, 'm> {
     /// Links all lists anew from the states: the last holder died in the middle of a change.
     #[cold]
     pub(crate) fn relink(&self) {
-        let lists = &self.slots.head.lists;
+        let lists = &self.table.head.lists;
         for ends in &lists.ends {
             ends.first.store(0, Ordering::Relaxed);
             ends.last.store(0, Ordering::Relaxed);
         }
         let mut nr_nonempty = 0;
         for index in 0..lists.fresh.load(Ordering::Relaxed) {
-            let Some(cluster) = self.slots.cluster(index) else {
+            let Some(cluster) = self.table.cluster(index) else {
                 strict_unreachable!("a cluster beyond the device's end was used");
                 break;
             };

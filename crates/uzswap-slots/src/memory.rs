@@ -11,6 +11,7 @@ use crate::device::Slots;
 use crate::lists::ListHeads;
 use crate::lock::WaitCounts;
 use crate::row::Words;
+use crate::table::Table;
 use uzswap_sync::primitive::{AtomicU32, AtomicU64, Ordering};
 use uzswap_sys::PAGE_SIZE;
 
@@ -128,13 +129,14 @@ impl<'m> Slots<'m> {
         // SAFETY: each part lies within the memory by `Layout`, is aligned to a page, and consists
         // of atomics alone, for which every bit pattern is valid.
         unsafe {
-            Self::new(
+            let table = Table::new(
                 &*memory.cast::<Head>(),
                 part(memory, layout.summaries, nr_clusters),
                 part(memory, layout.descriptors, nr_clusters),
                 part(memory, layout.counts, NR_ROWS * nr_clusters),
                 is_alive,
-            )
+            );
+            Slots { table }
         }
     }
 }
@@ -192,13 +194,14 @@ mod model {
         /// The device.
         #[must_use]
         pub fn slots<'m>(&'m self, is_alive: IsAlive<'m>) -> Slots<'m> {
-            Slots::new(
+            let table = Table::new(
                 &self.head,
                 &self.summaries,
                 &self.descriptors,
                 &self.counts,
                 is_alive,
-            )
+            );
+            Slots { table }
         }
     }
 }

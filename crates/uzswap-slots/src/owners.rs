@@ -11,6 +11,7 @@
 use crate::cluster::State;
 use crate::device::Slots;
 use crate::memory::{NR_PROCESSES, SUPERVISOR};
+use crate::table::Table;
 use uzswap_sync::primitive::Ordering;
 use uzswap_sync::strict_unreachable;
 
@@ -47,7 +48,7 @@ impl Slots<'_> {
     /// Begins a new life of process `index`, which must be this process's alone. What an earlier
     /// process of this index left is freed. An index above [`SUPERVISOR`] counts as that.
     pub fn join(&self, index: usize) -> Owner {
-        let owner = self.next_life(index);
+        let owner = self.table.next_life(index);
         self.release(owner, owner.index());
         owner
     }
@@ -56,11 +57,11 @@ impl Slots<'_> {
     /// cloned, with no other thread of the parent in the allocator; the child goes on with the
     /// owner returned. If there is no child after all, [`Slots::release`] takes it back.
     pub fn fork(&self, parent: Owner, child: usize) -> Owner {
-        let child = self.next_life(child);
+        let child = self.table.next_life(child);
         self.release(parent, child.index());
         if child.owns() {
-            for index in self.used_by(parent.index()) {
-                if let Some(held) = self.hold(parent, index) {
+            for index in self.table.used_by(parent.index()) {
+                if let Some(held) = self.table.hold(parent, index) {
                     held.copy_counts(parent.index(), child.index());
                 }
             }
@@ -75,27 +76,29 @@ impl Slots<'_> {
     pub fn release(&self, by: Owner, index: usize) {
         let index = index.min(SUPERVISOR);
         if by.index() != index {
-            self.next_life(index);
+            self.table.next_life(index);
         }
         // The device lock first: all that follows needs it.
-        drop(self.lists(by));
-        let fresh = self.head.lists.fresh.load(Ordering::Relaxed);
+        drop(self.table.lists(by));
+        let fresh = self.table.head.lists.fresh.load(Ordering::Relaxed);
         for number in 0..fresh {
-            let Some(cluster) = self.cluster(number) else {
+            let Some(cluster) = self.table.cluster(number) else {
                 strict_unreachable!("a cluster beyond the device's end was used");
                 break;
             };
-            let holds = self.life_of(cluster.descriptor.lock.holder()).0 == index;
+            let holds = self.table.life_of(cluster.descriptor.lock.holder()).0 == index;
             let discards =
                 matches!(cluster.state(), State::Discarding(by) if usize::from(by) == index);
             if (cluster.has_user(index) || holds || discards)
-                && let Some(held) = self.hold(by, number)
+                && let Some(held) = self.table.hold(by, number)
             {
                 held.drop_counts(index);
             }
         }
     }
+}
 
+impl Table<'_> {
     fn next_life(&self, index: usize) -> Owner {
         let index = index.min(SUPERVISOR);
         let epoch = self.head.epochs.get(index);
