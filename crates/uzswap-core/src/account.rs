@@ -1,10 +1,10 @@
-//! *What*: the account of this process: the limit and what is charged to it, the group it belongs to, and the
-//! counters it writes to. Every owner of state counts here.
+//! *What*: the account of this process: its limit and what is charged to it, its group, and its
+//! counters. Every owner of state counts here.
 //!
 //! *Invariants*
-//! - `charge` counts every page of resident + pool + metadata + what operations have set aside, before it is touched,
-//!   and never exceeds the limit (unless the group allows it).
-//! - `group` and `process` are set before the engine says that it has started, and never null after that.
+//! - `charge` counts every page of resident + pool + metadata + operations' reserves, before the page
+//!   is touched, and never exceeds the limit unless the group allows it.
+//! - `group` and `process` are set before the engine reports that it has started, and never null after.
 //!
 //! *Locking*: none; leaf. *Context*: any.
 
@@ -16,22 +16,23 @@ use uzswap_group::group::{FailureReason, Group, Process};
 use uzswap_group::knobs::Knobs;
 use uzswap_sync::charge::Charge;
 use uzswap_sync::primitive::{AtomicI32, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use uzswap_sync::strict_assert;
 use uzswap_sys::thread;
 
-/// What this process may use, what it uses, and where it says so.
+/// The limit of this process, its charge, and its record in the group.
 #[derive(Debug)]
 pub(crate) struct Account {
     charge: Charge,
     group: AtomicPtr<Group>,
     process: AtomicPtr<Process>,
-    /// Whose memory this is: another pid here is a vfork child running in it.
+    /// The process that owns this memory; a vfork child runs in it under another pid.
     pid: AtomicI32,
     /// Charged pages of the engine's own memory.
     metadata: AtomicU64,
 }
 
 impl Account {
-    /// Nothing may be charged yet.
+    /// An account with a limit of zero.
     pub(crate) const fn new() -> Self {
         Account {
             charge: Charge::new(0),
@@ -50,14 +51,14 @@ impl Account {
         self.become_process(process);
     }
 
-    /// From now on this process is the one that counts into `process`: at start, and in a fork child.
+    /// Makes `process` the record of this process: at start, and in a fork child.
     pub(crate) fn become_process(&self, process: &'static Process) {
         self.process
             .store(core::ptr::from_ref(process).cast_mut(), Relaxed);
         self.pid.store(thread::getpid(), Relaxed);
     }
 
-    /// What is charged, and the limit.
+    /// The charge and its limit.
     #[inline]
     pub(crate) const fn charge(&self) -> &Charge {
         &self.charge
@@ -66,7 +67,7 @@ impl Account {
     /// The group.
     #[inline]
     pub(crate) fn group(&self) -> &'static Group {
-        // SAFETY: set by `open`, before anybody asks, to a group that is mapped for good.
+        // SAFETY: set by `open`, before any other call, to a group that is never unmapped.
         unsafe { &*self.group.load(Relaxed) }
     }
 
@@ -89,13 +90,13 @@ impl Account {
         &self.process().counters
     }
 
-    /// Whether this is the process whose memory this is, and not a vfork child in it.
+    /// Whether the caller is the owner of this memory, not a vfork child in it.
     #[inline]
     pub(crate) fn is_own_process(&self) -> bool {
         thread::getpid() == self.pid.load(Relaxed)
     }
 
-    /// Whether the process goes over its limit rather than end.
+    /// Whether the process exceeds its limit rather than dying.
     pub(crate) fn may_exceed(&self) -> bool {
         self.group().config.over_limit_allow.load(Relaxed) != 0
     }
@@ -105,19 +106,20 @@ impl Account {
         self.charge.limit() * wide(PAGE_SIZE)
     }
 
-    /// Most pages that one operation brings in at once: a fraction of the limit.
+    /// Maximum pages that one operation brings in at once: a fraction of the limit.
     pub(crate) fn max_window(&self) -> usize {
         narrow(self.charge.limit() / 32).max(1)
     }
 
-    /// Counts `pages`, which are charged, as the engine's own memory.
+    /// Counts `pages`, already charged, as the engine's own memory.
     pub(crate) fn add_metadata(&self, pages: u64) {
         self.metadata.fetch_add(pages, Relaxed);
     }
 
-    /// Counts `pages` off that were the engine's own memory.
+    /// Uncounts `pages` of the engine's own memory.
     pub(crate) fn sub_metadata(&self, pages: u64) {
-        self.metadata.fetch_sub(pages, Relaxed);
+        let before = self.metadata.fetch_sub(pages, Relaxed);
+        strict_assert!(before >= pages, "metadata below zero");
     }
 
     /// Pages of the engine's own memory.
@@ -125,12 +127,12 @@ impl Account {
         self.metadata.load(Relaxed)
     }
 
-    /// Bytes that everything charged now takes.
+    /// Bytes charged now.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.charge.used() * wide(PAGE_SIZE)
     }
 
-    /// Ends the process: `uzswap run` tells why.
+    /// Ends the process; `uzswap run` reports the reason.
     pub(crate) fn die(&self, reason: FailureReason, errno: u32, needed: u64) -> ! {
         let pid = thread::getpid().unsigned_abs();
         self.group()

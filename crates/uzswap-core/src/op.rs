@@ -1,11 +1,14 @@
-//! *What*: the context of one engine operation: compressor contexts, buffers, the batch being reclaimed, and
-//! pages set aside for it. There is about one a CPU.
+//! *What*: the context of one engine operation: codec contexts, buffers, the batch under reclaim, and
+//! a reserve of charged pages. There is about one per CPU.
 //!
-//! *Invariants*: an operation holds exactly one context from beginning to end, so whoever holds all
-//! of them knows that none is under way (fork relies on it). Each context owns [`RESERVE_PAGES`] charged
-//! pages between operations, so that reclaim can grow the pool at the limit.
-//! *Locking*: first in the order. A thread that holds one never waits for another, except
-//! fork, which takes all in rising order and holds nothing else.
+//! *Invariants*
+//! - An operation holds exactly one context from beginning to end, so whoever holds all of them knows
+//!   that no operation is under way; fork relies on it.
+//! - Between operations each context owns [`RESERVE_PAGES`] charged pages, so that reclaim can grow the
+//!   pool at the limit.
+//!
+//! *Locking*: first in the order. A thread that holds one never waits for another, except fork, which
+//! takes all in rising order and holds nothing else.
 //! *Context*: signal, worker; allocated at init.
 
 mod streams;
@@ -23,49 +26,50 @@ use uzswap_compress::{Codec, Compressor, Decompressor};
 use uzswap_sync::charge::Reserve;
 use uzswap_sync::lock::{RawLock, RawLockGuard};
 
-/// Pages that each context keeps charged, so that reclaim can make a zspage of any length, and a few,
-/// before the first page of a batch is dropped.
+/// Charged pages that each context keeps: enough for zspages of any length before reclaim drops the
+/// first page of a batch.
 pub const RESERVE_PAGES: u64 = 24;
-/// Freed pages that a context may keep for its next faults, beyond [`RESERVE_PAGES`].
+/// Freed pages that a context keeps for its next faults, on top of [`RESERVE_PAGES`].
 pub const SLACK_PAGES: u64 = 64;
-/// Bytes that are loaded, and copied in, at once.
+/// Bytes that a load decompresses and installs at once.
 pub const LOAD_LEN: usize = 64 << 10;
-/// Bytes that a block, or a batch, is compressed to at most; without either no more than a page of them is touched.
+/// Maximum compressed bytes of a block or batch. With neither in use, one page of them is touched.
 pub const STORE_LEN: usize = 64 << 10;
-/// Bytes that are read from a swap device at once.
+/// Bytes that one read from a swap device covers at most.
 pub const READ_LEN: usize = 64 << 10;
 
 /// The context of one operation.
 #[derive(Debug)]
 pub struct Op {
-    /// What pages are stored with.
+    /// Compresses pages for the pool.
     pub compressor: Compressor,
-    /// What some of them are stored with while that is worth it, with `--compressor auto`.
+    /// Compresses some pages more densely while that pays, with `--compressor auto`.
     pub denser: Option<Compressor>,
-    /// The knobs `compressor` and `block` when this context last looked, and the denser codec.
-    pub asked: (u64, u64, Option<Codec>),
-    /// What they are brought back with.
+    /// The knobs `compressor` and `block` as this context last saw them, and the denser codec.
+    pub seen_knobs: (u64, u64, Option<Codec>),
+    /// Decompresses pages of any codec.
     pub decompressor: Decompressor,
-    /// [`LOAD_LEN`] bytes that pages are decompressed to.
+    /// [`LOAD_LEN`] bytes for decompressed pages.
     pub load: &'static mut [u8],
-    /// What was read from the swap devices.
+    /// Slots read from the swap devices.
     pub window: ReadWindow,
-    /// [`STORE_LEN`] bytes that are compressed to, a page of them for each page of a batch, and that a block is put together in.
+    /// [`STORE_LEN`] bytes for compressed pages, one page of them for each page of a batch; a block
+    /// is assembled here as well.
     pub store: &'static mut [u8],
     /// The pages being evicted.
     pub batch: &'static mut Batch,
-    /// What accelerators are asked to do of it, [`BATCH`](crate::accel::BATCH) jobs: all settled between operations.
+    /// [`BATCH`](crate::accel::BATCH) jobs for accelerators; all settled between operations.
     pub jobs: &'static [Job],
     /// Charged pages for the pool's growth and for the next faults.
     pub reserve: Reserve<'static>,
-    /// Sequential accesses seen from here.
+    /// Sequential accesses seen by this context.
     pub streams: Streams,
-    /// Last page that faulted though it is resident, and how often in a row.
+    /// The last page that faulted while resident, and how often in a row.
     pub spurious: (usize, u32),
 }
 
 impl Op {
-    /// Gives pages back that were taken for this operation and not used.
+    /// Returns `nr` pages that this operation took and did not use.
     #[inline]
     pub fn unreserve(&mut self, nr: u64) {
         self.reserve.put(nr);
@@ -74,13 +78,13 @@ impl Op {
         }
     }
 
-    /// Takes `nr` of the pages that the reserve holds beyond [`RESERVE_PAGES`], if it holds as many.
+    /// Takes `nr` of the spare pages; `false`: there are fewer.
     #[must_use = "pages that were taken must be used or put back"]
     pub fn take_spare(&mut self, nr: u64) -> bool {
         self.spare() >= nr && self.reserve.take(nr)
     }
 
-    /// Moves up to `max` pages that the reserve holds beyond [`RESERVE_PAGES`] to `room`.
+    /// Moves up to `max` spare pages to `room`.
     pub fn lend_spare(&mut self, room: &mut Reserve<'static>, max: u64) {
         let nr = self.spare().min(max);
         if self.reserve.take(nr) {
@@ -88,7 +92,7 @@ impl Op {
         }
     }
 
-    /// Takes back what is left of `room`.
+    /// Takes back the pages left in `room`.
     pub fn take_back(&mut self, room: &mut Reserve<'static>) {
         let rest = room.pages();
         if room.take(rest) {
@@ -102,7 +106,7 @@ impl Op {
     }
 }
 
-/// A context, and whether an operation has it.
+/// A context and its lock.
 #[derive(Debug)]
 pub struct OpCell {
     lock: RawLock,
@@ -122,11 +126,11 @@ impl OpCell {
         }
     }
 
-    /// The context that this thread holds already and whose guard it forgot.
+    /// The guard of a context that this thread holds already, having forgotten its guard.
     ///
     /// # Safety
-    /// It was acquired by this thread (or, after fork, by the one it is a copy of), that guard was
-    /// forgotten, and no other was made since.
+    /// This thread (or, after fork, the thread it is a copy of) acquired the context and forgot the
+    /// guard; no other guard was made since.
     pub unsafe fn held(&self) -> OpGuard<'_> {
         OpGuard {
             cell: self,
@@ -144,7 +148,7 @@ impl OpCell {
         })
     }
 
-    /// Takes the context, waiting for it.
+    /// Takes the context; waits until it is free.
     pub fn acquire(&self) -> OpGuard<'_> {
         let guard = self.lock.lock();
         OpGuard {
@@ -183,25 +187,26 @@ pub struct OpTable {
 }
 
 impl OpTable {
-    /// The table of these contexts.
+    /// A table of `cells`.
     #[must_use]
     pub const fn new(cells: &'static [OpCell]) -> Self {
         Self { cells }
     }
 
-    /// All of them.
+    /// All contexts.
     #[must_use]
     pub const fn all(&self) -> &'static [OpCell] {
         self.cells
     }
 
-    /// How many there are.
+    /// Number of contexts.
     #[must_use]
     pub const fn nr(&self) -> usize {
         self.cells.len()
     }
 
-    /// Takes a context: this CPU's if it is free, else any free one, else waits for this CPU's.
+    /// Takes this CPU's context if it is free, else any free one, else waits for this CPU's.
+    /// `None`: the table is empty.
     #[must_use]
     pub fn acquire(&self) -> Option<OpGuard<'static>> {
         let nr = self.cells.len();

@@ -1,14 +1,16 @@
-//! *What*: the pages of the arena: where each one's contents are, which folios have some in memory, and how long ago
-//! something was evicted.
+//! *What*: the pages of the arena: where the contents of each are, which folios have resident pages, and
+//! the eviction clock.
 //!
 //! - `address`: how addresses, pages and folios number each other
 //! - `entry`, `table`: one page's entry; all of them
-//! - `folio`: locks, and a folio's standing in reclaim; `lru`: the lists of folios
-//! - `clock`: the eviction clock that ages are told by
+//! - `content`: what the object in an entry holds
+//! - `folio`: a folio's lock and its state in reclaim; `lru`: the lists of folios
+//! - `clock`: the eviction clock, which ages are measured by
 //! - `block`: pages that are compressed as one object
-//! - `batch`: pages and folios that are being evicted
+//! - `batch`: the pages and folios under reclaim
 //! - `walk`: walks over the page table
-//! - `transition`: every change of an entry; `tally`: what was stored, counted
+//! - `transition`: every change of an entry; `tally`: counts of stored pages
+//! - `pages`: [`Pages`], the owner of all that
 //!
 //! *Invariants*: a page is present in the arena only if its entry is [`Entry::Resident`].
 //! *Locking*: folio → LRU; see [`folio`]. *Context*: signal, worker, init.

@@ -291,7 +291,7 @@ fn make_op(charge: &'static Charge, codec: Codec, memory: *mut u8) -> Result<Op,
             compressor: new_compressor(codec, PAGE_SIZE)
                 .map_err(|errno| failed(StartStep::Workspace, errno))?,
             denser: None,
-            asked: (codec.to_bits().into(), 0, None),
+            seen_knobs: (codec.to_bits().into(), 0, None),
             decompressor: Decompressor::init(
                 memory.add(DECOMPRESSOR_AT),
                 Decompressor::required_size(),

@@ -37,9 +37,9 @@ pub(crate) fn follow_compressor(parts: &Parts, op: &mut OpGuard<'_>) {
         knobs.block.load(Ordering::Relaxed),
         parts.auto.denser_codec(knobs),
     );
-    if asked != op.asked {
+    if asked != op.seen_knobs {
         // Asked once: a program that has no room for it may be in trouble enough.
-        op.asked = asked;
+        op.seen_knobs = asked;
         if let Some(codec) = knobs.codec() {
             change_compressor(parts, op, codec, max_block(parts, codec, asked.1));
         }

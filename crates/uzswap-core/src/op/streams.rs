@@ -1,12 +1,11 @@
-//! *What*: notices sequential access, so that a fault brings in more than one page.
+//! *What*: detects sequential access, so that a fault brings in more than one page.
 //!
-//! A stream is where the next fault would be if the program went on as it did: just above or just
-//! below what the last fault brought in. A fault that hits a stream brings in twice as much as the
-//! one before, up to the end of its folio: neighbours that are touched by chance cost little, a scan
-//! soon moves whole folios.
+//! A stream predicts the next fault: just above or just below what the last one brought in. A fault
+//! that hits a stream brings in twice as many pages as the one before, up to the end of its folio.
+//! Chance neighbours cost little; a scan soon moves whole folios.
 //!
 //! *Invariants*: none; a lost or wrong stream costs speed only.
-//! *Locking*: belongs to a slot. *Context*: signal, worker.
+//! *Locking*: belongs to an operation. *Context*: signal, worker.
 
 use crate::page::{Page, PageRange};
 
@@ -14,10 +13,10 @@ const NR_STREAMS: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    /// Page numbers just above and just below what was brought in; [`NOWHERE`] for none.
+    /// Page numbers just above and just below the pages brought in, or [`NOWHERE`].
     above: usize,
     below: usize,
-    /// Pages that the last fault was to bring in.
+    /// Pages in the window of the last fault.
     window: usize,
 }
 
@@ -28,7 +27,7 @@ const NONE: Stream = Stream {
     window: 0,
 };
 
-/// The accesses that a slot follows.
+/// The streams that one operation context follows.
 #[derive(Debug)]
 pub struct Streams {
     streams: [Stream; NR_STREAMS],
@@ -51,14 +50,14 @@ impl Streams {
         }
     }
 
-    /// What a fault on `page` should bring in, of its `folio`, and goes on with from there.
+    /// The pages of `folio` that a fault on `page` should bring in. Moves the stream on.
     pub fn window(&mut self, page: Page, folio: PageRange) -> PageRange {
         let at = page.index();
         let hit = self
             .streams
             .iter()
             .position(|stream| stream.above == at || stream.below == at);
-        let (slot, stream) = match hit.and_then(|n| Some((n, *self.streams.get(n)?))) {
+        let (number, stream) = match hit.and_then(|n| Some((n, *self.streams.get(n)?))) {
             Some(found) => found,
             None => (self.free_or_oldest(), NONE),
         };
@@ -74,28 +73,28 @@ impl Streams {
                 end: (at + window).min(folio.end),
             }
         };
-        self.set(slot, range, window);
+        self.set(number, range, window);
         range
     }
 
-    /// Of the window `from`, all of `to` was brought in, since it could not be had without.
+    /// Notes that instead of the window `from` all of `to` came in, because a block comes in whole.
     pub fn widen(&mut self, from: PageRange, to: PageRange) {
         let at = self.streams.iter().position(|stream| {
             stream.above == from.end && stream.below == from.start.wrapping_sub(1)
         });
-        if let Some(slot) = at {
-            self.set(slot, to, to.len());
+        if let Some(number) = at {
+            self.set(number, to, to.len());
         }
     }
 
-    /// A first touch filled `range`: a scan that goes on from there moves whole folios at once.
+    /// Notes that a first touch filled `range`, so that a scan from there moves whole folios at once.
     pub fn note(&mut self, range: PageRange) {
-        let slot = self.free_or_oldest();
-        self.set(slot, range, range.len());
+        let number = self.free_or_oldest();
+        self.set(number, range, range.len());
     }
 
-    fn set(&mut self, slot: usize, range: PageRange, window: usize) {
-        if let Some(stream) = self.streams.get_mut(slot) {
+    fn set(&mut self, number: usize, range: PageRange, window: usize) {
+        if let Some(stream) = self.streams.get_mut(number) {
             *stream = Stream {
                 above: range.end,
                 below: range.start.wrapping_sub(1),

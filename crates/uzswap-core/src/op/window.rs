@@ -1,34 +1,34 @@
-//! *What*: what is read from the swap devices for the pages of one folio: which slots, and what they hold.
+//! *What*: the slots read from the swap devices for the pages of one folio, and their contents.
 //!
-//! *Invariants*: an extent is found only at the place that it was read to.
+//! *Invariants*: the contents of an extent are returned only from the place it was read to.
 //! *Locking*: belongs to an operation. *Context*: signal, worker.
 
 use super::{LOAD_LEN, READ_LEN};
 use crate::page::{PAGE_SIZE, PageRange};
 use uzswap_io::{Extent, Fingerprint, MAX_READS, SLOT};
 
-/// Slots that are read along rather than that two reads are made of what lies on both sides.
+/// Maximum slots between two extents that one read covers, rather than issuing two reads.
 const MAX_GAP_SLOTS: u64 = 2;
 
-/// Slots of the swap device that are read together, for the pages of one folio.
+/// Extents of the swap devices that are read together, for the pages of one folio.
 #[derive(Debug)]
 pub struct ReadWindow {
-    /// What the extents hold, one after the other.
+    /// The contents of the extents, one after the other.
     buffer: &'static mut [u8],
     extents: [Extent; MAX_READS],
     nr_extents: usize,
-    /// Pages around the one that is asked for, of which is read along what costs no read of its own.
+    /// Pages around the faulting one; those that cost no read of their own are read along.
     pub around: Option<PageRange>,
-    /// What was read is what the entries of the folio name that is held now.
+    /// The contents belong to the entries of the folio that is held now.
     current: bool,
-    /// The last eviction that ran beside a read freed nothing: the pool grew by as much.
+    /// The last eviction that overlapped a read freed nothing: the pool grew by as much.
     pub freed_nothing: bool,
-    /// Of the pages in the load buffer, by their places there: what they were read from.
+    /// Fingerprints of the copies on the device, by place in the load buffer.
     fingerprints: [Option<Fingerprint>; LOAD_LEN / PAGE_SIZE],
 }
 
 impl ReadWindow {
-    /// Nothing read yet. `buffer` is page aligned; empty without a swap device.
+    /// An empty window. `buffer` is page aligned; empty without a swap device.
     #[must_use]
     pub const fn new(buffer: &'static mut [u8]) -> Self {
         Self {
@@ -45,32 +45,34 @@ impl ReadWindow {
         }
     }
 
-    /// Notes what the page at `place` of the load buffer was read from; `None`: its copy is not kept.
+    /// Notes the copy that the page at `place` of the load buffer was read from; `None`: its copy is
+    /// not kept.
     pub fn note(&mut self, place: usize, fingerprint: Option<Fingerprint>) {
         if let Some(noted) = self.fingerprints.get_mut(place) {
             *noted = fingerprint;
         }
     }
 
-    /// What was noted last of the page at `place` of the load buffer.
+    /// The fingerprint noted last for the page at `place` of the load buffer.
     #[must_use]
     pub fn noted(&self, place: usize) -> Option<Fingerprint> {
         self.fingerprints.get(place).copied().flatten()
     }
 
-    /// Forgets what was read.
+    /// Drops all extents.
     #[inline]
     pub const fn forget(&mut self) {
         self.nr_extents = 0;
         self.current = false;
     }
 
-    /// What was read before the folio was held has been found to be what its entries name.
+    /// Marks the contents, read before the folio was held, as named by its entries still.
     pub const fn set_current(&mut self) {
         self.current = true;
     }
 
-    /// A folio is held: forgets what was read before, which may be another's by now, unless it was looked into.
+    /// Drops what was read before the folio was held, since the slots may be another's by now, unless
+    /// [`ReadWindow::set_current`] vouched for it.
     #[inline]
     pub const fn begin(&mut self) {
         if !core::mem::replace(&mut self.current, false) {
@@ -78,14 +80,14 @@ impl ReadWindow {
         }
     }
 
-    /// The extents, which the buffer is to be filled with.
+    /// The extents to read, and the buffer for their contents.
     pub fn to_read(&mut self) -> (&[Extent], &mut [u8]) {
         let extents = self.extents.get(..self.nr_extents).unwrap_or_default();
         let len = extents.iter().map(Extent::bytes).sum();
         (extents, self.buffer.get_mut(..len).unwrap_or_default())
     }
 
-    /// Where in the buffer the extent that holds all of `wanted` begins, and which that is.
+    /// The extent that holds all of `wanted`, and its offset in the buffer.
     fn find(&self, wanted: Extent) -> Option<(usize, Extent)> {
         let mut at = 0;
         for extent in self.extents.iter().take(self.nr_extents) {
@@ -97,7 +99,7 @@ impl ReadWindow {
         None
     }
 
-    /// Adds `wanted` to what is to be read. `false`: there is no room for it.
+    /// Adds `wanted` to the extents to read. `false`: there is no room.
     pub fn add(&mut self, wanted: Extent) -> bool {
         if self.find(wanted).is_some() {
             return true;
@@ -122,7 +124,7 @@ impl ReadWindow {
         }
     }
 
-    /// Both and what is between them, if that is one read.
+    /// One extent that covers both, if a single read can.
     #[must_use]
     pub fn joined(one: Extent, other: Extent) -> Option<Extent> {
         let (low, high) = if one.slot <= other.slot {
@@ -139,7 +141,7 @@ impl ReadWindow {
         })
     }
 
-    /// Of what is to be read leaves `wanted` alone. `false`: it was alone.
+    /// Drops every extent but `wanted`. `false`: it was the only one.
     pub fn only(&mut self, wanted: Extent) -> bool {
         let (extents, _) = self.to_read();
         let alone = extents == [wanted];
@@ -147,7 +149,8 @@ impl ReadWindow {
         self.add(wanted) && !alone
     }
 
-    /// Slots that were read, `wanted` among them, and the number of the first; `None`: it was not read.
+    /// The contents of the extent around `wanted`, and the number of its first slot; `None`: `wanted`
+    /// was not read.
     pub fn read(&mut self, wanted: Extent) -> Option<(u64, &mut [u8])> {
         let (at, extent) = self.find(wanted)?;
         let slots = self.buffer.get_mut(at..at + extent.bytes())?;
@@ -163,8 +166,8 @@ const fn end_of(extent: Extent) -> u64 {
 mod tests {
     use super::*;
 
-    /// Whatever is asked for in whatever order: what was added is there to be read, in its own slots, and nothing
-    /// takes more room than there is.
+    /// Random requests in any order: each extent that was added is found in its own slots, and the
+    /// buffer is never exceeded.
     #[test]
     fn what_is_to_be_read_is_found_in_its_place() {
         let mut x = 0x2545_f491_4f6c_dd1d_u64;

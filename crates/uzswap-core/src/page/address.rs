@@ -1,16 +1,16 @@
-//! *What*: the arena, the one address range that uzswap manages, and how addresses, pages and
-//! folios number each other in it.
+//! *What*: the arena, the one address range that uzswap manages, and how addresses, pages and folios
+//! number each other in it.
 //!
-//! *Invariants*: a [`Page`] is below [`NR_PAGES`], so its address lies in the arena and its table
-//! entry in the page table: the constructors are the only source.
+//! *Invariants*: a [`Page`] is below [`NR_PAGES`], so its address lies in the arena and its entry in the
+//! page table; only the constructors make one.
 //! *Locking*: none. *Context*: any.
 
 pub use uzswap_sys::{PAGE_SHIFT, PAGE_SIZE};
 
-/// Where the arena begins: a place that neither the kernel nor allocators choose by themselves, the
-/// same in every process, because an inherited seccomp filter tests for it.
+/// First address of the arena: one that neither the kernel nor allocators choose by themselves, and
+/// the same in every process, because an inherited seccomp filter tests for it.
 pub const ARENA_BASE: usize = 0x1000_0000_0000;
-/// Bytes of address space in the arena. Reserved, not used. Small under Miri, which has no lazy memory.
+/// Bytes of address space that the arena reserves. Small under Miri, which has no lazy memory.
 pub const ARENA_LEN: usize = if cfg!(miri) { 64 << 20 } else { 4 << 40 };
 /// Pages in the arena.
 pub const NR_PAGES: usize = ARENA_LEN >> PAGE_SHIFT;
@@ -59,7 +59,7 @@ impl Page {
         }
     }
 
-    /// The page of that number; numbers wrap at [`NR_PAGES`].
+    /// The page of number `index`, modulo [`NR_PAGES`].
     #[inline]
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "below 2^30 by the mask")]
@@ -89,7 +89,7 @@ impl Page {
     }
 }
 
-/// Pages from `start` up to, not with, `end`.
+/// Pages from `start` to `end` exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRange {
     /// Number of the first page.
@@ -99,7 +99,7 @@ pub struct PageRange {
 }
 
 impl PageRange {
-    /// Of one page.
+    /// The range of one page.
     #[inline]
     #[must_use]
     pub const fn one(page: Page) -> PageRange {
@@ -121,21 +121,21 @@ impl PageRange {
         }
     }
 
-    /// How many pages.
+    /// Number of pages.
     #[inline]
     #[must_use]
     pub const fn len(self) -> usize {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether there are none.
+    /// Whether it has no page.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.end <= self.start
     }
 
-    /// What both hold.
+    /// The intersection.
     #[must_use]
     pub fn and(self, other: PageRange) -> PageRange {
         let start = self.start.max(other.start);

@@ -1,23 +1,25 @@
 //! *What*: the pages and folios that one reclaim evicts together.
 //!
-//! *Invariants*: the pages of a folio lie next to each other in `pages`, and rise.
+//! *Invariants*: the pages of a folio are neighbours in `pages`, in rising order. The lengths never
+//! exceed the arrays: [`Batch::has_room`] is asked before [`Batch::add_folio`].
 //! *Locking*: belongs to an operation. *Context*: signal, worker.
 
 use super::address::{Page, PageRange};
 use super::entry::Entry;
+use uzswap_sync::strict_assert;
 use uzswap_sys::mem::IoVec;
 
-/// Most pages in a batch: one folio of the largest order.
+/// Maximum pages in a batch: one folio of the largest order.
 pub const BATCH_PAGES: usize = 512;
-/// Most folios in a batch.
+/// Maximum folios in a batch.
 pub const BATCH_FOLIOS: usize = 64;
 
-/// A page under reclaim and what became of it.
+/// A page under reclaim.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchPage {
     /// The page.
     pub page: Page,
-    /// Where it was stored; [`Entry::None`] if it was not.
+    /// Its entry once stored; [`Entry::None`] until then.
     pub entry: Entry,
 }
 
@@ -30,13 +32,13 @@ pub struct BatchFolio {
     pub first: usize,
     /// Its pages in [`Batch::pages`].
     pub nr: usize,
-    /// It is compressed with the operation's denser compressor.
+    /// Compress it with the operation's denser compressor.
     pub denser: bool,
-    /// Its lock is held: its pages are being dropped.
+    /// Its lock is held, because its pages are being dropped.
     pub dropping: bool,
 }
 
-/// What one reclaim works on.
+/// The pages and folios of one reclaim.
 #[derive(Debug)]
 pub struct Batch {
     /// Its pages.
@@ -76,25 +78,27 @@ impl Batch {
         }
     }
 
-    /// Empties it.
+    /// Empties the batch.
     pub const fn clear(&mut self) {
         self.nr_pages = 0;
         self.nr_folios = 0;
         self.nr_ranges = 0;
     }
 
-    /// Whether a folio with so many resident pages has room.
+    /// Whether a folio with `nr_pages` resident pages fits.
     #[must_use]
     pub const fn has_room(&self, nr_pages: usize) -> bool {
         self.nr_folios < BATCH_FOLIOS && nr_pages <= BATCH_PAGES - self.nr_pages
     }
 
-    /// Adds a folio and those of its pages that `pages` yields. Returns how many they are; with none it is not
-    /// added.
+    /// Adds a folio with the pages that `pages` yields, unless there are none. Returns their number.
+    /// The caller has found that there is room for all resident pages of the folio.
     pub fn add_folio(&mut self, index: u32, pages: impl Iterator<Item = Page>) -> usize {
         let first = self.nr_pages;
         for page in pages {
-            if let Some(place) = self.pages.get_mut(self.nr_pages) {
+            let place = self.pages.get_mut(self.nr_pages);
+            strict_assert!(place.is_some(), "a batch without room for a page");
+            if let Some(place) = place {
                 *place = BatchPage {
                     page,
                     entry: Entry::None,
@@ -103,9 +107,12 @@ impl Batch {
             }
         }
         let nr = self.nr_pages - first;
-        if nr > 0
-            && let Some(place) = self.folios.get_mut(self.nr_folios)
-        {
+        if nr == 0 {
+            return 0;
+        }
+        let place = self.folios.get_mut(self.nr_folios);
+        strict_assert!(place.is_some(), "a batch without room for a folio");
+        if let Some(place) = place {
             *place = BatchFolio {
                 index,
                 first,
@@ -118,13 +125,17 @@ impl Batch {
         nr
     }
 
-    /// Lists a page whose memory is to be dropped; neighbours share a range.
+    /// Adds a page to the ranges to drop; neighbours share a range.
     pub fn add_to_drop(&mut self, page: Page) {
         let end = |range: &IoVec| range.base + range.len;
         let last = self.ranges.get_mut(self.nr_ranges.wrapping_sub(1));
         if let Some(last) = last.filter(|last| end(last) == page.addr()) {
             last.len += super::PAGE_SIZE;
-        } else if let Some(place) = self.ranges.get_mut(self.nr_ranges) {
+            return;
+        }
+        let place = self.ranges.get_mut(self.nr_ranges);
+        strict_assert!(place.is_some(), "more ranges than pages in a batch");
+        if let Some(place) = place {
             *place = IoVec {
                 base: page.addr(),
                 len: super::PAGE_SIZE,
@@ -133,13 +144,14 @@ impl Batch {
         }
     }
 
-    /// The ranges whose memory is to be dropped.
+    /// The ranges to drop.
     #[must_use]
     pub fn to_drop(&self) -> &[IoVec] {
         self.ranges.get(..self.nr_ranges).unwrap_or_default()
     }
 
-    /// The `nr` pages of the batch from `first` on, all before `end`, if they are one whole block.
+    /// The `nr` pages of the batch from place `first` on, if they are a whole aligned block and lie
+    /// before place `end`.
     #[must_use]
     pub fn block_at(&self, first: usize, end: usize, nr: usize) -> Option<PageRange> {
         let last = first + nr - 1;
@@ -148,14 +160,14 @@ impl Batch {
         }
         let start = self.pages.get(first)?.page.index();
         let last = self.pages.get(last)?.page.index();
-        // They rise.
+        // Pages rise, so the first and the last tell of all between.
         (start.is_multiple_of(nr) && last == start + nr - 1).then_some(PageRange {
             start,
             end: last + 1,
         })
     }
 
-    /// How many places from `at` on, all before `end`, hold pages of the same `block` pages.
+    /// The number of places from `at` on, before `end`, whose pages lie in the same aligned `block`.
     #[must_use]
     pub fn nr_within_block(&self, at: usize, end: usize, block: usize) -> usize {
         if block == 1 {
@@ -171,7 +183,7 @@ impl Batch {
             .max(1)
     }
 
-    /// Whether the page at place `at` has its entry.
+    /// Whether the page at place `at` is stored.
     #[must_use]
     pub fn is_stored(&self, at: usize) -> bool {
         self.pages
@@ -179,7 +191,7 @@ impl Batch {
             .is_some_and(|place| place.entry != Entry::None)
     }
 
-    /// From the first to the last page of folio `at` of the batch.
+    /// From the first to the last page in the batch of folio `at` of it.
     #[must_use]
     pub fn pages_of(&self, at: usize) -> Option<PageRange> {
         if at >= self.nr_folios {

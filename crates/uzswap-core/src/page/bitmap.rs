@@ -1,6 +1,6 @@
-//! *What*: one bit for each of many things, in memory that the caller reserves.
+//! *What*: a bitmap in memory that the caller reserves.
 //!
-//! *Invariants*: bits are only ever set. *Locking*: none, each word is atomic. *Context*: any.
+//! *Invariants*: bits are only ever set. *Locking*: none; each word is atomic. *Context*: any.
 
 use uzswap_sync::primitive::{AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ impl Bitmap {
     /// A bitmap on zero-filled memory.
     ///
     /// # Safety
-    /// `words` is 8-byte aligned, zero-filled, long enough for every bit ever asked for, and used
+    /// `words` is 8-byte aligned, zero-filled, long enough for every bit that is accessed, and used
     /// by nothing else while the bitmap lives.
     #[must_use]
     pub const unsafe fn new(words: *mut u8) -> Self {
@@ -31,7 +31,7 @@ impl Bitmap {
 
     #[inline]
     fn word(&self, index: usize) -> &AtomicU64 {
-        // SAFETY: the creator promised memory for every bit that is asked for.
+        // SAFETY: the caller of `new` promised memory for every bit that is accessed.
         unsafe { &*self.words.add(index) }
     }
 

@@ -1,30 +1,35 @@
-//! *What*: blocks: pages next to each other that are compressed as one, because together they take less.
+//! *What*: blocks: neighbouring pages that are compressed as one object, because together they take less.
 //!
-//! A block is up to 16 pages of one folio, aligned. It is compressed to one object, which is cut into pieces of a page
-//! at most; they are in the entries of its first pages, in order, objects of pool or
-//! device like any other: each is moved by compaction, written back and freed alone. The pages behind the
-//! last piece have an entry that says how large the block is, and the last page always is such, so a block is
-//! found from any page in it. Pages may leave it ([`Transition::exit_block`](super::transition::Transition::exit_block)): their entries are as if it were not there.
+//! A block is up to 16 pages of one folio, aligned. Its compressed object is cut into pieces of a page
+//! at most. The entries of the block's first pages hold the pieces, in order. A piece is an object of
+//! pool or device like any other: compaction, writeback and free handle each alone. The pages behind
+//! the last piece have an entry that gives the size of the block; the last page always is one of them,
+//! so the block is found from any page in it. Pages may leave it
+//! ([`Transition::exit_block`](super::transition::Transition::exit_block)).
 //!
-//! | what happens | to the block |
+//! | event | effect on the block |
 //! |---|---|
-//! | its pages are evicted together | becomes one, if that takes no more than three quarters of them |
-//! | its pages stay cold in the pool, alone or in smaller blocks | becomes one, if that takes less |
-//! | fault on a page that nobody seems to go on from | stays, while half of it is left; the page comes in and has left it |
-//! | any other fault, pin, mremap of a page | brought in whole: every page that has contents is resident, the others are nowhere |
-//! | part of it dropped (unmapped, discarded) | stays; those pages' entries say that their contents are gone |
+//! | its pages are evicted together | made, if that takes at most three quarters of their size |
+//! | its pages stay cold in the pool, alone or in smaller blocks | made, if that takes less |
+//! | fault outside a sequential stream | stays while half of it is left; the page leaves it |
+//! | any other fault, pin, mremap of a page | loaded whole: pages with contents become resident, the others empty |
+//! | part of it dropped (unmapped, discarded) | stays; those pages' entries are marked dropped |
 //! | the last of it dropped | its pieces are freed |
-//! | a dropped page is touched | brought in; what was dropped is then a fresh page |
+//! | a dropped page is touched | loaded whole; the dropped page becomes a fresh one |
 //! | writeback, compaction | piece by piece: some may be in the pool and some on the device |
 //! | fork | the child has a copy |
 //!
-//! Nothing of a block is written back into it: a write is a fault.
+//! A block is never written to: a write is a fault.
 //!
-//! *Invariants*: the entries of a block change from evicted pages to a block, and from a block to no block, under
-//! one hold of their folio. No page in a block is resident; pages of its range that left it may be anything but in
-//! a block: none is made where a larger one has pages left. A range that takes part of a block brings nothing
-//! of it in, so whoever brings pages in asks for [`Entries::whole_blocks`].
-//! *Locking*: the folio, held by the caller; without it what is found is a hint. *Context*: signal, worker.
+//! *Invariants*
+//! - The entries of a block change from evicted pages to a block, and from a block to no block, under
+//!   one hold of their folio.
+//! - No page in a block is resident. A page that left it may be in any state but in a block: no block
+//!   is made where a larger one has pages left.
+//! - A range that covers part of a block brings in none of it, so whoever brings pages in extends the
+//!   range by [`Entries::whole_blocks`].
+//!
+//! *Locking*: the folio, held by the caller; without it results are hints. *Context*: signal, worker.
 
 use super::address::{Page, PageRange, wide};
 use super::entry::Entry;
@@ -34,12 +39,12 @@ pub const MAX_BLOCK_ORDER: u64 = 4;
 /// Pages of the largest block.
 pub const MAX_BLOCK: usize = 1 << MAX_BLOCK_ORDER;
 
-/// The entries of pages: the page table, or a model's.
+/// Read access to entries: the page table, or a model's.
 pub trait Entries {
     /// The entry of `page`. Without its folio's lock, a hint.
     fn get(&self, page: Page) -> Entry;
 
-    /// Whether the entries around `page` are charged and may be looked at.
+    /// Whether the entries around `page` are charged and may be read.
     fn is_ready(&self, page: Page) -> bool;
 
     /// The block that `page` is in, or the page alone.
@@ -66,18 +71,18 @@ pub trait Entries {
         block.pages().filter(is_in)
     }
 
-    /// Pages of a block that have contents: so many become resident with it.
+    /// The number of pages of `block` with contents: a load makes as many resident.
     fn contents_of(&self, block: PageRange) -> u64 {
         let evicted = |page: &Page| self.get(*page).is_evicted();
         wide(self.pages_in(block).filter(evicted).count())
     }
 
-    /// `range` and the rest of the blocks at its ends.
+    /// `range`, extended by the rest of the blocks at its ends.
     fn whole_blocks(&self, range: PageRange) -> PageRange {
         if range.is_empty() || !self.is_ready(Page::from_index(range.start)) {
             return range;
         }
-        // The page at an end may have left the block that it lies in: others are still in that.
+        // The page at an end may have left its block, with others of the range still in it.
         let reach = |index: usize| PageRange {
             start: index & !(MAX_BLOCK - 1),
             end: (index | (MAX_BLOCK - 1)) + 1,
@@ -92,7 +97,7 @@ pub trait Entries {
         }
     }
 
-    /// Whether `range` lies in a larger block that has pages left: no block may be made there.
+    /// Whether `range` lies in a larger block that has pages left, so that no block may be made there.
     fn is_in_larger(&self, range: PageRange) -> bool {
         let start = range.start & !(MAX_BLOCK - 1);
         let around = PageRange {

@@ -1,14 +1,14 @@
-//! *What*: the eviction clock, which ages are told by: it goes round when 16 times the limit was evicted.
+//! *What*: the eviction clock, which ages are measured by. One round is 16 times the limit in evictions.
 //!
-//! *Invariants*: it never stands still or goes back while pages are evicted. It counts parts of ticks, so the limit
-//! may change at any time: only pages evicted from then on count by the new one.
+//! *Invariants*: it advances with every eviction and never goes back. It counts fractions of ticks, so
+//! the limit may change at any time and applies to evictions from then on.
 //! *Locking*: none; one relaxed atomic. *Context*: signal, worker.
 
 use crate::page::Age;
 use crate::page::entry::AGE_BITS;
 use uzswap_sync::primitive::{AtomicU64, Ordering::Relaxed};
 
-/// A tick is 1 shifted left by this.
+/// log2 of a tick in the clock's units.
 const TICK: u32 = 32;
 
 /// The clock.
@@ -16,17 +16,17 @@ const TICK: u32 = 32;
 pub(crate) struct Clock(AtomicU64);
 
 impl Clock {
-    /// At the beginning.
+    /// A clock at zero.
     pub(crate) const fn new() -> Self {
         Clock(AtomicU64::new(0))
     }
 
-    /// `nr` pages were evicted under a limit of `limit` pages.
+    /// Counts `nr` evictions under a limit of `limit` pages.
     pub(crate) fn advance(&self, nr: u64, limit: u64) {
         self.0.fetch_add(nr << (TICK - tick_shift(limit)), Relaxed);
     }
 
-    /// The time as entries carry it.
+    /// The time as entries store it.
     #[inline]
     pub(crate) fn now(&self) -> Age {
         Age(((self.reading() >> TICK) & ((1 << AGE_BITS) - 1)) as u16)
@@ -43,7 +43,7 @@ impl Clock {
     }
 }
 
-/// Pages evicted in a tick under a limit of `limit` pages, as a shift.
+/// log2 of the evictions in a tick under a limit of `limit` pages.
 #[inline]
 pub(crate) fn tick_shift(limit: u64) -> u32 {
     let round = limit.saturating_mul(16).max(1).ilog2() + 1;

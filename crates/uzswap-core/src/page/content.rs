@@ -9,14 +9,14 @@ pub enum Content {
     Page,
     /// A piece of the block that the page is in.
     BlockPiece,
-    /// Such a piece, and the page's own contents were dropped: it goes with the rest of its block.
+    /// As [`Content::BlockPiece`], with the page's own contents dropped: freed with the block.
     DroppedPiece,
-    /// The page, read from the device before it was asked for. In the pool only.
+    /// The page, read ahead from the device and not accessed since. In the pool only.
     ReadAhead,
 }
 
 impl Content {
-    /// Whether it is all of one page.
+    /// Whether it is one whole page.
     #[inline]
     #[must_use]
     pub const fn is_page(self) -> bool {

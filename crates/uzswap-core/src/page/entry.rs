@@ -1,11 +1,16 @@
-//! *What*: one page's entry in the page table: eight bytes that say where its contents are.
+//! *What*: one page's entry in the page table: eight bytes that tell where its contents are.
 //!
-//! *Invariants*: the bits outside a state's fields are zero; [`Entry::None`] is zero, so untouched
-//! table memory is valid. Layout, from bit 0: 4 state; then for an object in the pool or on the
-//! device 36 location, 12 size - 1, 12 age; for a filled page 1 repeat, 47 value, 12 age; for a page
-//! in a block without a piece 3 order, 1 dropped, and 12 age at the top. Whether an object is being
-//! written back, and what it holds, are states of their own: whatever else happens to the page ends
-//! a writeback.
+//! *Invariants*: bits outside a state's fields are zero. [`Entry::None`] is zero, so untouched table
+//! memory is valid. Writeback and [`Content`] are part of the state, so any other change of the entry
+//! ends a writeback. Layout:
+//!
+//! | state | bits from 0 |
+//! |---|---|
+//! | all | 4 state |
+//! | object in the pool or on a device | 36 location, 12 size - 1, 12 age |
+//! | filled page | 1 repeat, 47 value, 12 age |
+//! | page in a block without a piece | 3 order, 1 dropped, and 12 age at the top |
+//!
 //! *Locking*: an entry changes only under its folio's lock. *Context*: signal, worker, init.
 
 use super::content::Content;
@@ -16,7 +21,7 @@ const NONE: u64 = 0;
 const RESIDENT: u64 = 1;
 const BLOCK: u64 = 2;
 const FILLED: u64 = 3;
-/// Where an object is; what it holds is added. Only what is [`STORED`] is [`READ_AHEAD`].
+/// Where an object is; its content is added. [`READ_AHEAD`] goes with [`STORED`] only.
 const STORED: u64 = NR_CONTENTS;
 const WRITING: u64 = 2 * NR_CONTENTS;
 const SWAPPED: u64 = 3 * NR_CONTENTS;
@@ -41,7 +46,7 @@ const DROPPED: u64 = 1 << (ORDER_SHIFT + 3);
 const _: () = assert!(SIZE_SHIFT + SIZE_BITS <= AGE_SHIFT);
 const _: () = assert!(SWAPPED + NR_CONTENTS <= 1 << STATE_BITS);
 
-/// When a page was evicted, in ticks of the engine's eviction clock, modulo 2^[`AGE_BITS`].
+/// When a page was evicted, in ticks of the eviction clock, modulo 2^[`AGE_BITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age(pub u16);
 
@@ -54,7 +59,7 @@ impl Age {
     }
 }
 
-/// The state of an entry that has its object in the pool, on its way to the device, or there.
+/// The state of an entry with an object in the pool, under writeback, or on a device.
 #[inline]
 const fn state_of(content: Content, place: u64) -> u64 {
     place
@@ -66,7 +71,7 @@ const fn state_of(content: Content, place: u64) -> u64 {
         }
 }
 
-/// The place of an object and what it holds, by the state of its entry.
+/// The inverse of [`state_of`].
 #[inline]
 const fn place_of(state: u64) -> (u64, Content) {
     let kind = state % NR_CONTENTS;
@@ -86,7 +91,7 @@ pub enum Entry {
     None,
     /// In the arena.
     Resident,
-    /// In the pool, compressed to `size` bytes; a page of 4096 is raw.
+    /// In the pool, compressed to `size` bytes; 4096 means raw.
     Stored {
         /// The pool object.
         loc: Loc,
@@ -94,23 +99,23 @@ pub enum Entry {
         size: u16,
         /// When it was evicted.
         age: Age,
-        /// A copy of it is on its way to the swap device.
+        /// It is under writeback.
         writing: bool,
-        /// What it is of.
+        /// What the object holds.
         content: Content,
     },
-    /// On the swap device, compressed to `size` bytes; a page of 4096 is raw.
+    /// On a swap device, compressed to `size` bytes; 4096 means raw.
     Swapped {
-        /// Where it begins there, in units of 16 bytes.
+        /// Where it begins, in units of 16 bytes.
         location: u64,
         /// Compressed bytes, 1 to 4096.
         size: u16,
         /// When it was evicted from the arena.
         age: Age,
-        /// What it is of.
+        /// What the object holds.
         content: Content,
     },
-    /// In a block, the pieces of which are in the entries of its first pages; never of its last.
+    /// In a block, without a piece: pieces are in the entries of its first pages, never of its last.
     Block {
         /// log2 of the block's pages.
         order: u8,
@@ -119,9 +124,9 @@ pub enum Entry {
         /// The page's own contents were dropped.
         dropped: bool,
     },
-    /// In this entry: one 8-byte word, repeated.
+    /// Same-filled: one 8-byte word, repeated.
     Filled {
-        /// The word; see [`Entry::can_fill`] for which ones fit.
+        /// The word, one that [`Entry::can_fill`] accepts.
         word: u64,
         /// When it was evicted.
         age: Age,
@@ -129,16 +134,16 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Whether a page that repeats `word` fits an entry: a small number, positive or negative, or
-    /// one 32-bit half twice.
+    /// Whether an entry can hold a page filled with `word`: a small number, positive or negative, or
+    /// the same 32 bits twice.
     #[inline]
     #[must_use]
     pub const fn can_fill(word: u64) -> bool {
         (word >> 32) == (word & 0xffff_ffff) || sign_extend(word << (64 - VALUE_BITS)) == word
     }
 
-    /// The entry as eight bytes. A `word` that does not fit is the caller's mistake and encodes
-    /// to `None`, which [`Entry::can_fill`] prevents.
+    /// The entry as eight bytes. The caller has checked a `word` with [`Entry::can_fill`]: another one
+    /// loses bits.
     #[inline]
     #[must_use]
     pub const fn encode(self) -> u64 {
@@ -259,7 +264,7 @@ impl Entry {
         )
     }
 
-    /// Whether the page was read from the device before it was asked for, and has not been yet.
+    /// Whether the page was read ahead and not accessed since.
     #[inline]
     #[must_use]
     pub const fn is_readahead(self) -> bool {
@@ -272,7 +277,7 @@ impl Entry {
         )
     }
 
-    /// Whether the page has no contents any more, but the entry is still part of a block.
+    /// Whether the page's own contents were dropped while its entry is still part of a block.
     #[inline]
     #[must_use]
     pub const fn is_dropped(self) -> bool {
@@ -297,7 +302,7 @@ impl Entry {
         matches!(self, Entry::None) || self.is_dropped()
     }
 
-    /// The entry of a page of a block without its own contents.
+    /// This entry of a block with the page's own contents dropped.
     #[inline]
     #[must_use]
     pub const fn dropped(self) -> Entry {
@@ -335,7 +340,7 @@ impl Entry {
         }
     }
 
-    /// The same without a copy on its way to the swap device.
+    /// This entry with no writeback under way.
     #[inline]
     #[must_use]
     pub const fn without_writeback(self) -> Entry {
@@ -357,7 +362,7 @@ impl Entry {
         }
     }
 
-    /// When it was evicted, if it is.
+    /// When it was evicted; `None` if it is not.
     #[inline]
     #[must_use]
     pub const fn age(self) -> Option<Age> {
@@ -371,7 +376,7 @@ impl Entry {
     }
 }
 
-/// Location, size and age of a page that is in the pool or on the device.
+/// The bits of location, size and age of an object.
 #[inline]
 const fn location_bits(location: u64, size: u16, age: Age) -> u64 {
     location << LOC_SHIFT

@@ -1,51 +1,53 @@
-//! *What*: the folio table: sixteen bytes for each folio of the arena: its lock, where it stands in
-//! reclaim, its place in the LRU lists, how many of its pages are resident and how often it is pinned.
+//! *What*: the folio table: sixteen bytes per folio of the arena: its lock, its state in reclaim, its
+//! links in the LRU lists, its resident pages and its pins.
 //!
 //! *Invariants*
 //! - `LOCKED` is held by one thread. All other bits of `word`, `nr_resident` and `pins`, and the
 //!   entries of the folio's pages, change only under it, except the lists' fields (`next`, `prev`,
 //!   the `LIST` bits), which change under the LRU lock.
-//! - `RECLAIM` is set by the one reclaimer that has isolated the folio and cleared by the same. While
-//!   it is set the pages in that reclaimer's batch stay mapped and readable: whoever wants to drop
-//!   or hide them, or needs them writable for sure (a pin), sets `CANCELLED`, releases the folio and
-//!   waits. A mere write only cancels: should it be protected once more, it faults once more.
+//! - `RECLAIM` is set by the one reclaimer that isolated the folio, and cleared by the same. While it is
+//!   set, the pages in that reclaimer's batch stay mapped and readable: whoever drops or hides them, or
+//!   needs them writable at once (a pin), sets `CANCELLED`, releases the folio and waits. A plain write
+//!   only cancels: if the page is protected once more, it faults once more.
 //! - A folio with `pins` is never isolated.
 //!
-//! *States of a page under reclaim* (the page-entry state machine, modelled in tests):
-//! resident → isolated + protected → stored (dropped), or back to resident when cancelled.
+//! *States of a page under reclaim*, modelled in tests: resident → isolated and write-protected →
+//! stored and dropped, or back to resident when cancelled.
 //!
-//! *Locking*: slot → folio → LRU → pool class. A thread waits for a second folio only if it is the
+//! *Locking*: op → folio → LRU → pool class. A thread waits for a second folio only if it is the
 //! reclaimer that isolated it. Never waits for `RECLAIM` to clear while it holds any folio.
 //! *Context*: signal, worker, init.
 
 use super::bitmap::Bitmap;
 use crate::page::{NR_PAGES, PAGE_SIZE, Page, PageRange};
 use uzswap_sync::primitive::{AtomicU16, AtomicU32, Ordering, spin_loop};
+use uzswap_sync::strict_assert;
 use uzswap_sys::arch;
 
 const LOCKED: u32 = 1;
 const WAITED: u32 = 1 << 1;
 /// Isolated by a reclaimer.
 pub const RECLAIM: u32 = 1 << 2;
-/// The program used the folio after it was isolated: its reclaimer gives up.
+/// The program accessed the folio after it was isolated: its reclaimer gives up.
 pub const CANCELLED: u32 = 1 << 3;
 /// On the inactive list.
 pub const INACTIVE: u32 = 1 << 4;
 /// On the active list.
 pub const ACTIVE: u32 = 1 << 5;
-/// Pages came back to it since it joined its list: it gets one more round.
+/// Pages of it refaulted since it joined its list: it gets one more round.
 pub const REFERENCED: u32 = 1 << 6;
-/// Kept in for good, also in fork children: a stack that signals may be delivered on.
+/// Never evicted, in fork children neither: a stack that signals may be delivered on.
 pub const HELD: u32 = 1 << 7;
 
-/// Its pages last came back four or more in a row, for a program that asked for them so.
+/// Its last sequential load was of four or more pages.
 pub const RUNS_OF_4: u32 = 1 << 8;
-/// As [`RUNS_OF_4`], sixteen or more.
+/// Its last sequential load was of sixteen or more pages.
 pub const RUNS_OF_16: u32 = 1 << 9;
 
-/// The kernel had no mapping left with which to give some of its resident pages the protection that they need.
+/// Some of its resident pages lack their protection, because the process had no mapping left
+/// (`vm.max_map_count`).
 pub const PROT_STALE: u32 = 1 << 10;
-/// What is stored of it was tried to be made denser; until something of it is stored anew.
+/// Densifying its stored pages was tried; cleared when a page of it is stored anew.
 pub const TRIED: u32 = 1 << 11;
 
 const SPINS: u32 = if cfg!(any(loom, miri)) { 1 } else { 100 };
@@ -64,7 +66,7 @@ pub struct Folio {
 }
 
 impl Folio {
-    /// An untouched folio, as zero-filled memory is one.
+    /// An untouched folio; zero-filled memory is one.
     #[must_use]
     pub fn new() -> Folio {
         Folio {
@@ -131,15 +133,15 @@ impl Folio {
         }
     }
 
-    /// The lock that this thread holds already and whose guard it forgot.
+    /// The guard of a lock that this thread holds already, having forgotten its guard.
     ///
     /// # Safety
-    /// It was locked by this thread, that guard was forgotten, and no other was made since.
+    /// This thread locked it and forgot the guard; no other guard was made since.
     pub unsafe fn held(&self) -> FolioGuard<'_> {
         FolioGuard { folio: self }
     }
 
-    /// Waits until a reclaimer that has isolated this folio is done with it. The caller holds no folio.
+    /// Waits until the reclaimer that isolated this folio, if any, is done. The caller holds no folio.
     #[cold]
     pub fn wait_reclaim(&self) {
         let mut rounds = 0_u32;
@@ -215,8 +217,7 @@ impl FolioGuard<'_> {
         self.folio.word.fetch_and(!bits, Ordering::Release);
     }
 
-    /// Says that the program uses the folio: a reclaimer that has isolated it gives up.
-    /// `true` if there was one.
+    /// Cancels the reclaim of the folio, because the program uses it. `true`: there was one.
     #[inline]
     pub fn cancel_reclaim(&self) -> bool {
         let isolated = self.has(RECLAIM);
@@ -232,25 +233,26 @@ impl FolioGuard<'_> {
         self.folio.nr_resident.load(Ordering::Relaxed)
     }
 
-    /// Counts `nr` pages that were brought in.
+    /// Counts `nr` pages as resident.
     #[inline]
     pub fn add_resident(&self, nr: u16) {
         self.folio.nr_resident.fetch_add(nr, Ordering::Relaxed);
     }
 
-    /// Counts `nr` pages that were dropped.
+    /// Uncounts `nr` dropped pages.
     #[inline]
     pub fn sub_resident(&self, nr: u16) {
-        self.folio.nr_resident.fetch_sub(nr, Ordering::Relaxed);
+        let before = self.folio.nr_resident.fetch_sub(nr, Ordering::Relaxed);
+        strict_assert!(before >= nr, "more pages dropped than were resident");
     }
 
-    /// Whether it must stay in.
+    /// Whether reclaim must not take it.
     #[inline]
     pub fn is_pinned(&self) -> bool {
         self.folio.pins.load(Ordering::Relaxed) > 0 || self.has(HELD)
     }
 
-    /// Pins it once more. A count that cannot rise any more holds it for good.
+    /// Adds a pin. When the count is full, the folio is `HELD` instead, for good.
     pub fn pin(&self) {
         let pins = self.folio.pins.load(Ordering::Relaxed);
         match pins.checked_add(1) {
@@ -259,15 +261,19 @@ impl FolioGuard<'_> {
         }
     }
 
-    /// Takes one pin off.
+    /// Removes a pin.
     pub fn unpin(&self) {
         let pins = self.folio.pins.load(Ordering::Relaxed);
+        strict_assert!(
+            pins > 0 || self.has(HELD),
+            "unpinned more often than pinned"
+        );
         self.folio
             .pins
             .store(pins.saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// Takes all pins off: their threads did not come along into this fork child.
+    /// Removes all pins: their threads do not exist in this fork child.
     pub fn clear_pins(&self) {
         self.folio.pins.store(0, Ordering::Relaxed);
     }
@@ -353,7 +359,7 @@ impl FolioTable {
         unsafe { &*self.folios.add(index) }
     }
 
-    /// Asks for a folio to be brought into the cache.
+    /// Prefetches a folio's record into the CPU's cache.
     #[inline]
     pub fn prefetch(&self, index: u32) {
         arch::prefetch(
@@ -380,8 +386,8 @@ impl FolioTable {
         }
     }
 
-    /// Pages of this table that the folios around the 512-page chunk of `page` need and that were
-    /// not counted yet. Counts them: the caller charges them.
+    /// Marks the pages of this table that the folios of `chunk` need. Returns how many were not marked
+    /// before; the caller charges them.
     pub fn charge_chunk(&self, chunk: PageRange) -> u64 {
         let bytes = |page: usize| (page >> self.order) * size_of::<Folio>();
         let first = bytes(chunk.start) / PAGE_SIZE;

@@ -1,24 +1,27 @@
-//! *What*: the LRU lists: which folios have resident pages, coldest last.
+//! *What*: the LRU lists: the folios with resident pages, coldest last.
 //!
-//! There is no accessed bit to look at in user space, so recency comes from two things: a new folio
-//! joins the head of the inactive list and leaves at its tail, first in, first out; and a page that
-//! refaults sooner after its eviction than the resident set is large shows that its folio is used
-//! more often than what was kept, so that the folio joins the active list (as the kernel's
-//! workingset code does). The active list is taken from only while it is more than three quarters of all, or the other
-//! has nothing that can go.
+//! User space has no accessed bit, so recency comes from two events. A new folio joins the head of the
+//! inactive list and leaves at its tail, first in, first out. A page whose refault distance is below
+//! the size of the resident set shows that its folio is used more often than the resident ones, and the
+//! folio joins the active list (as in the kernel's workingset code). Scans take from the active list only
+//! while it holds more than three quarters of all folios, or nothing on the inactive list can go.
 //!
 //! *Invariants*: a folio is on the list that its `LIST` bits name, or on none. `nr` is the length.
-//! *Locking*: one lock for both lists; taken under a folio's lock, so a scan only try-locks folios.
+//! *Locking*: one lock for both lists, taken under a folio's lock; so a scan only try-locks folios.
 //! *Context*: signal, worker.
 
 use super::folio::{ACTIVE, FolioGuard, FolioTable, INACTIVE, REFERENCED};
 use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::Ordering::Relaxed;
+use uzswap_sync::strict_assert;
 
 const NIL: u32 = u32::MAX;
 
-/// Folios of a list in a row that cannot go (pinned, busy, hidden by mprotect) before a scan turns to the other list.
+/// Folios of one list in a row that cannot go (pinned, busy, unreadable) before a scan turns to the
+/// other list.
 const MAX_REFUSED: usize = 64;
+/// Folios that one scan looks at.
+const MAX_SCANNED: usize = 4096;
 
 /// One list.
 #[derive(Debug)]
@@ -80,7 +83,12 @@ impl List {
         } else {
             folios.at(next).prev.store(prev, Relaxed);
         }
+        strict_assert!(self.nr > 0, "a folio left an empty list");
         self.nr = self.nr.saturating_sub(1);
+        strict_assert!(
+            (self.head == NIL) == (self.nr == 0),
+            "length of an LRU list"
+        );
         folio.set_list(0);
     }
 }
@@ -92,8 +100,8 @@ struct Lists {
 }
 
 impl Lists {
-    /// Whether a scan looks at the active list next, to which so many folios were `refused`. What is refused goes round
-    /// to the head, so a list of nothing else would be looked at for ever.
+    /// Whether a scan takes from the active list next, with `refused` folios so far. A refused folio
+    /// goes round to the head, so a scan of a list with nothing else would never end.
     fn takes_from_active(&self, refused: usize) -> bool {
         let (inactive, active) = (self.inactive.nr, self.active.nr);
         let prefers = active * 4 > (inactive + active) * 3;
@@ -139,7 +147,7 @@ impl Lru {
         }
     }
 
-    /// Puts a folio that is on no list at the head of the inactive one.
+    /// Adds a folio to the head of the inactive list, unless it is on a list.
     pub fn add(&self, folios: &FolioTable, guard: &FolioGuard<'_>, index: u32) {
         let mut lists = self.lists.lock();
         if !guard.has(INACTIVE | ACTIVE) {
@@ -147,7 +155,7 @@ impl Lru {
         }
     }
 
-    /// Moves a folio to the head of the active list, from wherever it is.
+    /// Moves a folio to the head of the active list, from any list or none.
     pub fn activate(&self, folios: &FolioTable, guard: &FolioGuard<'_>, index: u32) {
         let mut lists = self.lists.lock();
         if let Some(list) = lists.list_of(guard) {
@@ -156,7 +164,7 @@ impl Lru {
         lists.active.push_head(folios, index);
     }
 
-    /// Moves a folio to the tail of the inactive list: the next to go.
+    /// Moves a folio to the tail of the inactive list, where it goes next.
     pub fn deactivate(&self, folios: &FolioTable, guard: &FolioGuard<'_>, index: u32) {
         let mut lists = self.lists.lock();
         if let Some(list) = lists.list_of(guard) {
@@ -186,9 +194,9 @@ impl Lru {
         self.len() == 0
     }
 
-    /// Takes up to `nr` of the coldest folios off their lists and gives each, locked, to `isolate`,
-    /// which says how many pages it took (`None`: it is full), until `nr_pages` are taken. Busy and
-    /// pinned folios go round to the head. Returns how many folios were looked at.
+    /// Takes the coldest folios off their lists and passes each, locked, to `isolate`, until
+    /// `nr_pages` are taken. `isolate` returns how many pages it took; `None`: it is full. Busy and
+    /// pinned folios go round to the head.
     pub fn scan<'a>(
         &self,
         folios: &'a FolioTable,
@@ -197,8 +205,8 @@ impl Lru {
     ) -> usize {
         let mut lists = self.lists.lock();
         let mut left = lists.inactive.nr + lists.active.nr;
-        // One round at the most, and no more than bounds the time under the lock.
-        left = left.min(4096);
+        // At most one round; the bound limits the time under the lock.
+        left = left.min(MAX_SCANNED);
         let mut looked = 0;
         let mut taken = 0;
         let mut refused = 0;
@@ -231,7 +239,7 @@ impl Lru {
                     list.push_tail(folios, index);
                     break;
                 }
-                // Nothing of it can go now (hidden by mprotect): off to the other end.
+                // Nothing of it can go now, for example because mprotect made it unreadable.
                 Some(0) => {
                     list.push_head(folios, index);
                     refused += 1;

@@ -1,6 +1,6 @@
 //! *What*: [`Pages`], the owner of page table, folio table, LRU lists and eviction clock.
 //!
-//! *Invariants*: `nr_resident` is the number of entries that say resident, but for those that change just now.
+//! *Invariants*: `nr_resident` is the number of resident entries, except for those changing right now.
 //! *Locking*: an entry changes only under its folio's lock. *Context*: signal, worker, init.
 
 use core::ops::Range;
@@ -14,8 +14,9 @@ use super::lru::Lru;
 use super::table::{CHUNK_PAGES, PageTable};
 use super::transition::EntriesMut;
 use uzswap_sync::primitive::{AtomicU64, Ordering::Relaxed};
+use uzswap_sync::strict_assert;
 
-/// Where the contents of the arena's pages are.
+/// Page table, folio table, LRU lists and eviction clock of the arena.
 #[derive(Debug)]
 pub(crate) struct Pages {
     table: PageTable,
@@ -26,7 +27,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// No page was touched yet.
+    /// Pages of an untouched arena.
     pub(crate) const fn new(table: PageTable, folios: FolioTable) -> Self {
         Pages {
             table,
@@ -37,7 +38,7 @@ impl Pages {
         }
     }
 
-    /// Charged table pages become ready that the entries and folios around `page` need. Returns how many were used.
+    /// Makes the entries and folios around `page` ready. Returns how many charged pages that used.
     pub(crate) fn make_ready(&self, page: Page) -> u64 {
         let start = page.index() & !(CHUNK_PAGES - 1);
         let chunk = PageRange {
@@ -57,7 +58,7 @@ impl Pages {
         self.table.ready_chunks(page)
     }
 
-    /// Asks for the entry of `page` and its folio to be brought into the cache.
+    /// Prefetches the entry of `page` and its folio into the CPU's cache.
     #[inline]
     pub(crate) fn prefetch(&self, page: Page) {
         self.table.prefetch(page);
@@ -106,22 +107,23 @@ impl Pages {
         &self.clock
     }
 
-    /// Pages in the arena.
+    /// Resident pages.
     #[inline]
     pub(crate) fn nr_resident(&self) -> u64 {
         self.nr_resident.load(Relaxed)
     }
 
-    /// Counts pages that came in. Returns how many there are now.
+    /// Counts `nr` pages as resident. Returns the new count.
     #[inline]
     pub(crate) fn add_resident(&self, nr: u64) -> u64 {
         self.nr_resident.fetch_add(nr, Relaxed) + nr
     }
 
-    /// Counts pages that were dropped.
+    /// Uncounts `nr` dropped pages.
     #[inline]
     pub(crate) fn sub_resident(&self, nr: u64) {
-        self.nr_resident.fetch_sub(nr, Relaxed);
+        let before = self.nr_resident.fetch_sub(nr, Relaxed);
+        strict_assert!(before >= nr, "more pages dropped than were resident");
     }
 
     /// As [`Lru::add`].

@@ -1,9 +1,9 @@
-//! *What*: the page table: eight bytes a page of the arena, reached by index, in reserved memory
-//! that is touched, and charged, two mebibytes of arena at a time.
+//! *What*: the page table: eight bytes per page of the arena, indexed by page, in reserved memory that
+//! is touched, and charged, per 2 MiB of arena.
 //!
-//! *Invariants*: no entry of a chunk is read or written before [`PageTable::is_ready`] says that
-//! the chunk is charged. Entries not ready are [`Entry::None`].
-//! *Locking*: an entry changes only under its folio's lock; a peek without it is a hint.
+//! *Invariants*: no entry of a chunk is read or written before [`PageTable::is_ready`] reports the chunk
+//! charged. Entries not ready are [`Entry::None`].
+//! *Locking*: an entry changes only under its folio's lock; a read without it is a hint.
 //! *Context*: signal, worker, init.
 
 use super::address::{NR_PAGES, PAGE_SIZE, Page};
@@ -13,9 +13,9 @@ use core::ops::Range;
 use uzswap_sync::primitive::{AtomicU64, Ordering};
 use uzswap_sys::arch;
 
-/// Pages whose entries share a page of the table: 2 MiB of arena.
+/// Pages whose entries share one page of the table: 2 MiB of arena.
 pub const CHUNK_PAGES: usize = PAGE_SIZE / size_of::<u64>();
-/// Bytes of address space that the table takes.
+/// Bytes of address space for the table.
 pub const TABLE_LEN: usize = NR_PAGES * size_of::<u64>();
 
 /// The page table.
@@ -50,8 +50,8 @@ impl PageTable {
         self.ready.get(page.index() / CHUNK_PAGES)
     }
 
-    /// Allows the entries around `page`; `true` if they were not allowed before, so that the
-    /// caller's charge of one page is used up.
+    /// Allows access to the entries around `page`. `true`: they were not allowed before, and the
+    /// caller's charge of one page is used.
     pub fn make_ready(&self, page: Page) -> bool {
         self.ready.set(page.index() / CHUNK_PAGES)
     }
@@ -67,7 +67,7 @@ impl PageTable {
         Some(page.max(found * CHUNK_PAGES))
     }
 
-    /// The pages at or after `page` whose entries may be touched, chunk by chunk, each looked for when it is asked for.
+    /// The pages at or after `page` whose entries may be touched, chunk by chunk, found lazily.
     pub fn ready_chunks(&self, page: usize) -> impl Iterator<Item = Range<usize>> {
         let mut at = page;
         core::iter::from_fn(move || {
@@ -84,14 +84,14 @@ impl PageTable {
         Entry::decode(self.cell(page).load(Ordering::Relaxed))
     }
 
-    /// Asks for the entry of `page` to be brought into the cache.
+    /// Prefetches the entry of `page` into the CPU's cache.
     #[inline]
     pub fn prefetch(&self, page: Page) {
         let cell = core::ptr::from_ref(self.cell(page));
         arch::prefetch(cell.addr(), size_of::<AtomicU64>());
     }
 
-    /// Replaces the entry of `page`. The caller holds its folio's lock, whose release publishes it.
+    /// Replaces the entry of `page`. The caller holds the folio's lock; its release publishes the entry.
     #[inline]
     pub fn set(&self, page: Page, entry: Entry) {
         self.cell(page).store(entry.encode(), Ordering::Relaxed);

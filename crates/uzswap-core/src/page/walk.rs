@@ -1,13 +1,13 @@
-//! *What*: walks over the page table: folios of a range, and what of it is resident.
+//! *What*: walks over the page table: the folios of a range, and its resident pages.
 //!
 //! *Invariants*: only entries of charged chunks are read.
-//! *Locking*: none; what is found is a hint until its folio is held. *Context*: signal, worker.
+//! *Locking*: none; results are hints until the folio is held. *Context*: signal, worker.
 
 use crate::page::block::Entries;
 use crate::page::{Entry, Page, PageRange, Pages};
 
 impl Pages {
-    /// Calls `f` with each folio of `range` whose entries may be touched, and its part of `range`.
+    /// Calls `f` with each folio of `range` whose entries are charged, and its part of `range`.
     pub(crate) fn for_each_folio(&self, range: PageRange, mut f: impl FnMut(u32, PageRange)) {
         let mut at = range.start;
         while let Some(page) = self.next_ready(at).filter(|&page| page < range.end) {
@@ -22,8 +22,8 @@ impl Pages {
     pub(crate) fn wait_reclaim(&self, range: PageRange) {
         self.for_each_folio(range, |index, _| {
             let folio = self.folio(index);
-            // Under the lock: whoever isolated it before is seen, whoever does so after sees what the
-            // region map says now.
+            // Under the lock: an isolation before this is seen here; one after it sees the region map
+            // as it is now.
             if folio.lock().cancel_reclaim() {
                 folio.wait_reclaim();
             }
