@@ -1,22 +1,24 @@
-//! *What*: hazards: what memory a system call of the program's uses just now, one word a thread, so
-//! that reclaim passes it over. Cheaper than a pin, which takes locks, and nothing has to be given
-//! back by a thread that a signal handler jumps out of the call.
+//! *What*: hazards: memory that a system call of the program is using, one word per thread, which
+//! reclaim passes over. Cheaper than a pin, which takes locks; and a thread that a signal handler jumps
+//! out of the call has nothing to give back.
 //!
-//! *Invariants*: as with hazard pointers. A thread announces its memory and then looks whether all of
-//! it is resident and none of it isolated; a reclaimer isolates a folio and then looks whether it was
-//! announced. Each does so with a full fence in between, so at least one of them sees the other: either
-//! the thread makes its call another way, or the folio stays. Modelled in `tests/loom_folio.rs`.
-//! A word belongs to one thread, and to the signal handlers that interrupt it: whoever starts one of
-//! the program's withdraws the word first, and what was interrupted looks for it right before the call.
-//! *Locking*: none. *Context*: the program's, signal; reclaim looks from any.
+//! *Invariants*
+//! - As with hazard pointers: a thread announces its memory, then checks that all of it is resident and
+//!   none isolated; a reclaimer isolates a folio, then checks that it is not announced. Each has a full
+//!   fence in between, so at least one sees the other: the thread falls back to a pin, or the folio
+//!   stays. Modelled in `tests/loom_folio.rs`.
+//! - A word belongs to one thread and to the signal handlers that interrupt it. Starting a handler of the
+//!   program withdraws the word first; the interrupted code checks its word right before the call.
+//!
+//! *Locking*: none. *Context*: the program's, signal; reclaim checks from any.
 
 use crate::page::{PageRange, wide};
 use uzswap_sync::primitive::{AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Threads that have a word; a model's have few.
+/// Threads that have a word; few in a model.
 pub const NR_HAZARDS: usize = if cfg!(loom) { 2 } else { 1024 };
 
-/// Bits for the number of pages.
+/// Bits of a word that hold the number of pages.
 const NR_BITS: u32 = 8;
 const WITHDRAWN: u64 = 0;
 
@@ -28,7 +30,7 @@ pub struct Hazards {
     words: [AtomicU64; NR_HAZARDS],
 }
 
-/// One thread's word, and what it said when it was announced.
+/// One thread's word, and its value when it was announced.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Hazard<'a> {
@@ -37,19 +39,19 @@ pub struct Hazard<'a> {
 }
 
 impl Hazard<'_> {
-    /// The word, for code that looks at it right before a system call.
+    /// The word, for code that checks it right before a system call.
     #[must_use]
     pub const fn word(&self) -> *const AtomicU64 {
         self.word
     }
 
-    /// What the word holds as long as it was not withdrawn.
+    /// The value of the word until it is withdrawn.
     #[must_use]
     pub const fn value(&self) -> u64 {
         self.value
     }
 
-    /// The call is over.
+    /// Withdraws the hazard after the call.
     pub fn withdraw(self) {
         // Release: the call's use of the memory comes before.
         self.word.store(WITHDRAWN, Ordering::Release);
@@ -77,8 +79,9 @@ impl Hazards {
         }
     }
 
-    /// Announces `range`, which is less than 256 pages, for thread `nr`. What is seen of the memory
-    /// after it stays true until it is withdrawn. `None`: there is no word for that thread or range.
+    /// Announces `range`, of less than 256 pages, for thread `nr`. Pages that are found resident and
+    /// not isolated after that stay so until it is withdrawn. `None`: the thread has no word, or the
+    /// range does not fit one.
     #[inline]
     pub fn announce(&self, nr: usize, range: PageRange) -> Option<Hazard<'_>> {
         let word = self.words.get(nr)?;
@@ -96,7 +99,7 @@ impl Hazards {
         Some(Hazard { word, value })
     }
 
-    /// Withdraws thread `nr`'s.
+    /// Withdraws the word of thread `nr`.
     #[inline]
     pub fn withdraw(&self, nr: usize) {
         if let Some(word) = self.words.get(nr) {
@@ -104,7 +107,7 @@ impl Hazards {
         }
     }
 
-    /// Withdraws all: after fork the threads are gone.
+    /// Withdraws all words: in a fork child the threads are gone.
     pub fn withdraw_all(&self) {
         let used = self.used.load(Ordering::Relaxed);
         for word in self.words.iter().take(used) {
@@ -112,7 +115,7 @@ impl Hazards {
         }
     }
 
-    /// Whether somebody has announced a page of `range`. The caller has isolated it before.
+    /// Whether a thread has announced a page of `range`. The caller has isolated it before.
     #[inline]
     #[must_use]
     pub fn covers(&self, range: PageRange) -> bool {

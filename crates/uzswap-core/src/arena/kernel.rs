@@ -17,9 +17,9 @@ use uzswap_sys::uffd::Uffd;
 pub enum FaultMode {
     /// SIGBUS in the faulting thread; faults inside the kernel fail, so system calls are guarded.
     Signal,
-    /// A handler thread reads them; faults inside the kernel are served as well.
+    /// A handler thread reads them from the userfaultfd; it serves faults inside the kernel as well.
     Thread,
-    /// SIGSEGV in the faulting thread, by protection instead of userfaultfd; else as [`FaultMode::Signal`].
+    /// As [`FaultMode::Signal`], by SIGSEGV and page protection instead of userfaultfd.
     Segv,
 }
 
@@ -33,7 +33,7 @@ impl From<FaultMode> for uzswap_group::group::FaultMode {
     }
 }
 
-/// What of the arena is mapped, and what the kernel is told about it.
+/// The region map, and the means by which the kernel is told of pages.
 pub(crate) struct Arena {
     mode: FaultMode,
     pub(super) mapping: Mapping,
@@ -49,7 +49,7 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// An arena of which nothing is mapped. `zeroes`: as many bytes as are copied in at once.
+    /// An arena with nothing mapped. `zeroes` points to [`LOAD_LEN`](crate::op::LOAD_LEN) zero bytes.
     pub(crate) fn new(
         mode: FaultMode,
         mapping: Mapping,
@@ -69,7 +69,7 @@ impl Arena {
         }
     }
 
-    /// Makes all of the arena's range, freshly mapped, ours.
+    /// Registers the arena's whole range, freshly mapped.
     pub(crate) fn adopt_all(&self) -> Result<(), Errno> {
         self.mapping.adopt(ARENA_BASE, ARENA_LEN)
     }
@@ -85,7 +85,7 @@ impl Arena {
         &self.regions
     }
 
-    /// Memory that system calls use just now.
+    /// Memory that system calls are using.
     #[inline]
     pub(crate) const fn hazards(&self) -> &'static Hazards {
         self.hazards
@@ -107,7 +107,7 @@ impl Arena {
         self.mapping.granule()
     }
 
-    /// How many pages the region map takes more than were charged. They count as charged from now on.
+    /// Pages by which the region map has outgrown its charge. They count as charged from now on.
     pub(crate) fn grow_region_pages(&self) -> u64 {
         let pages = wide((self.regions.nr_regions() * ENTRY_LEN).div_ceil(PAGE_SIZE));
         let charged = self.charged_region_pages.fetch_max(pages, Relaxed);
@@ -117,15 +117,15 @@ impl Arena {
     /// Drops pages of the arena, many ranges with one call.
     ///
     /// # Safety
-    /// The contents of the ranges are stored and published, and their folios are held.
+    /// The contents of the ranges are stored, their entries published, and their folios held.
     pub(crate) unsafe fn drop_ranges(&self, ranges: &[IoVec]) -> Result<(), Errno> {
         // SAFETY: the caller's promise.
         unsafe { madvise_vectored_self(self.how_to_drop, ranges, MADV_DONTNEED) }.map(drop)
     }
 
-    /// Drops pages of the arena, whose contents are given up and whose folios are held.
+    /// Drops pages of the arena whose contents the program gives up. The caller holds their folios.
     pub(crate) fn drop_range(&self, range: PageRange) -> Result<(), Errno> {
-        // SAFETY: arena memory whose contents the program gives up, by the caller's word.
+        // SAFETY: arena memory whose contents the program gives up.
         unsafe { mem::madvise(range.addr(), range.bytes(), MADV_DONTNEED) }
     }
 }

@@ -1,10 +1,10 @@
-//! *What*: the arena as the kernel has it: how a page becomes present, absent and write-protected. By userfaultfd, or, where
-//! that is not to be had, by [`protection`](super::protection) alone.
+//! *What*: the kernel's side of the arena: how a page becomes present, absent and write-protected, by
+//! userfaultfd or, where that is not available, by [`protection`](super::protection) alone.
 //!
-//! *Invariants*: what the rest of the engine says of a page (its entry), it says after the kernel was told when
-//! the page comes, and before its memory goes; in between, the folio is held.
-//! *Locking*: the folio of the pages is held by the caller, except where write protection is put on: there `RECLAIM` keeps
-//! them in. *Context*: signal, worker; opening and adopting also init and the fork child.
+//! *Invariants*: an entry becomes resident after the kernel has the page, and stops being resident before
+//! the kernel drops its memory; the folio is held in between.
+//! *Locking*: the caller holds the pages' folio, except for write protection, where `RECLAIM` keeps them
+//! in. *Context*: signal, worker; opening and adopting also init and the fork child.
 
 use super::protection;
 use super::{Arena, FaultMode};
@@ -20,15 +20,15 @@ use uzswap_sys::uffd::{
 };
 use uzswap_sys::{Errno, file, mem};
 
-/// What the engine tells the kernel through.
+/// The kernel interface that manages the arena.
 pub(crate) enum Mapping {
-    /// An absent page faults whatever its protection, which is the program's.
+    /// An absent page faults; protection is the program's alone.
     Userfaultfd {
         uffd: Uffd,
-        /// Whether threads sleep in the kernel until their page is there.
+        /// Whether faulting threads sleep in the kernel and have to be woken.
         wakes: bool,
     },
-    /// An absent page may be accessed by nobody.
+    /// An absent page is `PROT_NONE`.
     Protection {
         /// This process's own memory, as a file.
         memory: i32,
@@ -38,7 +38,7 @@ pub(crate) enum Mapping {
 }
 
 impl Mapping {
-    /// What `mode` needs, for this process with its limit of `limit` pages, at a number where programs do not meet it.
+    /// Opens what `mode` needs, under a limit of `limit` pages, at a high descriptor number.
     pub fn open(mode: FaultMode, limit: u64) -> Result<Mapping, StartError> {
         let fd = high_fd(open_for(mode)?);
         Ok(match mode {
@@ -77,8 +77,8 @@ impl Mapping {
         }
     }
 
-    /// Pages, a power of two, that come together at least: what is there without its neighbours costs a mapping or two, of
-    /// which the kernel has not many.
+    /// Minimum pages, a power of two, that are brought in together: a lone resident page costs a mapping
+    /// or two, of which a process has few.
     pub const fn granule(&self) -> usize {
         match self {
             Mapping::Userfaultfd { .. } => 1,
@@ -86,16 +86,16 @@ impl Mapping {
         }
     }
 
-    /// Makes a fresh private anonymous mapping in the arena's range, with [`Mapping::prot`], ours.
+    /// Registers a fresh private anonymous mapping in the arena's range that has [`Mapping::prot`].
     pub fn adopt(&self, addr: usize, len: usize) -> Result<(), Errno> {
         // SAFETY: anonymous memory of the arena; the advice changes no contents. Kernels without
         // huge pages answer EINVAL.
         let _ = unsafe { mem::madvise(addr, len, mem::MADV_NOHUGEPAGE) };
-        // A core dump looks at every page of the range: minutes for terabytes, most of them empty.
+        // A core dump walks every page of the range: minutes for terabytes of empty ones.
         // SAFETY: as above.
         let _ = unsafe { mem::madvise(addr, len, mem::MADV_DONTDUMP) };
         match self {
-            // SAFETY: as above; missing pages there are served by `fault` from now on.
+            // SAFETY: as above; `flow::fault` serves missing pages there from now on.
             Mapping::Userfaultfd { uffd, .. } => unsafe {
                 uffd.register(addr, len, REGISTER_MODE_MISSING | REGISTER_MODE_WP)
             },
@@ -126,11 +126,12 @@ fn open_for(mode: FaultMode) -> Result<i32, StartError> {
 }
 
 impl Arena {
-    /// Makes pages of the folio of `guard` present, filled from `source` (`None`: with zeroes). Returns the bytes done.
+    /// Makes pages of the folio of `guard` present, filled from `source`; `None`: with zeroes. Returns
+    /// the bytes done.
     ///
     /// # Safety
-    /// `source` is memory of the engine's own, initialized for `len` bytes, and the pages at `addr` are arena memory that no entry calls
-    /// resident.
+    /// `source` is initialized memory of the engine's own of `len` bytes. The pages at `addr` are arena
+    /// memory that no entry calls resident.
     #[inline]
     pub(crate) unsafe fn install(
         &self,
@@ -142,7 +143,7 @@ impl Arena {
         match self.mapping {
             Mapping::Userfaultfd { uffd, wakes } => {
                 let mode = if wakes { 0 } else { MODE_DONTWAKE };
-                // SAFETY: the caller's promise; the zeroes are as many as any run is long.
+                // SAFETY: the caller's promise; no run is longer than `zeroes`.
                 unsafe { uffd.copy(addr, source.unwrap_or(self.zeroes), len, mode) }
             }
             // SAFETY: the caller's promise.
@@ -152,13 +153,14 @@ impl Arena {
         }
     }
 
-    /// Write-protects what a reclaimer has isolated. What cannot be protected is cancelled: nobody may be told that a
-    /// page is protected which is not.
+    /// Write-protects the pages of a batch. The reclaim of a folio that cannot be protected is
+    /// cancelled: the program could change a page while it is compressed.
     pub(crate) fn protect_batch(&self, pages: &Pages, batch: &Batch) {
         let Mapping::Userfaultfd { uffd, .. } = self.mapping else {
             return self.make_read_only(pages, batch);
         };
-        // Neighbours in one call, with what lies between: marking what is absent, or another's, costs nothing.
+        // Neighbours share a call, along with pages in between: marking those that are absent, or not in
+        // the batch, costs nothing.
         let mut run: Option<PageRange> = None;
         for at in 0..=batch.nr_folios {
             let next = batch.pages_of(at);
@@ -182,7 +184,7 @@ impl Arena {
         if protect(range) {
             return;
         }
-        // Part of it is no mapping of ours any more, or a mapping of the program's own lies within.
+        // Part of the range was unmapped, or holds a mapping of the program's own.
         for page in range.pages() {
             if pages.get(page) == Entry::Resident && !protect(PageRange::one(page)) {
                 pages.folio_of(page).lock().cancel_reclaim();
@@ -190,8 +192,8 @@ impl Arena {
         }
     }
 
-    /// Lets the program at the resident pages of `range`, within the folio of `guard`, as it mapped them. A range that
-    /// is no mapping of ours any more needs it no more.
+    /// Removes write protection from the resident pages of `range`, within the folio of `guard`. Errors
+    /// are ignored: a range that was unmapped needs nothing.
     pub(crate) fn unprotect(&self, pages: &Pages, guard: &FolioGuard<'_>, range: PageRange) {
         match self.mapping {
             Mapping::Userfaultfd { uffd, wakes } => {
@@ -203,7 +205,8 @@ impl Arena {
         }
     }
 
-    /// Of what was stored of a folio of the batch, nobody reads the pages any more: their memory may go. `false`: not so.
+    /// Makes the stored pages of a folio of the batch inaccessible before they are dropped. `false`: that
+    /// failed, and they stay.
     pub(crate) fn close_stored(
         &self,
         guard: &FolioGuard<'_>,
@@ -211,13 +214,13 @@ impl Arena {
         folio: &BatchFolio,
     ) -> bool {
         match self.mapping {
-            // While they go, whoever touches them finds them or waits for the folio.
+            // A touch during the drop finds the page, or faults and waits for the folio.
             Mapping::Userfaultfd { .. } => true,
             Mapping::Protection { .. } => self.close_batch(guard, batch, folio),
         }
     }
 
-    /// Nobody finds the pages of `range` any more, which the program gives up: their memory may go. `false`: not so.
+    /// Makes pages that the program gives up inaccessible before they are dropped. `false`: that failed.
     pub(crate) fn close(&self, range: PageRange) -> bool {
         match self.mapping {
             Mapping::Userfaultfd { .. } => true,
@@ -225,7 +228,7 @@ impl Arena {
         }
     }
 
-    /// Makes the protection of a range `prot`, which is, or is about to be, what the region map says.
+    /// Sets the kernel's protection of a range to `prot`, which the region map has or is about to have.
     pub(crate) fn set_prot_now(
         &self,
         pages: &Pages,
@@ -240,8 +243,8 @@ impl Arena {
         }
     }
 
-    /// Makes a pinned page readable that is to be copied and then dropped, whatever the program may do with it: for userfaultfd
-    /// the caller has made it so.
+    /// Makes a pinned page readable, to be copied and then dropped, whatever its protection. With
+    /// userfaultfd the caller has done so.
     pub(crate) fn make_readable(&self, pages: &Pages, page: Page) -> Result<(), Errno> {
         match self.mapping {
             Mapping::Userfaultfd { .. } => Ok(()),
@@ -249,23 +252,24 @@ impl Arena {
         }
     }
 
-    /// Whether the protection of pages tells more than the region map: it follows the map then, at once and after.
+    /// Whether page protection encodes residency too. If so, it is derived from the region map, which
+    /// changes first.
     pub(crate) const fn prot_follows(&self) -> bool {
         matches!(self.mapping, Mapping::Protection { .. })
     }
 
-    /// In a fork child: opens what the mapping is managed through for this process, under the old one's number,
-    /// and makes the arena this process's.
+    /// In a fork child: reopens the kernel interface for this process under the same descriptor number,
+    /// and registers the arena.
     pub(crate) fn renew_mapping(&self) -> Result<(), StartError> {
         let fresh = open_for(self.mode())?;
         file::dup3(fresh, self.mapping.fd(), file::O_CLOEXEC)
             .map_err(|errno| failed(StartStep::UffdOpen, errno))?;
         let _ = file::close(fresh);
         if self.mapping.uffd().is_none() {
-            // Protection is inherited.
+            // A fork child inherits protection.
             return Ok(());
         }
-        // Parts with mappings of the program's own are registered around.
+        // Skip mappings of the program's own.
         let end = ARENA_BASE + ARENA_LEN;
         let mut from = ARENA_BASE;
         while from < end {

@@ -1,19 +1,21 @@
-//! *What*: the arena without userfaultfd: an absent page is one that nobody may access (`PROT_NONE`), so that a touch raises
-//! SIGSEGV; a protected one may only be read.
+//! *What*: the arena without userfaultfd. An absent page is closed (`PROT_NONE`), so that a touch raises
+//! SIGSEGV; a write-protected one is read-only.
 //!
-//! A page gets its contents while it is closed, through `/proc/self/mem`, which asks for no permission, and is
-//! opened after that: no other thread ever sees half of it. Every change of protection splits a mapping or joins
-//! two, and a process may have only so many (`vm.max_map_count`): hence the more pages come together, the larger
-//! the limit is, and folios are as large at least.
+//! A closed page gets its contents through `/proc/self/mem`, which ignores protection, and is opened
+//! after that: no other thread ever sees half of it. Every change of protection splits a mapping or
+//! joins two, and a process has few (`vm.max_map_count`). Hence larger limits bring in more pages
+//! together ([`granule`]), and folios are at least as large.
 //!
 //! *Invariants*
-//! - A page whose entry is not resident is closed, and has no memory: opened, it reads as zeroes.
-//! - A resident page is open as the region map says; read-only while a reclaimer has isolated it; or, its
-//!   folio being `PROT_STALE`, neither for sure, because no mapping was left. A fault on it, or a pin, opens it then; reclaim passes it over.
-//! - What is opened of an isolated folio cancels its reclaim.
+//! - A page that is not resident is closed and has no memory: opened, it would read as zeroes.
+//! - A resident page is open as the region map says; read-only while a reclaimer has isolated it; or in
+//!   either state if its folio is `PROT_STALE`, because no mapping was left. Then a fault on it, or a
+//!   pin, opens it; reclaim passes it over.
+//! - Opening a page of an isolated folio cancels its reclaim.
 //!
-//! *Locking*: the folio is held where pages are opened or closed; they are made read-only under `RECLAIM`. The region map is looked at under the
-//! folio's lock, so whoever changes it opens what is resident again afterwards. *Context*: as the engine's.
+//! *Locking*: the folio is held while pages are opened or closed; they are made read-only under `RECLAIM`.
+//! The region map is read under the folio's lock, so whoever changes it opens the resident pages again
+//! afterwards. *Context*: as the engine's.
 
 use crate::arena::Arena;
 use crate::arena::region::Flags;
@@ -25,25 +27,25 @@ use uzswap_sys::mem::{MADV_DONTNEED, PROT_NONE, PROT_READ};
 use uzswap_sys::uffd::CopyError;
 use uzswap_sys::{Errno, file, mem};
 
-/// Most granules that the limit is divided into: with as many gaps between them they take half of the mappings
-/// that a process may have by default (65530).
+/// Maximum granules in the limit: with as many gaps between them they take half of the mappings that a
+/// process may have by default (65530).
 const MAX_GRANULES: u64 = 1 << 14;
 
 /// Pages of the largest granule: the largest folio.
 const MAX_GRANULE_PAGES: u64 = 512;
 
-/// [`Mapping::granule`](super::mapping::Mapping::granule) with a limit of so many pages.
+/// [`Mapping::granule`](super::mapping::Mapping::granule) under a limit of `limit` pages.
 pub(crate) fn granule(limit: u64) -> usize {
     let least = limit.div_ceil(MAX_GRANULES).next_power_of_two();
     narrow(least.min(MAX_GRANULE_PAGES))
 }
 
-/// Opens this process's memory as a file, and sees whether what is closed can be written to by it.
+/// Opens this process's memory as a file, and tests that it can write to closed pages.
 pub(crate) fn open_memory() -> Result<i32, StartError> {
     let error = |errno| failed(StartStep::Memory, errno);
     let flags = file::O_RDWR | file::O_CLOEXEC;
     let fd = file::openat(file::AT_FDCWD, c"/proc/self/mem", flags, 0).map_err(error)?;
-    match try_writing(fd) {
+    match test_write(fd) {
         Ok(()) => Ok(fd),
         Err(errno) => {
             let _ = file::close(fd);
@@ -52,7 +54,7 @@ pub(crate) fn open_memory() -> Result<i32, StartError> {
     }
 }
 
-fn try_writing(fd: i32) -> Result<(), Errno> {
+fn test_write(fd: i32) -> Result<(), Errno> {
     let flags = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_NORESERVE;
     // SAFETY: a fresh mapping where the kernel likes.
     let addr = unsafe { mem::mmap(0, PAGE_SIZE, PROT_NONE, flags, -1, 0) }?;
@@ -65,14 +67,14 @@ fn try_writing(fd: i32) -> Result<(), Errno> {
     }
 }
 
-/// Sets the protection of arena pages; `false` if there is no mapping left for it.
+/// Sets the protection of arena pages; `false`: the process has no mapping left for it.
 pub(crate) fn protect(range: PageRange, prot: i32) -> bool {
-    // SAFETY: arena memory. It becomes unreadable only where no reclaimer reads it: its folio is held and not
-    // isolated by another, or whoever makes it so has waited for those that were.
+    // SAFETY: arena memory. It becomes unreadable only where no reclaimer reads it: its folio is held and
+    // not isolated by another, or the caller has waited for those that isolated it.
     unsafe { mem::mprotect(range.addr(), range.bytes(), prot) }.is_ok()
 }
 
-/// Calls `f` with each run of `pages`, which rise, that lie next to each other.
+/// Calls `f` with each run of adjacent pages; `pages` are in rising order.
 fn for_each_run(pages: impl Iterator<Item = Page>, mut f: impl FnMut(PageRange)) {
     let mut run: Option<PageRange> = None;
     for page in pages {
@@ -91,10 +93,10 @@ fn for_each_run(pages: impl Iterator<Item = Page>, mut f: impl FnMut(PageRange))
 }
 
 impl Arena {
-    /// [`Parts::install`].
+    /// [`Arena::install`] by protection.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`Arena::install`].
     pub(crate) unsafe fn fill_and_open(
         &self,
         memory: i32,
@@ -111,8 +113,8 @@ impl Arena {
                 Ok(nr) if nr > 0 => done += nr,
                 Err(Errno::EINTR) => {}
                 other => {
-                    // What is absent has no memory.
-                    // SAFETY: closed pages of the arena that are nobody's yet.
+                    // Absent pages have no memory.
+                    // SAFETY: closed pages of the arena that no entry calls resident.
                     let _ = unsafe { mem::madvise(addr, len, MADV_DONTNEED) };
                     return Err(CopyError {
                         copied: 0,
@@ -125,7 +127,8 @@ impl Arena {
         Ok(len)
     }
 
-    /// Lets the program at pages, resident or about to be, as it mapped them. `false`: there was no mapping left for that.
+    /// Opens pages, resident or about to be, as the region map says. `false`: no mapping was left, and the
+    /// folio is `PROT_STALE`.
     pub(crate) fn open(&self, guard: &FolioGuard<'_>, range: PageRange) -> bool {
         let mut opened = true;
         self.regions
@@ -141,7 +144,7 @@ impl Arena {
         opened
     }
 
-    /// Opens what is resident of a folio whose reclaim, if any, is cancelled.
+    /// Opens the resident pages of a folio. Its reclaim, if any, is cancelled already.
     pub(crate) fn open_folio(&self, pages: &Pages, guard: &FolioGuard<'_>, index: u32) {
         guard.clear(PROT_STALE);
         for_each_run(pages.resident(pages.range_of(index)), |run| {
@@ -149,7 +152,7 @@ impl Arena {
         });
     }
 
-    /// Opens what is resident of `range` as the region map says now.
+    /// Opens the resident pages of `range` as the region map says now.
     pub(crate) fn open_again(&self, pages: &Pages, range: PageRange) -> Result<(), Errno> {
         let mut opened = true;
         pages.for_each_folio(range, |index, part| {
@@ -160,7 +163,7 @@ impl Arena {
         opened.then_some(()).ok_or(Errno::ENOMEM)
     }
 
-    /// [`Parts::make_readable`].
+    /// [`Arena::make_readable`] by protection.
     pub(crate) fn let_read(&self, pages: &Pages, page: Page) -> Result<(), Errno> {
         let open = self.is_readable(page) && !pages.folio_of(page).has(PROT_STALE);
         if open || protect(PageRange::one(page), PROT_READ) {
@@ -169,7 +172,8 @@ impl Arena {
         Err(Errno::ENOMEM)
     }
 
-    /// [`Parts::protect_batch`]: of these pages alone, since one that is absent would read as zeroes.
+    /// [`Arena::protect_batch`] by protection: of the batch's pages only, since an absent page would read
+    /// as zeroes.
     pub(crate) fn make_read_only(&self, pages: &Pages, batch: &Batch) {
         let places = batch.pages.iter().take(batch.nr_pages);
         for_each_run(places.map(|place| place.page), |run| {
@@ -184,7 +188,7 @@ impl Arena {
         });
     }
 
-    /// [`Parts::close_stored`].
+    /// [`Arena::close_stored`] by protection.
     pub(crate) fn close_batch(
         &self,
         guard: &FolioGuard<'_>,

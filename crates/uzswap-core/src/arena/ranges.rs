@@ -1,7 +1,8 @@
-//! *What*: what the region map and the kernel say of a range: mapped, readable, with which protection.
+//! *What*: queries over region map and kernel (is a range mapped, readable), and changes of protection.
 //!
-//! *Invariants*: the region map says that a range is readable later than the kernel does, and that it is not
-//! before the kernel does: a reclaimer never reads what the kernel lets nobody read.
+//! *Invariants*: the region map calls a range readable only while the kernel lets it be read: it learns
+//! of new read permission after the kernel, and of its loss before. So a reclaimer never reads a page
+//! that the kernel protects.
 //! *Locking*: `protecting` while the protection of a range changes. *Context*: signal, worker.
 
 use crate::arena::Arena;
@@ -9,11 +10,11 @@ use crate::arena::region::Flags;
 use crate::page::{Page, PageRange, Pages};
 use uzswap_sys::{Errno, mem};
 
-/// What fresh memory of the arena may be used for.
+/// Protection of the arena where the program has not set its own.
 pub(crate) const PROT_ARENA: i32 = mem::PROT_READ | mem::PROT_WRITE;
 
 impl Arena {
-    /// The mapped range around `page` that is ours to fill.
+    /// The mapped range around `page`, unless it is a mapping of the program's own.
     pub(crate) fn mapped(&self, page: Page) -> Option<PageRange> {
         let region = self.regions.lookup(page.addr())?;
         (!region.flags.contains(Flags::FOREIGN))
@@ -33,7 +34,7 @@ impl Arena {
             .is_some_and(|region| region.flags.contains(Flags::READ))
     }
 
-    /// Gives fresh arena memory its protection, unless it is what the arena has anyway.
+    /// Sets the protection of fresh arena memory, unless it is the arena's own.
     pub(crate) fn set_prot(
         &self,
         pages: &Pages,
@@ -47,8 +48,8 @@ impl Arena {
         self.set_prot_now(pages, addr, len, prot)
     }
 
-    /// Changes the protection of a range, nowhere unmapped, so that a reclaimer never reads what the kernel lets
-    /// nobody read: the region map says that it is readable later than the kernel, and not so sooner.
+    /// Changes the protection of a range without holes, in the order that the module's invariant asks
+    /// for.
     pub(crate) fn change_prot(
         &self,
         pages: &Pages,
@@ -68,13 +69,13 @@ impl Arena {
         }
         in_map()?;
         if !readable {
-            // From here on no reclaimer starts to read it; one that does is waited for.
+            // The region map keeps new reclaimers from reading it; wait for those that already do.
             pages.wait_reclaim(PageRange::covering(addr, len));
         }
         self.set_prot_now(pages, addr, len, prot)
     }
 
-    /// Puts the arena's own mapping back where the program had one of its own.
+    /// Restores the arena's own mapping where the program had one of its own.
     pub(crate) fn reclaim_foreign(&self, addr: usize, len: usize) -> Result<(), Errno> {
         // SAFETY: the region map says that the program's own mapping lies exactly there, and the
         // program is unmapping it.

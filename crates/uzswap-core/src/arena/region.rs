@@ -1,31 +1,23 @@
-//! # What
-//! The map of the arena's address space: which ranges the program has mapped,
-//! with which protection and fork policy, and where there is room for more. It
-//! is what the kernel's VMA tree is to the kernel; pages and their contents are
-//! the page table's business.
+//! *What*: the region map: which ranges of the arena the program has mapped, with which protection and
+//! fork policy, and where there is room. It is to the arena what the VMA tree is to the kernel; pages
+//! and their contents are the page table's business.
 //!
-//! # Invariants
+//! *Invariants*
 //! - Entries are sorted, do not overlap, and are never empty.
-//! - Neighbours that touch and have equal flags are one entry, except dying
-//!   ones: a dying entry belongs to the caller that marked it, and stays apart so
-//!   that taking it out can never need room in the table.
-//! - No aligned slot below `open_from` starts with a free page, so a search may
-//!   begin there.
+//! - Adjacent entries with equal flags are one entry, except dying ones: a dying entry belongs to the
+//!   caller that marked it, and stays apart, so that removing it never needs room in the table.
+//! - No aligned gap begins below `open_from`, so a search may begin there.
 //!
-//! # Locking
-//! One leaf lock inside, held for each single operation and never while a
-//! caller's closure runs. Sequences of operations (look up, drop pages, remove)
-//! are not atomic; the dying mark keeps a range from being reused meanwhile.
-//!
-//! # Context
-//! Signal, worker, init; every signal blocked.
+//! *Locking*: one leaf lock inside, held for a single operation and never while a caller's closure runs.
+//! Sequences of operations (look up, drop pages, remove) are not atomic; the dying mark keeps a range
+//! from being reused meanwhile.
+//! *Context*: signal, worker, init.
 
 use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sys::{PAGE_SHIFT, PAGE_SIZE};
 
-/// Requests of this many bytes or more are aligned to as much. Allocators take
-/// memory in units of this size with this alignment (mimalloc's segments and
-/// arenas): given it at the first try they need not map twice as much and trim.
+/// Requests of this many bytes or more are aligned to as much. mimalloc takes segments and arenas of
+/// this size and alignment: aligned at the first try, it need not map twice as much and trim.
 pub const LARGE_ALIGN: usize = 32 << 20;
 
 /// Properties of a region.
@@ -54,7 +46,7 @@ impl Flags {
     pub const FORK: Self = Self(3 << 4);
     /// `mlock`: never evicted.
     pub const LOCKED: Self = Self(1 << 6);
-    /// Being unmapped: not the program's any more, not free yet.
+    /// Being unmapped: no longer the program's, not yet free.
     pub const DYING: Self = Self(1 << 7);
 
     /// The flags of a region with `PROT_` bits `prot`; other bits are dropped.
@@ -245,8 +237,8 @@ impl RegionMap {
         t.replace(start, end, Some(flags))
     }
 
-    /// Marks the first live part of `[addr, addr + len)` dying and tells which and
-    /// with what flags it was; `None` when there is none. The caller drops the
+    /// Marks the first live part of `[addr, addr + len)` dying and returns it with its
+    /// former flags; `None`: there is none. The caller drops the
     /// pages of the part, then [`finish_unmap`](Self::finish_unmap)s it (or inserts
     /// over it), and goes on behind it: a part that was finished may be mapped
     /// again by somebody else. Two callers never get the same part.
@@ -325,9 +317,8 @@ impl RegionMap {
         t.next_live(start, end).map(|e| t.region(e))
     }
 
-    /// Calls `f` with each live region in `[addr, addr + len)`, clipped to it,
-    /// lowest first. The lock is not held while `f` runs, so `f` may change the
-    /// map, and sees what others changed behind it.
+    /// Calls `f` with each live region in `[addr, addr + len)`, clipped to it, lowest first. The lock
+    /// is not held while `f` runs: `f` may change the map, as may others.
     pub fn for_each_in(&self, addr: usize, len: usize, mut f: impl FnMut(Region)) {
         let end = addr.saturating_add(len);
         let mut at = addr;
@@ -364,7 +355,7 @@ impl RegionMap {
         bytes(end.saturating_sub(page))
     }
 
-    /// Keeps everybody else from the map, so that a fork copies it whole and free.
+    /// Locks the map, so that a fork child inherits it in a consistent state.
     pub fn hold(&self) -> Held<'_> {
         Held {
             _table: self.table.lock(),
@@ -491,9 +482,9 @@ impl Table {
             ..EMPTY
         };
         for e in above.iter().chain(core::iter::once(&last)) {
-            let slot = align_up(from, self.align);
-            if open.is_none() && slot < e.start {
-                open = Some(slot);
+            let gap = align_up(from, self.align);
+            if open.is_none() && gap < e.start {
+                open = Some(gap);
             }
             let start = align_up(from, align);
             if start.checked_add(len).is_some_and(|end| end <= e.start) {
@@ -547,7 +538,7 @@ impl Table {
         }
         // SAFETY: `lo <= hi <= self.nr` and `nr <= capacity`, so source and
         // destination lie in the table's memory, which `init` made ours alone;
-        // `ptr::copy` allows the overlap, and every slot below `nr` that the move
+        // `ptr::copy` allows the overlap, and every entry below `nr` that the move
         // does not fill is written in the loop.
         unsafe {
             core::ptr::copy(
