@@ -19,46 +19,68 @@ const HEIGHT: f64 = 320.0;
 /// Height of a bar, and of the name above a group.
 const BAR: f64 = 15.0;
 
-fn open(out: &mut String, title: &str, height: f64) {
-    let title = escape(title);
-    let _ = writeln!(
-        out,
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">"
-    );
-}
+/// A picture that is being drawn.
+struct Picture(String);
 
-fn text(out: &mut String, class: &str, anchor: &str, x: f64, y: f64, what: &str) {
-    let _ = writeln!(
-        out,
-        "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
-        escape(what)
-    );
-}
+impl Picture {
+    fn new(title: &str, height: f64) -> Self {
+        let title = escape(title);
+        Self(format!(
+            "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">\n"
+        ))
+    }
 
-fn line(out: &mut String, from: (f64, f64), to: (f64, f64)) {
-    let _ = writeln!(
-        out,
-        "<line class=\"grid\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>",
-        from.0, from.1, to.0, to.1
-    );
-}
+    fn finish(mut self) -> String {
+        self.0.push_str("</svg>\n");
+        self.0
+    }
 
-/// A vertical grid line with its tick below.
-fn tick_x(out: &mut String, x: f64, top: f64, bottom: f64, value: f64) {
-    line(out, (x, top), (x, bottom));
-    text(out, "tick", "middle", x, bottom + 14.0, &number(value));
-}
+    fn text(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), what: &str) {
+        let _ = writeln!(
+            self.0,
+            "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
+            escape(what)
+        );
+    }
 
-/// A horizontal grid line with its tick on the left.
-fn tick_y(out: &mut String, y: f64, value: f64) {
-    line(out, (LEFT, y), (WIDTH - RIGHT, y));
-    text(out, "tick", "end", LEFT - 5.0, y + 4.0, &number(value));
-}
+    fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
+        let _ = writeln!(
+            self.0,
+            "<line class=\"grid\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
+        );
+    }
 
-/// The labels of the axes of a chart of [`HEIGHT`].
-fn axes(out: &mut String, x: &str, y: &str) {
-    text(out, "unit", "start", 2.0, 11.0, y);
-    text(out, "unit", "end", WIDTH - RIGHT, HEIGHT - 6.0, x);
+    /// A vertical grid line with its tick below.
+    fn tick_x(&mut self, x: f64, top: f64, bottom: f64, value: f64) {
+        self.line((x, top), (x, bottom));
+        self.text("tick", "middle", (x, bottom + 14.0), &number(value));
+    }
+
+    /// A horizontal grid line with its tick on the left.
+    fn tick_y(&mut self, y: f64, value: f64) {
+        self.line((LEFT, y), (WIDTH - RIGHT, y));
+        self.text("tick", "end", (LEFT - 5.0, y + 4.0), &number(value));
+    }
+
+    /// The labels of the axes of a chart of [`HEIGHT`].
+    fn axes(&mut self, x: &str, y: &str) {
+        self.text("unit", "start", (2.0, 11.0), y);
+        self.text("unit", "end", (WIDTH - RIGHT, HEIGHT - 6.0), x);
+    }
+
+    /// Writes a label beside its point if there is room; the table has all of them.
+    fn label(&mut self, placed: &mut Placed, (cx, cy): (f64, f64), label: &str) {
+        let width = label.chars().count() as f64 * LETTER;
+        let right = ("start", cx + 6.0, cy + 3.0, cx + 5.0);
+        let left = ("end", cx - 6.0, cy + 3.0, cx - 6.0 - width);
+        let above = ("middle", cx, cy - 6.0, cx - width / 2.0);
+        let below = ("middle", cx, cy + 13.0, cx - width / 2.0);
+        for (anchor, x, y, from) in [right, left, above, below] {
+            if placed.takes([from, y - 8.0, from + width, y + 1.0]) {
+                return self.text("label", anchor, (x, y), label);
+            }
+        }
+    }
 }
 
 /// A step of 1, 2 or 5 times a power of ten that divides `span` into about `parts`.
@@ -120,8 +142,7 @@ impl Placed {
 /// Points of several series.
 pub fn points(title: &str, x: &str, y: &str, series: &[Series]) -> String {
     let all = || series.iter().flat_map(|series| &series.points);
-    let mut out = String::new();
-    open(&mut out, title, HEIGHT);
+    let mut picture = Picture::new(title, HEIGHT);
     let min = |of: fn(&(f64, f64, String)) -> f64| all().map(of).fold(f64::INFINITY, f64::min);
     let max = |of: fn(&(f64, f64, String)) -> f64| all().map(of).fold(0.0, f64::max);
     let (x_low, x_high) = (min(|p| p.0) / 1.25, max(|p| p.0) * 1.25);
@@ -130,79 +151,44 @@ pub fn points(title: &str, x: &str, y: &str, series: &[Series]) -> String {
     let y_high = (max(|p| p.1) / y_step + 0.2).ceil() * y_step;
     let drawable = x_low > 0.0 && x_low < x_high && x_high.is_finite() && y_low < y_high;
     if !drawable {
-        text(
-            &mut out,
-            "unit",
-            "middle",
-            WIDTH / 2.0,
-            HEIGHT / 2.0,
-            "no figures",
-        );
-        out.push_str("</svg>\n");
-        return out;
+        picture.text("unit", "middle", (WIDTH / 2.0, HEIGHT / 2.0), "no figures");
+        return picture.finish();
     }
     let right = WIDTH - RIGHT;
     let bottom = HEIGHT - BOTTOM;
     let across = |v: f64| LEFT + (v / x_low).ln() / (x_high / x_low).ln() * (right - LEFT);
     let up = |v: f64| bottom - (v - y_low) / (y_high - y_low) * (bottom - 24.0);
     for at in logarithmic_ticks(x_low, x_high) {
-        tick_x(&mut out, across(at), up(y_high), bottom, at);
+        picture.tick_x(across(at), up(y_high), bottom, at);
     }
     for at in ticks(y_low, y_high, y_step) {
-        tick_y(&mut out, up(at), at);
+        picture.tick_y(up(at), at);
     }
-    axes(&mut out, x, y);
+    picture.axes(x, y);
     // Labels must not hide points.
-    let mut placed = Placed(
-        all()
-            .map(|(x, y, _)| {
-                [
-                    across(*x) - 4.0,
-                    up(*y) - 4.0,
-                    across(*x) + 4.0,
-                    up(*y) + 4.0,
-                ]
-            })
-            .collect(),
-    );
+    let mark = |(x, y): (f64, f64)| [x - 4.0, y - 4.0, x + 4.0, y + 4.0];
+    let mut placed = Placed(all().map(|p| mark((across(p.0), up(p.1)))).collect());
     for (colour, series) in series.iter().enumerate() {
-        let _ = writeln!(out, "<g class=\"c{colour}\">");
+        let _ = writeln!(picture.0, "<g class=\"c{colour}\">");
         for (px, py, label) in &series.points {
             let (cx, cy) = (across(*px), up(*py));
             let _ = writeln!(
-                out,
+                picture.0,
                 "<circle class=\"mark\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3.5\"><title>{}, {}: {px:.2}, {py:.2}</title></circle>",
                 escape(label),
                 escape(&series.name)
             );
-            place(&mut out, &mut placed, (cx, cy), label);
+            picture.label(&mut placed, (cx, cy), label);
         }
-        out.push_str("</g>\n");
+        picture.0.push_str("</g>\n");
     }
-    out.push_str("</svg>\n");
-    out
-}
-
-/// Writes a label beside its point if there is room; the table has all of them.
-fn place(out: &mut String, placed: &mut Placed, (cx, cy): (f64, f64), label: &str) {
-    let width = label.chars().count() as f64 * LETTER;
-    let right = ("start", cx + 6.0, cy + 3.0, cx + 5.0);
-    let left = ("end", cx - 6.0, cy + 3.0, cx - 6.0 - width);
-    let above = ("middle", cx, cy - 6.0, cx - width / 2.0);
-    let below = ("middle", cx, cy + 13.0, cx - width / 2.0);
-    for (anchor, x, y, from) in [right, left, above, below] {
-        if placed.takes([from, y - 8.0, from + width, y + 1.0]) {
-            text(out, "label", anchor, x, y, label);
-            return;
-        }
-    }
+    picture.finish()
 }
 
 /// Curves from zero on; both axes are linear.
 pub fn lines(title: &str, x: &str, y: &str, series: &[Series]) -> String {
     let all = || series.iter().flat_map(|series| &series.points);
-    let mut out = String::new();
-    open(&mut out, title, HEIGHT);
+    let mut picture = Picture::new(title, HEIGHT);
     let max = |of: fn(&(f64, f64, String)) -> f64| {
         let max = all().map(of).fold(0.0, f64::max);
         // A chart of zeros has an axis all the same.
@@ -215,21 +201,24 @@ pub fn lines(title: &str, x: &str, y: &str, series: &[Series]) -> String {
     let across = |v: f64| LEFT + v / x_max * (right - LEFT);
     let up = |v: f64| bottom - v / y_max * (bottom - top);
     for at in ticks(0.0, x_max, step(x_max, 6.0)) {
-        tick_x(&mut out, across(at), top, bottom, at);
+        picture.tick_x(across(at), top, bottom, at);
     }
     for at in ticks(0.0, y_max, y_step) {
-        tick_y(&mut out, up(at), at);
+        picture.tick_y(up(at), at);
     }
-    axes(&mut out, x, y);
+    picture.axes(x, y);
     for (colour, series) in series.iter().enumerate() {
-        let _ = write!(out, "<polyline class=\"curve c{colour}\" points=\"");
+        let _ = write!(picture.0, "<polyline class=\"curve c{colour}\" points=\"");
         for (px, py, _) in &series.points {
-            let _ = write!(out, "{:.1},{:.1} ", across(*px), up(*py));
+            let _ = write!(picture.0, "{:.1},{:.1} ", across(*px), up(*py));
         }
-        let _ = writeln!(out, "\"><title>{}</title></polyline>", escape(&series.name));
+        let _ = writeln!(
+            picture.0,
+            "\"><title>{}</title></polyline>",
+            escape(&series.name)
+        );
     }
-    out.push_str("</svg>\n");
-    out
+    picture.finish()
 }
 
 /// Horizontal bars, in groups.
@@ -239,10 +228,9 @@ pub fn bars(
     names: &[String],
     groups: &[(String, Vec<Option<f64>>)],
 ) -> String {
-    let mut out = String::new();
     let group_height = BAR * (names.len() as f64 + 1.0) + 8.0;
     let bottom = group_height * groups.len() as f64 + 4.0;
-    open(&mut out, title, bottom + BOTTOM);
+    let mut picture = Picture::new(title, bottom + BOTTOM);
     let max = groups
         .iter()
         .flat_map(|(_, values)| values.iter().flatten())
@@ -254,18 +242,18 @@ pub fn bars(
     let (left, right) = (6.0, WIDTH - 40.0);
     let across = |v: f64| left + v / end * (right - left);
     for at in ticks(0.0, end, tick) {
-        tick_x(&mut out, across(at), 0.0, bottom, at);
+        picture.tick_x(across(at), 0.0, bottom, at);
     }
-    text(&mut out, "unit", "end", right, bottom + BOTTOM - 6.0, x);
+    picture.text("unit", "end", (right, bottom + BOTTOM - 6.0), x);
     for (number, (name, values)) in groups.iter().enumerate() {
         let top = group_height * number as f64 + 4.0;
-        text(&mut out, "name", "start", left + 3.0, top + 11.0, name);
+        picture.text("name", "start", (left + 3.0, top + 11.0), name);
         for (colour, value) in values.iter().enumerate() {
             let Some(value) = value else { continue };
             let y = top + BAR * (colour as f64 + 1.0);
             let width = (across(*value) - left).max(1.0);
             let _ = writeln!(
-                out,
+                picture.0,
                 "<rect class=\"mark c{colour}\" x=\"{left}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{}\"><title>{}, {}: {value:.2}</title></rect>",
                 BAR - 3.0,
                 escape(name),
@@ -273,19 +261,11 @@ pub fn bars(
                     .get(colour)
                     .map_or_else(String::new, |name| escape(name))
             );
-            let behind = across(*value) + 5.0;
-            text(
-                &mut out,
-                "label",
-                "start",
-                behind,
-                y + 9.5,
-                &format!("{value:.2}"),
-            );
+            let behind = (across(*value) + 5.0, y + 9.5);
+            picture.text("label", "start", behind, &format!("{value:.2}"));
         }
     }
-    out.push_str("</svg>\n");
-    out
+    picture.finish()
 }
 
 #[cfg(test)]
