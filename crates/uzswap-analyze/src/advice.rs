@@ -144,104 +144,75 @@ impl Analysis {
     }
 
     fn doubts(&self, largest: &History) -> Vec<String> {
-        let mut doubts = self.doubts_of_the_watch(largest);
-        doubts.extend(self.doubts_of_the_contents(largest));
-        doubts.extend(self.doubts_of_the_advice());
+        let mut doubts = Vec::new();
+        let mut doubt = |applies: bool, why: &str| {
+            if applies {
+                doubts.push(why.to_owned());
+            }
+        };
+        // The watch.
+        doubt(
+            !largest.has_referenced_bits,
+            "touched memory cannot be measured: /proc/PID/clear_refs cannot be written here",
+        );
+        let seconds = largest.seconds();
+        let why = format!("it was watched for only {seconds:.1} s");
+        doubt(seconds < 2.0, &why);
+        let near_peak = share_near_peak(largest);
+        let why = format!(
+            "it had most of its memory for only {} of the time: how it uses it was hardly seen",
+            percent(near_peak)
+        );
+        doubt(near_peak < MIN_TIME_AT_PEAK, &why);
+        let guessed = self.advice.as_ref().map_or(0.0, |a| a.expected.guessed);
+        let why = format!(
+            "for {} of the time it touched less than would be resident: how soon it needs the rest is a guess",
+            percent(guessed)
+        );
+        doubt(guessed > 0.3, &why);
+        // The contents.
+        let why = format!(
+            "{} of its memory is huge pages, which have one referenced bit each; uzswap has none",
+            percent(largest.huge)
+        );
+        doubt(largest.huge > 0.1, &why);
+        doubt(
+            largest.swapped > 0,
+            "part of its memory is in the kernel's swap and was not analyzed",
+        );
+        doubt(
+            self.contents.anon < largest.peak / 10 * 6,
+            "its contents were sampled when it had much less memory than at its peak",
+        );
+        doubt(
+            self.contents.disturbed,
+            "other work took processors away: times are less exact",
+        );
+        doubt(
+            !self.machine.measured,
+            "the cost of a fault could not be measured here: times are another machine's",
+        );
+        doubt(
+            self.cpu_s < self.watched_s * 0.1,
+            "it was mostly idle: the slowdown is of its processor time, not of its waits",
+        );
+        // The advice.
+        if let Some(advice) = &self.advice {
+            let why = format!(
+                "below {}, uzswap's own memory and whole folios count for more than the model assumes",
+                mib(MIN_RELIABLE_RAM)
+            );
+            doubt(advice.ram < MIN_RELIABLE_RAM, &why);
+            let (low, high) = (advice.ram_low, advice.ram_high);
+            let why = format!(
+                "the limit may be anywhere from {} to {}",
+                mib(low),
+                mib(high)
+            );
+            doubt(high as f64 > low as f64 * 1.5, &why);
+        }
         doubts
     }
-
-    fn doubts_of_the_watch(&self, largest: &History) -> Vec<String> {
-        let near_peak = share_near_peak(largest);
-        let guessed = self.advice.as_ref().map_or(0.0, |a| a.expected.guessed);
-        those_that_apply([
-            (
-                !largest.has_referenced_bits,
-                "touched memory cannot be measured: /proc/PID/clear_refs cannot be written here"
-                    .into(),
-            ),
-            (
-                largest.seconds() < 2.0,
-                format!("it was watched for only {:.1} s", largest.seconds()),
-            ),
-            (
-                near_peak < MIN_TIME_AT_PEAK,
-                format!(
-                    "it had most of its memory for only {} of the time: how it uses it was hardly seen",
-                    percent(near_peak)
-                ),
-            ),
-            (
-                guessed > 0.3,
-                format!(
-                    "for {} of the time it touched less than would be resident: how soon it needs the rest is a guess",
-                    percent(guessed)
-                ),
-            ),
-        ])
-    }
-
-    fn doubts_of_the_contents(&self, largest: &History) -> Vec<String> {
-        those_that_apply([
-            (
-                largest.huge > 0.1,
-                format!(
-                    "{} of its memory is huge pages, which have one referenced bit each; uzswap has none",
-                    percent(largest.huge)
-                ),
-            ),
-            (
-                largest.swapped > 0,
-                "part of its memory is in the kernel's swap and was not analyzed".into(),
-            ),
-            (
-                self.contents.anon < largest.peak / 10 * 6,
-                "its contents were sampled when it had much less memory than at its peak".into(),
-            ),
-            (
-                self.contents.disturbed,
-                "other work took processors away: times are less exact".into(),
-            ),
-            (
-                !self.machine.measured,
-                "the cost of a fault could not be measured here: times are another machine's"
-                    .into(),
-            ),
-            (
-                self.cpu_s < self.watched_s * 0.1,
-                "it was mostly idle: the slowdown is of its processor time, not of its waits"
-                    .into(),
-            ),
-        ])
-    }
-
-    fn doubts_of_the_advice(&self) -> Vec<String> {
-        let Some(advice) = &self.advice else {
-            return Vec::new();
-        };
-        let (low, high) = (advice.ram_low, advice.ram_high);
-        those_that_apply([
-            (
-                advice.ram < MIN_RELIABLE_RAM,
-                format!(
-                    "below {}, uzswap's own memory and whole folios count for more than the model assumes",
-                    mib(MIN_RELIABLE_RAM)
-                ),
-            ),
-            (
-                high as f64 > low as f64 * 1.5,
-                format!(
-                    "the limit may be anywhere from {} to {}",
-                    mib(low),
-                    mib(high)
-                ),
-            ),
-        ])
-    }
-}
-
-fn those_that_apply<const N: usize>(doubts: [(bool, String); N]) -> Vec<String> {
-    let applying = doubts.into_iter().filter(|(applies, _)| *applies);
-    applying.map(|(_, doubt)| doubt).collect()
 }
 
 fn percent(share: f64) -> String {

@@ -88,6 +88,12 @@ impl Job {
         Self::new(words.next().expect("a job has a program")).args(words)
     }
 
+    /// More arguments of the command: the words of `line`.
+    #[must_use]
+    pub fn words(self, line: &str) -> Self {
+        self.args(line.split_whitespace())
+    }
+
     /// A program of `tests/programs`, compiled into `scratch`, with `args` split at spaces.
     #[must_use]
     pub fn compiled(scratch: &Scratch, source: &str, args: &str) -> Self {
@@ -389,14 +395,7 @@ impl Live {
     /// If it ends or its time is up before that.
     pub fn wait_for(&mut self, text: &str) {
         while !self.stdout().contains(text) {
-            assert!(
-                self.started.elapsed() < self.timeout,
-                "{} never said {text:?}; stdout:\n{}\nstderr:\n{}\n{}",
-                self.what,
-                self.stdout(),
-                self.stderr(),
-                self.where_it_hangs()
-            );
+            self.check_time(&format!("never said {text:?}"));
             if let Some((status, _)) = self.try_wait() {
                 panic!(
                     "{} ended with {status} and never said {text:?}; stderr:\n{}",
@@ -431,15 +430,7 @@ impl Live {
             if let Some(ended) = self.try_wait() {
                 break ended;
             }
-            assert!(
-                self.started.elapsed() < self.timeout,
-                "{} hangs after {:?}; stdout:\n{}\nstderr:\n{}\n{}",
-                self.what,
-                self.timeout,
-                self.stdout(),
-                self.stderr(),
-                self.where_it_hangs()
-            );
+            self.check_time("hangs");
             self.peak_rss = self.peak_rss.max(highest_resident_set(self.pid));
             std::thread::sleep(Duration::from_millis(5));
         };
@@ -491,45 +482,54 @@ impl Live {
         Some((code, usage))
     }
 
-    /// What each thread of the job's process group is doing, for the message about a hang.
+    /// Fails the story when the job's time is up.
+    fn check_time(&self, why: &str) {
+        assert!(
+            self.started.elapsed() < self.timeout,
+            "{} {why} within {:?}; stdout:\n{}\nstderr:\n{}\n{}",
+            self.what,
+            self.timeout,
+            self.stdout(),
+            self.stderr(),
+            self.where_it_hangs()
+        );
+    }
+
+    /// What each thread of the job is doing, for the message about a hang.
     fn where_it_hangs(&self) -> String {
         let mut report = String::new();
-        let ours = |stat: &str| {
-            // After the name: state, parent, process group.
-            let group = stat
-                .rsplit(')')
-                .next()
-                .and_then(|s| s.split_whitespace().nth(2));
-            group.and_then(|g| g.parse().ok()) == Some(self.pid)
-        };
-        for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Ok(stat) = fs::read_to_string(process.path().join("stat")) else {
-                continue;
-            };
-            if !ours(&stat) {
-                continue;
-            }
-            for task in fs::read_dir(process.path().join("task"))
-                .into_iter()
-                .flatten()
-                .flatten()
-            {
-                let read = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
-                report += &format!(
-                    "{} {} wchan={} syscall={}\n",
-                    task.path().display(),
-                    read("stat")
-                        .split(' ')
-                        .take(3)
-                        .collect::<Vec<_>>()
-                        .join(" "),
-                    read("wchan"),
-                    read("syscall").trim()
-                );
-            }
+        for task in self.processes().iter().flat_map(|(dir, _)| tasks(dir)) {
+            let read = |name| fs::read_to_string(task.join(name)).unwrap_or_default();
+            let (stat, wchan, syscall) = (read("stat"), read("wchan"), read("syscall"));
+            let stat: Vec<&str> = stat.split(' ').take(3).collect();
+            let (task, stat, syscall) = (task.display(), stat.join(" "), syscall.trim());
+            report += &format!("{task} {stat} wchan={wchan} syscall={syscall}\n");
         }
         report
     }
+
+    /// The processes of the job's process group: their directories in `/proc`, and the fields of
+    /// their `stat` from the state on.
+    #[must_use]
+    pub fn processes(&self) -> Vec<(PathBuf, Vec<String>)> {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let with_fields = processes.filter_map(|process| {
+            let stat = fs::read_to_string(process.path().join("stat")).ok()?;
+            let fields = stat.rsplit_once(") ")?.1.split(' ').map(str::to_owned);
+            Some((process.path(), fields.collect::<Vec<_>>()))
+        });
+        // After the state and the parent, the process group.
+        with_fields
+            .filter(|(_, fields)| fields[2].parse() == Ok(self.pid))
+            .collect()
+    }
+}
+
+/// The directories of a process's threads.
+pub fn tasks(process: &Path) -> impl Iterator<Item = PathBuf> {
+    let tasks = fs::read_dir(process.join("task"));
+    let found = tasks.into_iter().flatten().flatten();
+    found.map(|task| task.path())
 }
 
 /// Highest resident set so far of process `pid` and its live descendants, bytes; `uzswap` itself

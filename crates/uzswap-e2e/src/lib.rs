@@ -17,7 +17,7 @@ mod user;
 
 pub use binary::{uzswap, uzswap_failing, workspace};
 pub use cgroup::HardLimit;
-pub use job::{Job, Live, Outcome, number};
+pub use job::{Job, Live, Outcome, number, tasks};
 pub use scratch::Scratch;
 pub use user::{User, is_root, users};
 
@@ -58,6 +58,18 @@ pub fn find_or_skip(command: &str, package: &str) -> Option<std::path::PathBuf> 
 #[must_use]
 pub fn find(command: &str) -> Option<std::path::PathBuf> {
     uzswap_corpus::find(command).ok()
+}
+
+/// Waits until something is so.
+///
+/// # Panics
+/// If that takes minutes.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed().as_secs() < 180, "never: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
 }
 
 /// The seed of this run: `UZSWAP_SEED`, or a fresh one, which is printed so that a failure can be

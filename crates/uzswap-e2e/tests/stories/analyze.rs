@@ -28,7 +28,7 @@ fn a_command_is_analyzed() {
     // 64 MiB, accessed at random over and over.
     let outcome = analyze(&["--json", "--"])
         .arg(scratch.compile("pattern/pattern.c"))
-        .args(["64", "1", "random", "2000000", "1"])
+        .words("64 1 random 2000000 1")
         .uzswap_itself()
         .expect_success("analyze");
     let analysis = outcome.json();
@@ -61,7 +61,7 @@ fn the_advice_is_verified() {
     let scratch = Scratch::new();
     let outcome = analyze(&["--verify", "--"])
         .arg(scratch.compile("pattern/pattern.c"))
-        .args(["64", "1", "random", "300000", "1"])
+        .words("64 1 random 300000 1")
         .uzswap_itself()
         .expect_success("analyze");
     let text = outcome.text();

@@ -4,14 +4,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use uzswap_corpus::process;
-use uzswap_e2e::{Job, Live, Scratch, find, find_or_skip, root_or_skip, skip};
-
-/// Longest wait for anything.
-const MAX_WAIT: Duration = Duration::from_secs(180);
+use uzswap_e2e::{Job, Live, Scratch, find, find_or_skip, root_or_skip, skip, wait_until};
 
 /// A suite, with its temporary files in `scratch`.
 fn bench(suite: &str, scratch: &Scratch) -> Job {
@@ -38,14 +34,6 @@ fn descendants(pid: i32) -> Vec<(i32, String)> {
         (pid.cast_signed(), name.trim_end().to_owned())
     });
     named.collect()
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < MAX_WAIT, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Waits until `program` has been started `times` times; the bench's descendants then.
@@ -80,7 +68,7 @@ fn programs_with_less_memory() {
     let scratch = Scratch::new();
     for (suite, figure) in [("apps", "wall_s"), ("saving", "saved_mib")] {
         let outcome = bench(suite, &scratch)
-            .args(["--peer", "native", "--program", "sqlite"])
+            .words("--peer native --program sqlite")
             .uzswap_itself()
             .expect_success(suite);
         let text = outcome.text();
@@ -104,7 +92,7 @@ fn an_interrupt_keeps_what_was_measured() {
     }
     let scratch = Scratch::new();
     let live = bench("apps", &scratch)
-        .args(["--peer", "native", "--program", "sqlite", "--rounds", "100"])
+        .words("--peer native --program sqlite --rounds 100")
         .start_uzswap_itself();
     // Natively, under uzswap, natively again: the first round is complete.
     let family = wait_for_run(&live, "sqlite3", 3);
@@ -147,7 +135,7 @@ fn a_killed_bench_leaves_nothing_behind() {
     let left = leftovers(&scratch);
     assert!(!left.is_empty(), "it was killed in the middle");
     let next = bench("apps", &scratch)
-        .args(["--peer", "native", "--program", "sqlite"])
+        .words("--peer native --program sqlite")
         .start_uzswap_itself();
     wait_for_run(&next, "sqlite3", 1);
     assert!(left.iter().all(|dir| !dir.exists()), "{left:?}");
@@ -181,14 +169,7 @@ fn the_kernels_settings_are_put_back() {
     let scratch = Scratch::new();
     let start = || {
         bench("apps", &scratch)
-            .args([
-                "--peer",
-                "kernel-zswap",
-                "--program",
-                "sqlite",
-                "--rounds",
-                "100",
-            ])
+            .words("--peer kernel-zswap --program sqlite --rounds 100")
             .start_uzswap_itself()
     };
     // The first run is killed with everything changed. The second restores that first, and is

@@ -15,7 +15,7 @@ fn the_same_lines_from_a_quarter() {
 fn the_example() {
     let scratch = Scratch::new();
     let program = scratch.compile_path(&workspace().join("examples/random_walk.cpp"), &[]);
-    let job = Job::new(program).args(["4096", "4", "1000"]).ram_mib(48);
+    let job = Job::new(program).words("4096 4 1000").ram_mib(48);
     let native = job.native().expect_success("random_walk alone");
     let managed = job.managed().expect_success("random_walk in 48 MiB");
     managed.expect_same_output(&native);

@@ -3,9 +3,9 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use uzswap_e2e::{DISK, Job, MIB, Scratch, root_or_skip, seed, users};
+use uzswap_e2e::{DISK, Job, MIB, Scratch, root_or_skip, seed, users, wait_until};
 
 fn noise(scratch: &Scratch, mib: u64) -> Job {
     Job::compiled(scratch, "apps/noise.c", &format!("{mib} {}", seed()))
@@ -182,14 +182,8 @@ fn a_run_killed_at_any_moment_leaves_no_file() {
             _ => live.signal(libc::SIGKILL),
         }
         let _ = live.wait();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while holders(&dir) > 0 {
-            assert!(
-                Instant::now() < deadline,
-                "round {round}, {at} ms: somebody holds a file"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let what = format!("round {round}, {at} ms: nobody holds a file");
+        wait_until(&what, || holders(&dir) == 0);
         let left: Vec<_> = std::fs::read_dir(&dir).expect("the directory").collect();
         assert!(left.is_empty(), "round {round}, {at} ms: {left:?}");
         at = at * 3 / 2 + 20;

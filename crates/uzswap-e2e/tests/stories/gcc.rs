@@ -11,10 +11,10 @@ fn the_same_object_file() {
         return;
     };
     let scratch = Scratch::new();
-    let source = scratch.write("big.c", source::c(1, 600));
+    let source = scratch.write("big.c", source::c(1, 250));
     let object = scratch.join("big.o");
     let job = Job::new(&gcc)
-        .args(["-O2", "-g", "-c", "-o"])
+        .words("-O2 -g -c -o")
         .arg(&object)
         .arg(&source)
         .env("TMPDIR", scratch.path())

@@ -3,30 +3,17 @@
 use std::fs;
 use std::time::Duration;
 
-use uzswap_e2e::{Job, Live, Scratch, root_or_skip};
+use uzswap_e2e::{Job, Live, Scratch, root_or_skip, tasks};
 
 /// Clock ticks of all processes of the job, and wake-ups of all its threads.
 fn ticks_and_wakes(live: &Live) -> (u64, u64) {
     let (mut ticks, mut wakes) = (0, 0);
-    for process in fs::read_dir("/proc").expect("/proc is there").flatten() {
-        let Ok(stat) = fs::read_to_string(process.path().join("stat")) else {
-            continue;
-        };
-        let Some((_, after_name)) = stat.rsplit_once(") ") else {
-            continue;
-        };
-        let fields: Vec<&str> = after_name.split(' ').collect();
-        // Counted from the state: process group 2, user time 11, system time 12.
-        if fields[2].parse() != Ok(live.pid()) {
-            continue;
-        }
-        ticks += fields[11].parse::<u64>().unwrap_or(0) + fields[12].parse::<u64>().unwrap_or(0);
-        for task in fs::read_dir(process.path().join("task"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+    for (process, fields) in live.processes() {
+        // Counted from the state: user time 11, system time 12.
+        let times = fields[11..=12].iter();
+        ticks += times.filter_map(|n| n.parse::<u64>().ok()).sum::<u64>();
+        for task in tasks(&process) {
+            let status = fs::read_to_string(task.join("status")).unwrap_or_default();
             wakes += status
                 .lines()
                 .filter_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))

@@ -35,7 +35,7 @@ fn handler_threads_are_refused_with_the_next_step() {
         return;
     }
     let outcome = Job::new("run")
-        .args(["--fault-mode", "thread", "--", "echo", "no"])
+        .words("--fault-mode thread -- echo no")
         .user(ordinary())
         .uzswap_itself();
     assert_eq!(outcome.status, 125, "{}", outcome.stderr);

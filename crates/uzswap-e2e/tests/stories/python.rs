@@ -9,7 +9,7 @@ fn objects_json_and_sqlite() {
     };
     let job = Job::new(python)
         .arg(workspace().join("examples/group_by.py"))
-        .args(["--scale", "0.3", "--lookups", "15000"])
+        .words("--scale 0.3 --lookups 15000")
         .ram_mib(80);
     let native = job.native().expect_success("group_by.py alone");
     for &user in users() {

@@ -4,9 +4,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
-use uzswap_e2e::{Job, Live, MIB, Outcome, Scratch, User, find_or_skip, users};
+use uzswap_e2e::{Job, Live, MIB, Outcome, Scratch, User, find_or_skip, users, wait_until};
 
 const KEYS: usize = 250_000;
 
@@ -25,18 +24,9 @@ impl Server {
             job.start_native()
         };
         let server = Server { live, socket };
-        let start = Instant::now();
-        while UnixStream::connect(&server.socket).is_err() {
-            assert!(
-                start.elapsed() < Duration::from_secs(60),
-                "no server: {}",
-                server.live.stdout()
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        while server.ask("PING") != "+PONG" {
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let listens = || UnixStream::connect(&server.socket).is_ok();
+        wait_until("the server listens", listens);
+        wait_until("the server answers", || server.ask("PING") == "+PONG");
         server
     }
 
@@ -111,21 +101,9 @@ impl Server {
     fn save_in_background(&self, meanwhile: impl FnOnce(&Self)) {
         assert!(self.ask("BGSAVE").starts_with('+'));
         meanwhile(self);
-        let start = Instant::now();
-        while !self
-            .ask("INFO persistence")
-            .contains("rdb_bgsave_in_progress:0")
-        {
-            assert!(
-                start.elapsed() < Duration::from_secs(100),
-                "BGSAVE never ends"
-            );
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        assert!(
-            self.ask("INFO persistence")
-                .contains("rdb_last_bgsave_status:ok")
-        );
+        let says = |line| self.ask("INFO persistence").contains(line);
+        wait_until("BGSAVE ends", || says("rdb_bgsave_in_progress:0"));
+        assert!(says("rdb_last_bgsave_status:ok"));
     }
 
     /// Changes a tenth of the strings.
@@ -148,17 +126,9 @@ fn story(user: User, server: &PathBuf) {
     let scratch = Scratch::new();
     let socket = scratch.join("socket");
     let job = Job::new(server)
-        .args([
-            "--port",
-            "0",
-            "--save",
-            "",
-            "--enable-debug-command",
-            "yes",
-            "--daemonize",
-            "no",
-        ])
-        .args(["--unixsocketperm", "777", "--unixsocket"])
+        .args(["--save", ""])
+        .words("--port 0 --enable-debug-command yes --daemonize no")
+        .words("--unixsocketperm 777 --unixsocket")
         .arg(&socket)
         .arg("--dir")
         .arg(scratch.path())

@@ -3,10 +3,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use uzswap_e2e::{Job, MIB, Scratch, number};
+use uzswap_e2e::{Job, MIB, Scratch, number, wait_until};
 
 fn lines(text: &str) -> Vec<Value> {
     text.lines()
@@ -31,11 +30,11 @@ fn a_run_from_its_first_page_to_its_end() {
     let scratch = Scratch::new();
     let file = scratch.join("trace.jsonl");
     let done = Job::new("run")
-        .args(["--ram", "32M", "--trace"])
+        .words("--ram 32M --trace")
         .arg(&file)
         .arg("--")
         .arg(scratch.compile("pattern/pattern.c"))
-        .args(["128", "1", "random", "400000", "1"])
+        .words("128 1 random 400000 1")
         .uzswap_itself()
         .expect_success("pattern");
     let lines = lines(&fs::read_to_string(&file).expect("written"));
@@ -72,14 +71,10 @@ fn the_trace_survives_a_killed_uzswap() {
         .option("--stats", scratch.join("none.json"))
         .env("UZSWAP_TRACE", &file)
         .start_until("idle\n");
-    let begin = Instant::now();
     let written = || fs::read_to_string(&file).expect("written");
     // It goes on while the command is idle: two more samples.
     let before = written().lines().count();
-    while written().lines().count() < before + 2 {
-        assert!(begin.elapsed() < Duration::from_secs(60), "no more samples");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("more samples", || written().lines().count() >= before + 2);
     live.signal(libc::SIGKILL);
     let _ = live.wait();
     let text = written();

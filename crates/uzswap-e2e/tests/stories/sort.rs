@@ -14,7 +14,7 @@ fn the_same_order() {
     let input = scratch.write("input", source::lines(50));
     let output = scratch.join("output");
     let job = Job::new(&sort)
-        .args(["--parallel=4", "-S", "700M", "-T"])
+        .words("--parallel=4 -S 700M -T")
         .arg(scratch.path())
         .arg("-o")
         .arg(&output)
