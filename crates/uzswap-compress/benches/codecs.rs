@@ -83,17 +83,10 @@ fn main() {
     let mut args = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
     let codecs: Vec<Codec> = match args.next() {
         Some(text) => vec![text.parse().expect("a codec")],
-        None => [
-            "lz4",
-            "zstd:-1",
-            "zstd:1",
-            "zstd:3",
-            "deflate:1",
-            "deflate:6",
-        ]
-        .iter()
-        .map(|text| text.parse().expect("a codec"))
-        .collect(),
+        None => ["lz4", "pz:1", "pz:3", "zstd:1", "zstd:3", "deflate:1"]
+            .iter()
+            .map(|text| text.parse().expect("a codec"))
+            .collect(),
     };
     let dump = args
         .next()

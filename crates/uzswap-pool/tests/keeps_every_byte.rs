@@ -236,27 +236,3 @@ fn a_reserve_is_enough_when_the_limit_is_reached() {
     // SAFETY: allocated above, freed once.
     unsafe { pool.free(huge, charge) };
 }
-
-#[cfg(not(miri))]
-mod shrinking {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn op() -> impl Strategy<Value = Op> {
-        prop_oneof![
-            6 => (0..40u32, 1..=4096usize).prop_map(|(owner, size)| Op::Store { owner, size }),
-            3 => (0..40u32).prop_map(|owner| Op::Drop { owner }),
-            1 => prop_oneof![Just(2), Just(u64::MAX)].prop_map(|max_pages| Op::Compact { max_pages }),
-            1 => Just(Op::Trim),
-            1 => (5..100u64).prop_map(|pages| Op::Limit { pages }),
-        ]
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
-        #[test]
-        fn any_short_history_agrees_with_a_map(ops in prop::collection::vec(op(), 1..200)) {
-            run(&ops);
-        }
-    }
-}

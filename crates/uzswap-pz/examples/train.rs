@@ -1,5 +1,6 @@
-//! Makes `src/tables.rs` from memory dumps, or, with `blocks` for `pages`, `src/block_tables.rs`:
-//! `cargo run --release -p uzswap-pz --example train -- pages DIR... > tables.rs`
+//! Makes `src/page_code_lengths.txt` from memory dumps, or, with `blocks` for `pages`,
+//! `src/block_code_lengths.txt`: a line for each table of tokens, then of extras, then of literals.
+//! `cargo run --release -p uzswap-pz --example train -- pages DIR... > page_code_lengths.txt`
 //!
 //! Each DIR holds files of pages, a file a program. Every program counts the same. The histograms
 //! of pages or blocks are clustered by what they would cost in each other's code (k-means), and
@@ -36,34 +37,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             collect(&pages_of(&std::fs::read(file)?), &mut histograms);
         }
     }
-    println!(
-        "\
-//! *What*: the static codes: the length of each symbol's code, by stream and table.
-//! *Invariants*: part of the format: a change is a new version. Made by `examples/train.rs`.
-//! *Locking*: none. *Context*: any.
-
-use crate::code::Lengths;
-
-#[rustfmt::skip]"
-    );
-    println!("pub(crate) const LENGTHS: Lengths<{nr_codes}> = [");
-    for (stream, name) in histograms.iter().zip(["tokens", "extras", "literals"]) {
-        println!("    // {name}");
-        println!("    [");
+    for stream in &histograms {
         for cluster in clusters(stream, nr_codes) {
-            let lengths = code_lengths(&cluster);
-            println!("        b\"\\");
-            for (i, line) in lengths.chunks(64).enumerate() {
-                let digits: String = line
-                    .iter()
-                    .filter_map(|&bits| char::from_digit(bits, 16))
-                    .collect();
-                println!("{digits}{}", if i == 3 { "\"," } else { "\\" });
-            }
+            let lengths = code_lengths(&cluster).into_iter();
+            let digits: String = lengths
+                .filter_map(|bits| char::from_digit(bits, 16))
+                .collect();
+            println!("{digits}");
         }
-        println!("    ],");
     }
-    println!("];");
     Ok(())
 }
 

@@ -11,7 +11,6 @@
 
 use crate::format::{EXTRAS, NR_STREAMS};
 use crate::streams::capacities;
-use crate::{block_tables, tables};
 
 /// Bits of the longest code.
 const MAX_BITS: u32 = 10;
@@ -26,9 +25,6 @@ const LANE_BYTES: usize = 1280;
 const fn sampled(pages: usize) -> usize {
     if pages == 1 { 7 } else { 12 }
 }
-
-/// Code lengths, by stream, table and symbol: a digit, `a` for ten.
-pub(crate) type Lengths<const NR: usize> = [[&'static [u8; 256]; NR]; NR_STREAMS];
 
 /// By the next [`MAX_BITS`] bits: the symbol, and the length of its code above it.
 type Decoder = [u16; 1 << MAX_BITS];
@@ -45,20 +41,25 @@ struct Codes<const NR: usize> {
     costs: [[[u16; NR]; 256]; NR_STREAMS],
 }
 
-static OF_PAGES: Codes<8> = Codes::made(&tables::LENGTHS);
-static OF_BLOCKS: Codes<15> = Codes::made(&block_tables::LENGTHS);
+// The lengths are part of the format: a change is a new version. Made by `examples/train.rs`.
+static OF_PAGES: Codes<8> = Codes::made(include_bytes!("page_code_lengths.txt"));
+static OF_BLOCKS: Codes<15> = Codes::made(include_bytes!("block_code_lengths.txt"));
 
 impl<const NR: usize> Codes<NR> {
-    const fn made(lengths: &Lengths<NR>) -> Self {
+    /// From a line of 256 code lengths for each table, those of the first stream first.
+    const fn made(lengths: &[u8]) -> Self {
         let mut codes = Codes {
             decoders: [[[0; 1 << MAX_BITS]; NR]; NR_STREAMS],
             encoders: [[[0; 256]; NR]; NR_STREAMS],
             costs: [[[0; NR]; 256]; NR_STREAMS],
         };
+        assert!(lengths.len() == NR_STREAMS * NR * 257);
         let mut i = 0;
         while i < NR_STREAMS * NR {
             let (stream, code) = (i / NR, i % NR);
-            let lengths = lengths[stream][code];
+            let Some(lengths) = lengths.split_at(i * 257).1.first_chunk() else {
+                return codes;
+            };
             codes.decoders[stream][code] = decoder(lengths);
             codes.encoders[stream][code] = encoder(lengths);
             let mut symbol = 0;

@@ -39,13 +39,11 @@
     )
 )]
 
-mod block_tables;
 mod code;
 mod expand;
 mod format;
 mod parse;
 mod streams;
-mod tables;
 mod workspace;
 
 pub use workspace::{BlockWorkspace, Memory, Workspace};

@@ -154,7 +154,7 @@ fn digits(object: &[u8]) -> String {
 #[test]
 fn an_old_object() {
     let page: Page = records();
-    let object = bytes(OLD);
+    let object = bytes(include_str!("page_of_version_1.hex"));
     let mut now = [0; PAGE];
     let len = compress(&mut Workspace::new(), Level::Balanced, &page, &mut now).expect("fits");
     let digits = digits(&now[..len]);
@@ -169,7 +169,7 @@ fn an_old_object() {
 #[test]
 fn an_old_block() {
     let block: [u8; 2 * PAGE] = records();
-    let object = bytes(OLD_BLOCK);
+    let object = bytes(include_str!("block_of_version_2.hex"));
     let mut workspace = Box::new(BlockWorkspace::new());
     let mut now = [0; PAGE];
     let len = compress(&mut *workspace, Level::Balanced, &block, &mut now).expect("fits");
@@ -189,7 +189,7 @@ fn an_old_block() {
 /// The lanes of a part meet exactly: with a byte more between them the page is not what it was.
 #[test]
 fn a_byte_between_the_lanes() {
-    let object = bytes(OLD);
+    let object = bytes(include_str!("page_of_version_1.hex"));
     let page = decode(&object);
     assert!(page.is_ok());
     let split = usize::from(u16::from_le_bytes([object[0], object[1]]) & 0xfff);
@@ -205,42 +205,7 @@ fn a_byte_between_the_lanes() {
 }
 
 fn bytes(digits: &str) -> Vec<u8> {
-    digits
-        .as_bytes()
-        .chunks(2)
-        .map(|digits| {
-            let digits = std::str::from_utf8(digits).expect("hexadecimal digits");
-            u8::from_str_radix(digits, 16).expect("hexadecimal digits")
-        })
-        .collect()
+    let digits: Vec<u32> = digits.chars().filter_map(|c| c.to_digit(16)).collect();
+    let bytes = digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8);
+    bytes.collect()
 }
-
-const OLD: &str = "\
-    c210815083300e5107303333333333333333333333333333339bbbbbbbbbbbbbbbbbb8bbbbbbbbbbbb3baa935910583d\
-    ac5144db988eddfb0d19959239653a67309af87d47cf5cbef5f0f9dbcf9e1f7fad068dc26f33e928cc61d6abe592d5a0\
-    51f86d261d8539cc7ab51c7c9443bb6dcaf6763fec769b35d2de633f9c9b498e86039ee76c7db2d26dd66a55ec121918\
-    27c268e168b8459e76090c8c13e13470b45c22cf3b7cf4a2877777777777777727bbbbbbbbbbbbbbbab3333333333333\
-    3333333333333333338fcccccccccccccccccccccccccccccccc707777777777777777777777777777771b0113a16aed\
-    facd5a47c777ed3d68f8386d76e1ec05cbd76dd97df0c4f96b771fbf7a5f5af15bc6b308172d1c4df8042343829d6711\
-    2e5a389af0094686040cb1f37d3dee378ba9f0e7b6dfae568b39b4ee6261391e0f52149057341b42d564972d5eb30e61\
-    47499b7e14683564b96af598730a3a4cdbf0a341ab2569a763dddddddddddddddddddddddddddddddd99999999999999\
-    86cccccccccccccccc";
-
-const OLD_BLOCK: &str = "\
-    31268701010105011002abb8bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb373ce39e7\
-    9c73ce39e71c9c73ce39e79c73ce39e7ac73ce39e79c73ce39e79c73ce39e79c73ce39c76cd2c0d111b1b9f3172b53a9\
-    6683e6edbaf41e38623cf2ca3e65dbde23a72fddbcffec6df68f7f01afcb19d27d6e060ffa258eb4025e9733a4fbdc0c\
-    1ef44b1c69051cb1b9f3172d53a96683666dbbf41e3842425ed9b77edbde23a72fdeb8ffec6df6f77f224b982ae2295b\
-    93051a0c45640953453c656bb240032682374d51df7db0d8c92ee6d309c8f077d6efb45b0dda955cbc50294ae473780a\
-    d23897e83c19b9f748672ebc05691c4bf41e0cdcfba433975ec33fd969a08d9733d1df7db0daac97736984d4783beb77\
-    db2d46ed4aae5e2c14a5723918340b26b653c45530964450c1a05935b29e22a984b2228651f49e0739ce739ce739ce73\
-    839ce739ce739ce739ce739ce739ce739ce739ce759ce739ce739ce739ce7393bbbbbbbbbbbbbbbbbbbbbbbbbbbbb8f7\
-    bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb977eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeedee3eeeeeeeeee\
-    ee6e9c73ce39e79c73ce39e79c73ce39e79c73ce39e79c73ce39e79c73ce39e79c75ce39e79c73ce39e73ac100c89990\
-    a770a9b46a759bb4eed8a3dfd0319367cc5fb666f3ce03c7cf5dbdfde865e697df9822b284a9229eb23559a0c1504496\
-    3055c453b6260b34184ace843c854aa655abdba455c71efd868e9e3463feb2d59b761e387eeecaed472f333fffc25cce\
-    90ee733378d02f71a415f0ba9c21dde766f0a05fe24806bc9f776bf9e4e87dd96ed7cb85acca7636180d7b9d36d36c33\
-    49ca4913a22250c1a05935b29e22a984b222860d02c9ad94f1154c2591089fdbeb3af27dddae1793a1f765b758ae16b3\
-    29b8f86035ee74dae58669388b7989d161691c4bf41e0cdcfba433975e02b48e25fa0f066e7dd219cbaf0159fae32ab9\
-    ce739ce739ce739ce739ce739ce739ce739ce0e739ce739ce739ce739ce739ce739ce739ce739ceeeeeeeeeeeeeeeeee\
-    eeeeeeeeeeeeeeeeeeeeeeeeeeeeee3deeeeeeeeeeeeeeee";
