@@ -102,9 +102,7 @@ impl Group {
             ProcessState::Reserved { parent },
             ProcessState::Born { child },
         );
-        let _ = reserved
-            .state
-            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = reserved.state.turn(from, to);
     }
 
     /// Gives a record back that [`Group::reserve`] took: there is no child.
@@ -169,14 +167,7 @@ impl Group {
             }
             // Before it is taken: a record whose process died is not to be overlooked.
             self.nr_used.fetch_max(*nr, Ordering::Release);
-            p.state
-                .compare_exchange(
-                    ProcessState::Free,
-                    state,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                )
-                .is_ok()
+            p.state.turn(ProcessState::Free, state)
         });
         taken.next().map(|(_, p)| p)
     }
@@ -184,16 +175,7 @@ impl Group {
     /// Adds the counters of a process that ended in `state` to [`Group::ended`] and, after
     /// `release`, frees the record.
     fn fold(&self, from: &Process, state: ProcessState, release: impl FnOnce()) {
-        if from
-            .state
-            .compare_exchange(
-                state,
-                ProcessState::Busy,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            )
-            .is_err()
-        {
+        if !from.state.turn(state, ProcessState::Busy) {
             return;
         }
         let to = &self.ended;

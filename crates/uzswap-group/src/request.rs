@@ -84,7 +84,7 @@ encoded! {
 pub const VALUE: i32 = 0x757a_7377;
 
 /// The door, what is asked and what came of it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(C)]
 pub struct Request {
     /// A shared futex.
@@ -162,9 +162,7 @@ impl Request {
     /// The answer is there.
     pub fn finish(&self) {
         // Shut meanwhile: another program is being executed.
-        let _ = self
-            .door
-            .compare_exchange(Door::Working, Door::Open, AcqRel, Relaxed);
+        let _ = self.door.turn(Door::Working, Door::Open);
     }
 
     /// Asks, for process `pid`, which then sends the signal. Otherwise the state that the door is
@@ -190,20 +188,9 @@ impl Request {
 mod tests {
     use super::*;
 
-    fn request() -> Request {
-        Request {
-            door: Shared::new(Door::Shut),
-            what: Shared::new(RequestKind::Evict),
-            wanted: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            freed: AtomicU64::new(0),
-            over: AtomicU64::new(0),
-        }
-    }
-
     #[test]
     fn a_signal_is_sent_only_to_who_handles_it() {
-        let request = request();
+        let request = Request::default();
         assert_eq!(request.ring(7), Err(Door::Shut), "not yet");
         request.open();
         assert_eq!(request.ring(7), Ok(()));

@@ -22,15 +22,16 @@ pub struct Shared<T> {
     value: PhantomData<fn() -> T>,
 }
 
-impl<T: Encoded> Shared<T> {
-    /// Holds `value`.
-    pub fn new(value: T) -> Self {
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
         Self {
-            cell: AtomicU32::new(value.encode()),
+            cell: AtomicU32::default(),
             value: PhantomData,
         }
     }
+}
 
+impl<T: Encoded> Shared<T> {
     /// The number, to sleep on.
     pub fn as_futex(&self) -> &AtomicU32 {
         &self.cell
@@ -66,6 +67,12 @@ impl<T: Encoded> Shared<T> {
             .compare_exchange(from.encode(), to.encode(), success, failure)
             .map(T::decode)
             .map_err(T::decode)
+    }
+
+    /// Changes `from` to `to`, acquiring and releasing; whether it held `from`.
+    pub fn turn(&self, from: T, to: T) -> bool {
+        self.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// See [`AtomicU32::fetch_update`].

@@ -8,13 +8,12 @@
 #![cfg(all(loom, shuttle))]
 
 use shuttle::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool,
     Ordering::{Acquire, Release},
 };
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
-use uzswap_group::request::{Door, Request, RequestKind};
-use uzswap_group::shared::Shared;
+use uzswap_group::request::Request;
 
 struct Process {
     request: Request,
@@ -26,14 +25,7 @@ struct Process {
 
 impl Process {
     fn new() -> Arc<Process> {
-        let request = Request {
-            door: Shared::new(Door::Shut),
-            what: Shared::new(RequestKind::Evict),
-            wanted: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            freed: AtomicU64::new(0),
-            over: AtomicU64::new(0),
-        };
+        let request = Request::default();
         request.open();
         Arc::new(Process {
             request,

@@ -123,6 +123,7 @@ fn user_bit(index: usize) -> u64 {
 
 /// What every alloc and put reads. Zero is [`State::Free`], without a home.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C)]
 pub(crate) struct Summary {
     state: AtomicU32,
@@ -133,6 +134,7 @@ pub(crate) struct Summary {
 
 /// What is read when a cluster changes its state, or by the holder of its lock.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(64))]
 pub(crate) struct Descriptor {
     pub(crate) lock: SharedLock,
@@ -146,30 +148,6 @@ pub(crate) struct Descriptor {
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Summary>() == 8 && size_of::<Descriptor>() == 64);
-
-impl Summary {
-    #[cfg(loom)]
-    pub(crate) fn new() -> Self {
-        Self {
-            state: AtomicU32::new(0),
-            home: AtomicU16::new(0),
-            nr_free: AtomicU16::new(0),
-        }
-    }
-}
-
-impl Descriptor {
-    #[cfg(loom)]
-    pub(crate) fn new() -> Self {
-        Self {
-            lock: SharedLock::new(),
-            next: AtomicU32::new(0),
-            prev: AtomicU32::new(0),
-            cursor: AtomicU16::new(0),
-            users: core::array::from_fn(|_| AtomicU64::new(0)),
-        }
-    }
-}
 
 /// A cluster: 72 bytes for 512 slots, beside the counts.
 #[derive(Clone, Copy, Debug)]

@@ -26,6 +26,7 @@ const NR_LISTS: usize = 2 + 2 * NR_ORDERS;
 
 /// First and last of a list, as 1 + index; 0 for none.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C)]
 struct Ends {
     first: AtomicU32,
@@ -34,6 +35,7 @@ struct Ends {
 
 /// The shared part: zero is a device that was never used.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(64))]
 pub(crate) struct ListHeads {
     pub(crate) lock: SharedLock,
@@ -67,22 +69,6 @@ impl ListHeads {
     pub(crate) fn have(&self, state: State) -> bool {
         let ends = number_of(state).and_then(|number| self.ends.get(number));
         ends.is_some_and(|ends| ends.first.load(Ordering::Relaxed) != 0)
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> Self {
-        Self {
-            lock: SharedLock::new(),
-            fresh: AtomicU32::new(0),
-            nr_nonempty: AtomicU32::new(0),
-            peak_nonempty: AtomicU32::new(0),
-            scan_start: AtomicU32::new(0),
-            ends: core::array::from_fn(|_| Ends {
-                first: AtomicU32::new(0),
-                last: AtomicU32::new(0),
-            }),
-            waits: WaitCounts::new(),
-        }
     }
 }
 

@@ -28,20 +28,11 @@ const PATIENCE_NS: u64 = 10_000_000;
 
 /// How often and how long locks of one kind were waited for.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C)]
 pub(crate) struct WaitCounts {
     pub(crate) nr: AtomicU64,
     pub(crate) ns: AtomicU64,
-}
-
-impl WaitCounts {
-    #[cfg(loom)]
-    pub(crate) fn new() -> Self {
-        Self {
-            nr: AtomicU64::new(0),
-            ns: AtomicU64::new(0),
-        }
-    }
 }
 
 /// How the lock was acquired.
@@ -55,6 +46,7 @@ pub(crate) enum Acquired {
 }
 
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(transparent))]
 pub(crate) struct SharedLock {
     word: AtomicU32,
@@ -68,14 +60,6 @@ pub(crate) struct SharedLock {
 unsafe impl Sync for SharedLock {}
 
 impl SharedLock {
-    #[cfg(loom)]
-    pub(crate) fn new() -> Self {
-        Self {
-            word: AtomicU32::new(FREE),
-            guarded: uzswap_sync::primitive::UnsafeCell::new(()),
-        }
-    }
-
     /// The caller holds the lock. Every guard says so when it is made, and when it frees the lock.
     #[inline]
     pub(crate) fn assert_held(&self) {

@@ -36,15 +36,18 @@ pub(crate) const DISCARD: u32 = 4;
 /// lock of the cluster named, which is not `Current` of that order any more, and set to another
 /// only when it is 0.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(64))]
 pub(crate) struct CurrentClusters(pub(crate) [AtomicU32; NR_ORDERS]);
 
 /// Where the next scan of the full clusters starts; on a cache line of its own.
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(64))]
 pub(crate) struct ScanStart(pub(crate) AtomicU32);
 
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(4096))]
 pub(crate) struct Head {
     pub(crate) lists: ListHeads,
@@ -171,23 +174,14 @@ mod model {
         /// An empty device.
         #[must_use]
         pub fn new(nr_clusters: usize) -> Self {
+            fn made<T: Default>(nr: usize) -> Vec<T> {
+                (0..nr).map(|_| T::default()).collect()
+            }
             Self {
-                head: Box::new(Head {
-                    lists: ListHeads::new(),
-                    flags: AtomicU32::new(0),
-                    scan_start: ScanStart(AtomicU32::new(0)),
-                    cluster_waits: WaitCounts::new(),
-                    currents: core::array::from_fn(|_| {
-                        CurrentClusters(core::array::from_fn(|_| AtomicU32::new(0)))
-                    }),
-                    epochs: core::array::from_fn(|_| AtomicU32::new(0)),
-                    fallbacks: core::array::from_fn(|_| AtomicU64::new(0)),
-                }),
-                summaries: (0..nr_clusters).map(|_| Summary::new()).collect(),
-                descriptors: (0..nr_clusters).map(|_| Descriptor::new()).collect(),
-                counts: (0..NR_ROWS * nr_clusters)
-                    .map(|_| core::array::from_fn(|_| AtomicU64::new(0)))
-                    .collect(),
+                head: Box::default(),
+                summaries: made(nr_clusters),
+                descriptors: made(nr_clusters),
+                counts: made(NR_ROWS * nr_clusters),
             }
         }
 

@@ -4,6 +4,7 @@
 //! all. Memory that is all zeroes is a word that holds 0.
 //! *Locking*: none; locks are made of it. *Context*: signal, worker, init.
 
+use crate::const_unless_modelled;
 use crate::primitive::AtomicU32;
 use core::ops::Deref;
 
@@ -18,20 +19,14 @@ pub struct Word {
 }
 
 impl Word {
-    /// A word that holds `value`.
-    #[cfg(not(loom))]
-    pub const fn new(value: u32) -> Self {
-        Self {
-            value: AtomicU32::new(value),
-        }
-    }
-
-    /// A word that holds `value`.
-    #[cfg(loom)]
-    pub fn new(value: u32) -> Self {
-        Self {
-            value: AtomicU32::new(value),
-            queue: model::Queue::new(),
+    const_unless_modelled! {
+        /// A word that holds `value`.
+        pub fn new(value: u32) -> Self {
+            Self {
+                value: AtomicU32::new(value),
+                #[cfg(loom)]
+                queue: model::Queue::default(),
+            }
         }
     }
 
@@ -89,20 +84,13 @@ impl Deref for Word {
 mod model {
     use crate::primitive::checker::sync::{Condvar, Mutex};
 
-    #[derive(Debug)]
+    #[derive(Debug, Default)]
     pub(super) struct Queue {
         lock: Mutex<()>,
         sleepers: Condvar,
     }
 
     impl Queue {
-        pub(super) fn new() -> Self {
-            Self {
-                lock: Mutex::new(()),
-                sleepers: Condvar::new(),
-            }
-        }
-
         pub(super) fn wait_while(&self, still: impl Fn() -> bool) {
             let Ok(guard) = self.lock.lock() else { return };
             if still() {
