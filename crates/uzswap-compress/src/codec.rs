@@ -75,6 +75,16 @@ impl CodecId {
             CodecId::Pz => "pz",
         }
     }
+
+    /// The codec's levels; 0 for one that has none.
+    const fn levels(self) -> RangeInclusive<i32> {
+        match self {
+            CodecId::Lz4 => 0..=0,
+            CodecId::Zstd => Codec::ZSTD_LEVELS,
+            CodecId::Deflate => Codec::DEFLATE_LEVELS,
+            CodecId::Pz => Codec::PZ_LEVELS,
+        }
+    }
 }
 
 impl Codec {
@@ -115,18 +125,13 @@ impl Codec {
     /// From its parts; `None` if the level is not one of the codec's.
     #[must_use]
     pub fn new(id: CodecId, level: i32) -> Option<Codec> {
-        match id {
-            CodecId::Lz4 => (level == 0).then_some(Codec::Lz4),
-            CodecId::Zstd => Self::ZSTD_LEVELS
-                .contains(&level)
-                .then_some(Codec::Zstd { level }),
-            CodecId::Deflate => Self::DEFLATE_LEVELS
-                .contains(&level)
-                .then_some(Codec::Deflate { level }),
-            CodecId::Pz => Self::PZ_LEVELS
-                .contains(&level)
-                .then_some(Codec::Pz { level }),
-        }
+        let codec = match id {
+            CodecId::Lz4 => Codec::Lz4,
+            CodecId::Zstd => Codec::Zstd { level },
+            CodecId::Deflate => Codec::Deflate { level },
+            CodecId::Pz => Codec::Pz { level },
+        };
+        id.levels().contains(&level).then_some(codec)
     }
 
     /// As one number, for shared memory: the id in the low byte, the level above.
@@ -152,9 +157,7 @@ impl fmt::Display for Codec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Codec::Lz4 => f.write_str("lz4"),
-            Codec::Zstd { level } => write!(f, "zstd:{level}"),
-            Codec::Deflate { level } => write!(f, "deflate:{level}"),
-            Codec::Pz { level } => write!(f, "pz:{level}"),
+            codec => write!(f, "{}:{}", codec.id().name(), codec.level()),
         }
     }
 }
@@ -179,17 +182,9 @@ impl fmt::Display for ParseCodecError {
             }
             Self::TakesNoLevel => f.write_str("lz4 takes no level"),
             Self::BadLevel(id) => {
-                let levels = match id {
-                    CodecId::Deflate => Codec::DEFLATE_LEVELS,
-                    CodecId::Pz => Codec::PZ_LEVELS,
-                    _ => Codec::ZSTD_LEVELS,
-                };
+                let (name, levels) = (id.name(), id.levels());
                 let (low, high) = (levels.start(), levels.end());
-                write!(
-                    f,
-                    "the level of {} is a number from {low} to {high}",
-                    id.name()
-                )
+                write!(f, "the level of {name} is a number from {low} to {high}")
             }
         }
     }

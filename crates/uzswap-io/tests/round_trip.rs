@@ -79,6 +79,12 @@ impl Packed {
             .map(|body| body.to_vec())
     }
 
+    /// Its bytes in the run, header included.
+    fn stored(&self, seal: Seal<'_>) -> std::ops::Range<usize> {
+        let begin = self.place.slot as usize * SLOT + usize::from(self.place.byte);
+        begin..begin + seal.overhead() + self.body.len()
+    }
+
     fn read(&self, seal: Seal<'_>, disk: &[u8]) -> (u64, Vec<u8>) {
         let extent = self.location().extent(self.body.len(), seal);
         let nr_slots = usize::try_from(extent.nr_slots).expect("small");
@@ -86,6 +92,13 @@ impl Packed {
         let begin = usize::try_from(extent.slot - RUN).expect("small") * SLOT;
         (extent.slot, disk[begin..begin + nr_slots * SLOT].to_vec())
     }
+}
+
+/// A copy of `disk` with one bit wrong, counted from byte `begin`.
+fn spoilt(disk: &[u8], begin: usize, bit: usize) -> Vec<u8> {
+    let mut spoilt = disk.to_vec();
+    spoilt[begin + bit / 8] ^= 1 << (bit % 8);
+    spoilt
 }
 
 /// Packs bodies until the run is full or `lens` ends, in a dirty buffer.
@@ -222,8 +235,8 @@ fn nothing_in_the_clear_reaches_the_device_under_encryption() {
     // The same pages again are written differently: each nonce is another.
     let (_, again) = pack(seal, 8, &vec![333; many(60)], &mut Rng(5));
     for object in &packed {
-        let begin = object.place.slot as usize * SLOT + usize::from(object.place.byte);
-        let body = begin + seal.overhead()..begin + seal.overhead() + 333;
+        let stored = object.stored(seal);
+        let body = stored.start + seal.overhead()..stored.end;
         let pairs = disk[body.clone()].iter().zip(&again[body]);
         let same = pairs.filter(|(a, b)| a == b).count();
         assert!(same < 30, "{same} of 333");
@@ -275,9 +288,9 @@ fn every_byte_of_a_run_is_sealed_or_zero() {
         let (packed, mut disk) = pack(seal, 16, &lens, &mut Rng(6));
         assert_eq!(packed.len(), lens.len());
         for object in &packed {
-            let begin = object.place.slot as usize * SLOT + usize::from(object.place.byte);
-            assert!(begin.is_multiple_of(GRAIN));
-            disk[begin..begin + seal.overhead() + object.body.len()].fill(0);
+            let stored = object.stored(seal);
+            assert!(stored.start.is_multiple_of(GRAIN));
+            disk[stored].fill(0);
         }
         assert!(disk.iter().all(|&byte| byte == 0), "left from before");
     });
@@ -316,12 +329,9 @@ fn any_bit_of_a_small_object_counts() {
     with_both(|seal| {
         let (packed, disk) = pack(seal, 2, &[40, 200, 60], &mut Rng(8));
         for object in &packed {
-            let begin = object.place.slot as usize * SLOT + usize::from(object.place.byte);
-            let stored = seal.overhead() + object.body.len();
-            for bit in (0..8 * stored).step_by(bits) {
-                let mut spoilt = disk.clone();
-                spoilt[begin + bit / 8] ^= 1 << (bit % 8);
-                let opened = object.open_from(seal, &spoilt);
+            let stored = object.stored(seal);
+            for bit in (0..8 * stored.len()).step_by(bits) {
+                let opened = object.open_from(seal, &spoilt(&disk, stored.start, bit));
                 assert_eq!(opened, Err(OpenError::Corrupt), "bit {bit}");
             }
             assert_eq!(object.open_from(seal, &disk).as_ref(), Ok(&object.body));
@@ -329,86 +339,56 @@ fn any_bit_of_a_small_object_counts() {
     });
 }
 
+/// `UZSWAP_SEED`, or the time; printed, so that a failure can be told again.
 #[cfg(not(miri))]
-mod at_random {
-    use super::*;
-    use proptest::prelude::*;
-    use std::time::{SystemTime, UNIX_EPOCH};
+fn seed() -> u64 {
+    let given = std::env::var("UZSWAP_SEED").ok();
+    let seed = given.map_or_else(
+        || {
+            std::time::UNIX_EPOCH
+                .elapsed()
+                .map_or(1, |now| now.subsec_nanos().into())
+        },
+        |seed| seed.parse().expect("a number"),
+    );
+    println!("UZSWAP_SEED={seed}");
+    seed
+}
 
-    /// `UZSWAP_SEED`, or the time; printed, so that a failure can be told again.
-    fn seed() -> u64 {
-        let now = || {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH);
-            since.expect("after 1970").subsec_nanos().into()
-        };
-        let seed =
-            std::env::var("UZSWAP_SEED").map_or_else(|_| now(), |s| s.parse().expect("a number"));
-        println!("UZSWAP_SEED={seed}");
-        seed
-    }
-
-    fn rounds() -> u32 {
-        if std::env::var_os("UZSWAP_LONG").is_some() {
-            20_000
-        } else {
-            400
-        }
-    }
-
-    fn check(
-        seal: Seal<'_>,
-        lens: &[usize],
-        nr_slots: usize,
-        seed: u64,
-    ) -> Result<(), TestCaseError> {
+#[cfg(not(miri))]
+#[test]
+fn objects_of_any_size_come_back_whole_or_not_at_all() {
+    let rounds = match std::env::var_os("UZSWAP_LONG") {
+        Some(_) => 20_000,
+        None => 400,
+    };
+    let seed = seed();
+    with_both(|seal| {
         let mut rng = Rng(seed | 1);
-        let (packed, disk) = pack(seal, nr_slots, lens, &mut rng);
-        for object in &packed {
-            let opened = object.open_from(seal, &disk);
-            prop_assert_eq!(opened.as_ref(), Ok(&object.body));
-            let begin = object.place.slot as usize * SLOT + usize::from(object.place.byte);
-            let stored = seal.overhead() + object.body.len();
-            let bit = rng.below(8 * stored);
-            let mut spoilt = disk.clone();
-            spoilt[begin + bit / 8] ^= 1 << (bit % 8);
-            prop_assert_eq!(
-                object.open_from(seal, &spoilt),
-                Err(OpenError::Corrupt),
-                "bit {} of {:?}",
-                bit,
-                object.place
-            );
-            // What lies around it is nobody's business.
-            let mut around = disk.clone();
-            around[..begin].fill(0xaa);
-            around[begin + stored..].fill(0xaa);
-            let opened = object.open_from(seal, &around);
-            prop_assert_eq!(opened.as_ref(), Ok(&object.body));
+        for _ in 0..rounds {
+            let lens: Vec<usize> = (0..=rng.below(59))
+                .map(|_| match rng.below(10) {
+                    0 => MAX_BODY,
+                    1 => 1 + rng.below(64),
+                    _ => 1 + rng.below(MAX_BODY),
+                })
+                .collect();
+            let nr_slots = 1 + rng.below(16);
+            let (packed, disk) = pack(seal, nr_slots, &lens, &mut rng);
+            for object in &packed {
+                assert_eq!(object.open_from(seal, &disk).as_ref(), Ok(&object.body));
+                let stored = object.stored(seal);
+                let bit = rng.below(8 * stored.len());
+                let opened = object.open_from(seal, &spoilt(&disk, stored.start, bit));
+                let place = object.place;
+                assert_eq!(opened, Err(OpenError::Corrupt), "bit {bit} of {place:?}");
+                // What lies around it is nobody's business.
+                let mut around = vec![0xaa; disk.len()];
+                around[stored.clone()].copy_from_slice(&disk[stored]);
+                assert_eq!(object.open_from(seal, &around).as_ref(), Ok(&object.body));
+            }
         }
-        Ok(())
-    }
-
-    #[test]
-    fn objects_of_any_size_come_back_whole_or_not_at_all() {
-        let seed = seed();
-        let config = ProptestConfig {
-            cases: rounds(),
-            rng_seed: proptest::test_runner::RngSeed::Fixed(seed),
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        };
-        let size = prop_oneof![8 => 1..=MAX_BODY, 1 => Just(MAX_BODY), 1 => 1..=64_usize];
-        let runs = (
-            prop::collection::vec(size, 1..60),
-            1..=16_usize,
-            any::<u64>(),
-        );
-        with_both(|seal| {
-            proptest!(config.clone(), |((lens, nr_slots, seed) in runs.clone())| {
-                check(seal, &lens, nr_slots, seed)?;
-            });
-        });
-    }
+    });
 }
 
 /// A fingerprint identifies the copy on the device, so it depends on every bit and on the page.

@@ -1,4 +1,5 @@
 //! A workspace that owns its memory, with a guard behind it that must stay as it is.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use crate::pages::Memory;
 use std::ops::{Deref, DerefMut};
@@ -25,6 +26,15 @@ impl Owned {
             memory,
             required,
         }
+    }
+
+    /// `object`, made by this workspace's codec, is `block`.
+    pub fn assert_decodes(&mut self, object: &[u8], block: &[u8], what: &str) {
+        let codec = self.compressor.codec();
+        let mut back = vec![0x5a; block.len()];
+        let decoded = self.decompressor.decompress(codec.id(), object, &mut back);
+        assert_eq!(decoded, Ok(()), "{codec} {what} {}", block.len());
+        assert!(back == block, "{codec} {what} {}", block.len());
     }
 }
 
