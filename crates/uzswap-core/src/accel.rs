@@ -1,16 +1,19 @@
-//! *What*: accelerators: devices that compress and decompress pages beside the processor that asks them to.
+//! *What*: accelerators: devices that compress and decompress pages beside the CPU that submits them.
 //!
-//! A device is a [`WorkQueue`]: it takes jobs as long as it has descriptors, and says later what became of them. What works here are
-//! threads of our own ([`thread`]); a driver of hardware (Intel IAA through its user-space queues) is one more file with one
-//! more implementation. No such hardware was there to try it on.
+//! A device is a [`WorkQueue`]: it takes jobs while it has free descriptors, and settles them later. The
+//! devices here are worker threads of the engine's own ([`thread`]). A driver of hardware, such as Intel
+//! IAA through its user-space queues, would be one more implementation; none has been tried.
 //!
-//! [`Accel`] knows the devices and deals a batch of jobs out to them. What they do not take at once, after a bounded number of
-//! attempts, stays with the asker, who does it in software meanwhile; and so does what they give back.
+//! [`Accel`] knows the devices and dispatches a batch of jobs to them. The submitter compresses in
+//! software what they refuse after a bounded number of attempts, and what they give back.
 //!
-//! *Invariants*: devices are added, never removed: one that goes away takes no more jobs, and may come back. The share of
-//! each is reckoned anew for every batch, from those that are there. Every job that was taken is waited for before its
-//! asker goes on: nothing of a batch is under way while nobody holds a slot (fork relies on it).
-//! *Locking*: handing over and asking never wait. Adding: a lock that nothing else is taken under.
+//! *Invariants*
+//! - Devices are added, never removed: one that goes away takes no more jobs, and may come back.
+//! - Shares are computed anew for every batch, from the devices that are present.
+//! - The submitter waits for every job that was taken before it goes on: no job is under way while no
+//!   operation is (fork relies on it).
+//!
+//! *Locking*: submitting and polling never wait. Adding takes a leaf lock.
 //! *Context*: signal, worker; adding: any.
 
 pub mod job;
@@ -23,42 +26,43 @@ pub use job::{Job, Outcome, Params, Task};
 use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::{AtomicUsize, Ordering, UnsafeCell, spin_loop};
 
-/// Most jobs in a batch: pages of the default folio, and bits of a [`Dispatched`].
+/// Maximum jobs in a batch: the pages of the default folio.
 pub const BATCH: usize = 16;
-/// Most devices.
+/// Maximum devices.
 pub const MAX_QUEUES: usize = 16;
-/// Rounds over all devices in which a batch may be handed over: the first deals, the others try what was refused again.
-const ROUNDS: usize = 3;
-/// Looks at a job before its asker sleeps.
+/// Maximum rounds over all devices for one batch: the first dispatches, the others retry refused jobs.
+const MAX_ROUNDS: usize = 3;
+/// Polls of a job before its submitter sleeps.
 const SPINS: u32 = if cfg!(any(loom, miri)) { 1 } else { 100 };
 
-/// A queue of a device: what a driver implements.
+/// The queue of a device, as a driver implements it.
 pub trait WorkQueue: Sync {
-    /// Whether it is there, and does such work. A queue may compress, decompress, or both, and that with some codecs only.
-    fn serves(&self, op: Task) -> bool;
+    /// Whether the device is present and does `task`. A device may support one direction and some codecs
+    /// only.
+    fn serves(&self, task: Task) -> bool;
 
-    /// Takes as many of `jobs`, the first ones, as it has descriptors for right now, and returns how many. Never waits. What it takes
-    /// it settles, whatever happens.
+    /// Takes as many of `jobs`, from the first on, as it has free descriptors, and returns how many. Never
+    /// waits. The implementer settles every job that it takes, whatever happens.
     fn submit(&self, jobs: &'static [Job]) -> usize;
 
-    /// What became of a job that it took, `None` while it is under way. A driver of hardware with completion records of its
-    /// own looks at them here, and settles the job.
+    /// The outcome of a job that it took; `None` while it is under way. A driver of hardware reads its
+    /// completion records here and settles the job.
     fn poll(&self, job: &Job) -> Option<Outcome> {
         job.outcome()
     }
 
-    /// Passes time until the job may be settled. It has been polled for a while.
+    /// Waits until the job may be settled. The caller has polled it for a while.
     fn wait(&self, job: &Job);
 }
 
-/// Which devices get a batch.
+/// How a batch is spread over devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// All of them, in turn, each an equal share.
+    /// Equal shares for all, the first device rotating.
     RoundRobin,
-    /// The one that this processor is mapped to.
+    /// All to the device that this CPU is mapped to.
     Mapped {
-        /// The processor's number.
+        /// The CPU's number.
         cpu: usize,
     },
 }
@@ -68,11 +72,11 @@ pub struct Accel {
     queues: [UnsafeCell<Option<&'static dyn WorkQueue>>; MAX_QUEUES],
     nr: AtomicUsize,
     adding: Lock<()>,
-    /// Where the next batch begins.
+    /// The device that the next batch begins with.
     next: AtomicUsize,
 }
 
-// SAFETY: a cell is written once, before `nr` says that it is there, and read only after that.
+// SAFETY: a cell is written once, before `nr` covers it, and read only after that.
 unsafe impl Sync for Accel {}
 
 impl core::fmt::Debug for Accel {
@@ -81,14 +85,14 @@ impl core::fmt::Debug for Accel {
     }
 }
 
-/// Who has the jobs of a batch.
+/// Which devices took the jobs of a batch.
 #[derive(Debug, Default)]
 pub struct Dispatched {
     /// The queue that took each of the first jobs.
-    with: [u8; BATCH],
-    /// How many were taken; the others are the asker's.
+    queues: [u8; BATCH],
+    /// Jobs taken; the others stay with the submitter.
     pub nr: usize,
-    /// How often a queue had no descriptor for what it was to take.
+    /// Times that a queue had too few descriptors for its share.
     pub refused: u64,
 }
 
@@ -110,21 +114,21 @@ impl Accel {
         }
     }
 
-    /// One more. `false`: there are [`MAX_QUEUES`] already.
+    /// Adds a device. `false`: there are [`MAX_QUEUES`] already.
     pub fn add(&self, queue: &'static dyn WorkQueue) -> bool {
         let _adding = self.adding.lock();
         let nr = self.nr.load(Ordering::Relaxed);
         let Some(cell) = self.queues.get(nr) else {
             return false;
         };
-        // SAFETY: nobody reads it before `nr` is larger, and nobody else writes it: we hold the lock.
+        // SAFETY: nobody reads it before `nr` covers it, and the lock keeps other writers out.
         cell.get_mut().with(|cell| unsafe { *cell = Some(queue) });
         // Release: pairs with the acquire in `queue`.
         self.nr.store(nr + 1, Ordering::Release);
         true
     }
 
-    /// Whether there are any, there or away.
+    /// Whether any device was added, present or away.
     #[inline]
     #[must_use]
     pub fn has_queues(&self) -> bool {
@@ -137,20 +141,20 @@ impl Accel {
             return None;
         }
         self.queues.get(index)?.get_mut().with(|cell| {
-            // SAFETY: written before `nr` said so, and never again.
+            // SAFETY: written before `nr` covered it, and never again.
             unsafe { *cell }
         })
     }
 
-    /// The queues that do such work, and how many they are.
-    fn serving(&self, op: Task) -> ([u8; MAX_QUEUES], usize) {
+    /// The queues that serve `task`, and their number.
+    fn serving(&self, task: Task) -> ([u8; MAX_QUEUES], usize) {
         let mut serving = [0; MAX_QUEUES];
         let mut nr = 0;
         for index in 0..MAX_QUEUES {
             let Some(queue) = self.queue(index) else {
                 break;
             };
-            if queue.serves(op)
+            if queue.serves(task)
                 && let Some(place) = serving.get_mut(nr)
                 && let Ok(index) = u8::try_from(index)
             {
@@ -161,30 +165,30 @@ impl Accel {
         (serving, nr)
     }
 
-    /// Whether any device does such work.
+    /// Whether any device serves `task`.
     #[inline]
     #[must_use]
-    pub fn serves(&self, op: Task) -> bool {
+    pub fn serves(&self, task: Task) -> bool {
         (0..MAX_QUEUES)
             .map_while(|index| self.queue(index))
-            .any(|queue| queue.serves(op))
+            .any(|queue| queue.serves(task))
     }
 
-    /// Hands `jobs`, all asked to do `op`, at most [`BATCH`], over to the devices, as far as they take them. Never waits; the
-    /// asker does the others itself and then [`Accel::settle`]s these.
+    /// Submits `jobs`, at most [`BATCH`], all prepared for `task`, as far as the devices take them. Never
+    /// waits. The submitter does the others itself and then [`Accel::settle`]s these.
     #[must_use]
-    pub fn dispatch(&self, jobs: &'static [Job], op: Task, spread: Spread) -> Dispatched {
-        let mut dealt = Dispatched::default();
-        let (serving, nr) = self.serving(op);
+    pub fn dispatch(&self, jobs: &'static [Job], task: Task, spread: Spread) -> Dispatched {
+        let mut dispatched = Dispatched::default();
+        let (serving, nr) = self.serving(task);
         if nr == 0 {
-            return dealt;
+            return dispatched;
         }
         let (first, sharing, step) = match spread {
             Spread::RoundRobin => (self.next.fetch_add(1, Ordering::Relaxed), nr, 1),
             Spread::Mapped { cpu } => (cpu, 1, 0),
         };
-        for turn in 0..sharing * ROUNDS {
-            let left = jobs.get(dealt.nr..).unwrap_or_default();
+        for turn in 0..sharing * MAX_ROUNDS {
+            let left = jobs.get(dispatched.nr..).unwrap_or_default();
             if left.is_empty() {
                 break;
             }
@@ -196,21 +200,22 @@ impl Accel {
             let taken = self
                 .queue(index.into())
                 .map_or(0, |queue| queue.submit(share));
-            dealt.refused += u64::from(taken < share.len());
-            for with in dealt.with.iter_mut().skip(dealt.nr).take(taken) {
-                *with = index;
+            dispatched.refused += u64::from(taken < share.len());
+            for queue in dispatched.queues.iter_mut().skip(dispatched.nr).take(taken) {
+                *queue = index;
             }
-            dealt.nr += taken;
+            dispatched.nr += taken;
         }
-        dealt
+        dispatched
     }
 
-    /// Waits until all jobs that were dealt are settled.
-    pub fn settle(&self, jobs: &[Job], dealt: &Dispatched) {
-        let dealt = jobs.iter().zip(dealt.with).take(dealt.nr);
-        // Devices take them in order, more or less: with the last one done the others are, and sleeping once is enough.
-        for (job, with) in dealt.rev() {
-            let Some(queue) = self.queue(with.into()) else {
+    /// Waits until all dispatched jobs are settled.
+    pub fn settle(&self, jobs: &[Job], dispatched: &Dispatched) {
+        let dispatched = jobs.iter().zip(dispatched.queues).take(dispatched.nr);
+        // Devices work roughly in order: once the last job is done so are the others, and the submitter
+        // sleeps once.
+        for (job, queue) in dispatched.rev() {
+            let Some(queue) = self.queue(queue.into()) else {
                 continue;
             };
             let mut looks = 0;

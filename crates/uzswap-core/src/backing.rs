@@ -1,17 +1,18 @@
-//! *What*: the swap devices as the engine sees them: opened for this process, their slots counted, and put
-//! back when an entry that named them goes.
+//! *What*: the swap devices as the engine sees them: opened for this process, and their slots counted
+//! for the entries that name them.
 //!
-//! - `device`: one of them; `read`: objects from the devices; `write`: where a run is written
+//! - `devices`: [`Backing`], the owner of all; `device`: one device
+//! - `read`: objects from the devices; `write`: slots for a run, and its writing
 //! - `cache`, `copies`: copies on a device of pages that are in RAM
-//! - `readahead`: how much is read along with a page
+//! - `readahead`: how many pages are read along with one
 //!
-//! The slots of all devices have numbers from one row, in which each device has a range of its own: so a location
-//! tells the device. An object on a device belongs to one page of one process (and,
-//! after fork, of its children), by which it was sealed; so an entry names it by location, size
-//! and age, and nothing about it is kept elsewhere.
+//! The slots of all devices share one number space, in which each device has a range; so a location
+//! identifies its device. An object belongs to one page of one process (and, after fork, of its
+//! children), and is sealed with the page's number. Its entry names it by location, size and age; no
+//! other record exists.
 //!
-//! *Invariants*: every slot that a swapped entry's object touches is counted once for it, from before
-//! the entry is published until after it is gone. A process counts slots on all devices or on none.
+//! *Invariants*: every slot of an object is counted once for each entry that names it, from before the
+//! entry is published until after it is gone. A process counts slots on all devices or on none.
 //! *Locking*: none of its own; a cluster's lock is a leaf below all others. *Context*: init (`open`);
 //! signal, worker.
 

@@ -252,7 +252,7 @@ impl Asker {
         let (pages, made) = (self.pages.as_ptr(), self.made.as_mut_ptr());
         let most = PAGE_LEN - 64;
         let outcomes = self.run(accel, nr, Task::Compress(codec), |at| Params {
-            op: Task::Compress(codec),
+            task: Task::Compress(codec),
             src: pages.wrapping_add(at * PAGE_LEN),
             src_len: PAGE_LEN,
             dst: made.wrapping_add(at * PAGE_LEN),
@@ -289,7 +289,7 @@ impl Asker {
         let (pages, made) = (self.pages.as_mut_ptr(), self.made.as_ptr());
         let op = Task::Decompress(codec.id());
         let outcomes = self.run(accel, whole, op, |at| Params {
-            op,
+            task: op,
             src: made.wrapping_add(at * PAGE_LEN),
             src_len: sizes[at],
             dst: pages.wrapping_add(at * PAGE_LEN),

@@ -83,9 +83,9 @@ struct Bad {
 impl Bad {
     fn perform(&self, job: &Job) -> Outcome {
         // SAFETY: taken by this device and not settled.
-        let work = unsafe { job.work() }.expect("it was asked for");
+        let work = unsafe { job.params() }.expect("it was asked for");
         let turn = self.turn.fetch_add(1, Relaxed);
-        let behaviour = match (&BEHAVIOURS[turn % BEHAVIOURS.len()], work.op) {
+        let behaviour = match (&BEHAVIOURS[turn % BEHAVIOURS.len()], work.task) {
             (_, Task::Compress(_)) if turn.is_multiple_of(INCOMPRESSIBLE) => {
                 return Outcome::Incompressible;
             }

@@ -52,7 +52,7 @@ fn jobs(nr: usize) -> &'static [Job] {
 fn prepare(device: &Device, jobs: &'static [Job], base: usize) -> u32 {
     for (nr, job) in jobs.iter().enumerate() {
         let work = Params {
-            op: Task::Decompress(uzswap_compress::CodecId::Lz4),
+            task: Task::Decompress(uzswap_compress::CodecId::Lz4),
             src: null(),
             src_len: base + nr,
             dst: null_mut(),

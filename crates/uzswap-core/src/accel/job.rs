@@ -1,55 +1,55 @@
-//! *What*: a job: what a device is asked to do for one page, and where it says that it is done.
+//! *What*: a job: what a device does for one page, and how it reports that it is done.
 //!
-//! *Invariants*: `status` says whose the job is. It is its asker's while it is settled, the device's from being asked
-//! for until the device settles it, with no one else looking at `work` or touching what that points to:
+//! *Invariants*: `status` tells who owns the job. The submitter owns a settled job; the device owns it
+//! from being prepared until it settles it. Nobody else reads `params` or touches what that points to:
 //!
 //! ```text
-//! settled ──ask──► PENDING ──sleep──► WAITED
-//!    ▲               └───────┬────────┘
-//!    └────────────settle─────┘
+//! settled ──prepare──► PENDING ──sleep──► WAITED
+//!    ▲                    └────────┬────────┘
+//!    └─────────────settle──────────┘
 //! ```
 //!
-//! An asker whose job no device took calls it settled itself. Memory that is all zeroes is a settled job.
+//! A submitter settles a job itself that no device took. Zeroed memory is a settled job.
 //! *Locking*: none: `status`. *Context*: signal, worker, init.
 
 use uzswap_compress::{Codec, CodecId};
 use uzswap_sync::primitive::{Ordering, UnsafeCell};
 use uzswap_sync::word::Word;
 
-/// What is to be done.
+/// The task of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Compress a page.
     Compress(Codec),
-    /// Bring one back.
+    /// Decompress a page.
     Decompress(CodecId),
 }
 
-/// A job's particulars.
+/// The parameters of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
-    /// What is to be done.
-    pub op: Task,
-    /// Where from; a page is aligned to itself.
+    /// The task.
+    pub task: Task,
+    /// The source; a page is page aligned.
     pub src: *const u8,
-    /// Bytes there.
+    /// Bytes of the source.
     pub src_len: usize,
-    /// Where to.
+    /// The destination.
     pub dst: *mut u8,
-    /// Bytes there: the most for a compressed page, exactly a page for a decompressed one.
+    /// Bytes of the destination: room for a compressed page, or exactly a page.
     pub dst_len: usize,
 }
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// So many bytes were made.
+    /// Done: so many bytes were written.
     Done(usize),
-    /// It does not fit the destination.
+    /// The result does not fit the destination.
     Incompressible,
-    /// The device could not do it.
+    /// The device failed.
     Failed,
-    /// The device did not do it, as it goes away or is set up otherwise: nothing is wrong with the data.
+    /// The device did not try, because it goes away or has another codec. The data are fine.
     Aborted,
 }
 
@@ -58,17 +58,18 @@ const PENDING: u32 = 1;
 const WAITED: u32 = 2;
 const FAILED: u32 = 3;
 const INCOMPRESSIBLE: u32 = 4;
-/// The bytes are in the other bits.
+/// The other bits hold the number of bytes.
 const DONE: u32 = 1 << 31;
 
 /// A job.
 #[derive(Debug)]
 pub struct Job {
     status: Word,
-    work: UnsafeCell<Option<Params>>,
+    params: UnsafeCell<Option<Params>>,
 }
 
-// SAFETY: `work` is used by whom `status` says; the pointers in it are good for any thread by the promise of `prepare`.
+// SAFETY: only the owner by `status` uses `params`; its pointers are valid on any thread, by the
+// promise of `prepare`.
 unsafe impl Sync for Job {}
 // SAFETY: nothing in it is tied to a thread.
 unsafe impl Send for Job {}
@@ -85,51 +86,53 @@ impl Job {
     pub fn new() -> Self {
         Self {
             status: Word::new(ABORTED),
-            work: UnsafeCell::new(None),
+            params: UnsafeCell::new(None),
         }
     }
 
-    /// The job is `work` from now on. Then it is for one device, or for [`Job::settle`].
+    /// Sets the parameters. The caller then submits the job to one device, or [`Job::settle`]s it.
     ///
     /// # Safety
-    /// The job is settled and its asker's alone. Until it is settled again the source is readable and may only be
-    /// changed in ways that [`uzswap_compress::Compressor::compress`] bears, and the destination is nobody else's.
-    pub unsafe fn prepare(&self, work: Params) {
-        self.work.get_mut().with(|cell| {
-            // SAFETY: the asker's alone, as promised.
-            unsafe { *cell = Some(work) }
+    /// The job is settled and the caller owns it. Until it is settled again, the source is readable and
+    /// changes only in ways that [`uzswap_compress::Compressor::compress`] tolerates, and nobody else
+    /// uses the destination.
+    pub unsafe fn prepare(&self, params: Params) {
+        self.params.get_mut().with(|cell| {
+            // SAFETY: the caller owns the job, as promised.
+            unsafe { *cell = Some(params) }
         });
-        // The device sees it by the release with which it is handed over.
+        // Relaxed: the release with which the job is submitted publishes it.
         self.status.store(PENDING, Ordering::Relaxed);
     }
 
     /// What is to be done.
     ///
     /// # Safety
-    /// For the one device that took the job, before it settles it.
+    /// The caller is the one device that took the job and has not settled it.
     #[must_use]
-    pub unsafe fn work(&self) -> Option<Params> {
-        // SAFETY: the device's alone, as promised.
-        self.work.get_mut().with(|cell| unsafe { *cell })
+    pub unsafe fn params(&self) -> Option<Params> {
+        // SAFETY: the device owns the job, as promised.
+        self.params.get_mut().with(|cell| unsafe { *cell })
     }
 
-    /// Gives the job back to its asker. For the device that took it, once; and for the asker if none did.
+    /// Returns the job to its submitter. Called once, by the device that took it, or by the submitter if
+    /// none did.
     pub fn settle(&self, outcome: Outcome) {
         let status = match outcome {
-            // A page and its object are far smaller than that bit.
+            // A page is far smaller than `DONE`.
             Outcome::Done(len) => DONE | u32::try_from(len).unwrap_or(0),
             Outcome::Incompressible => INCOMPRESSIBLE,
             Outcome::Failed => FAILED,
             Outcome::Aborted => ABORTED,
         };
-        // Release: pairs with the acquire in `outcome`; what was made is there. After this the job may be another one
-        // already, whom a wake-up for nothing does not harm.
+        // Release: pairs with the acquire in `outcome`, which publishes the result. After this the job may
+        // have been prepared anew; a spurious wake-up does no harm.
         if self.status.swap(status, Ordering::Release) == WAITED {
             self.status.wake_one();
         }
     }
 
-    /// What became of it; `None` while it is not settled.
+    /// The outcome; `None` while it is not settled.
     #[inline]
     #[must_use]
     pub fn outcome(&self) -> Option<Outcome> {
@@ -148,7 +151,7 @@ impl Job {
         let waited = self.status.compare_exchange(
             PENDING,
             WAITED,
-            // No data goes with it.
+            // Relaxed: no data passes by this change.
             Ordering::Relaxed,
             Ordering::Relaxed,
         );

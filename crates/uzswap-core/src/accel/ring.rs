@@ -1,27 +1,29 @@
-//! *What*: a device's descriptors, and its coming and going: who hands jobs over, and who takes them.
+//! *What*: the descriptors of a worker, and its coming and going.
 //!
-//! *Invariants*: a descriptor names a job or is free. Any thread fills a free one, the device alone frees it. `gate` is
+//! *Invariants*
+//! - A descriptor names a job or is free. Any thread fills a free one; only the worker frees it.
+//! - The upper bits of `gate` are the state; the lower bits count the threads that are filling
+//!   descriptors. One thread at a time opens and closes:
 //!
 //! ```text
 //! 0 (away) ──open──► OPEN ──close──► CLOSING ──leave──► 0
 //! ```
 //!
-//! with the number of threads that are filling descriptors right now in the lower bits. They come in only while it is `OPEN`,
-//! and the device leaves only when none is inside and no descriptor is filled: every job that is handed over is settled, also
-//! when the device goes away meanwhile. Opening and closing is one thread's business at a time.
+//! - Threads enter only while it is `OPEN`, and the worker leaves only when none is inside and no
+//!   descriptor is filled. So every submitted job is settled, even when the worker is closed meanwhile.
+//! - The worker sets `bell` to `ASLEEP` before its last check for work; whoever fills a descriptor, opens
+//!   or closes reads the bell afterwards. With a full fence between the two on either side, one of them
+//!   sees the other.
 //!
-//! The device sleeps on `bell`, and says so there before it looks a last time whether there is something to do;
-//! whoever has filled a descriptor, or opens or closes, looks at the bell after that. With a full fence between the two on
-//! either side, one of them sees the other.
-//! *Locking*: none. Nobody waits here but the device for work. *Context*: signal, worker.
+//! *Locking*: none; only the worker waits, for work. *Context*: signal, worker.
 
 use super::job::{Job, Outcome, Params};
 use uzswap_sync::primitive::{AtomicPtr, AtomicU32, Ordering, fence, spin_loop};
 use uzswap_sync::word::Word;
 
-/// Descriptors of a device.
+/// Descriptors of a worker.
 pub const DEPTH: usize = if cfg!(loom) { 2 } else { 8 };
-/// Rounds that an idle device looks for work before it sleeps: some microseconds, as long as a wake-up takes.
+/// Rounds that an idle worker polls before it sleeps: some microseconds, the cost of a wake-up.
 const SPINS: u32 = if cfg!(any(loom, miri)) { 0 } else { 200 };
 
 const OPEN: u32 = 1 << 31;
@@ -30,7 +32,7 @@ const CLOSING: u32 = 1 << 30;
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 
-/// The descriptors of one device.
+/// The descriptors of one worker.
 #[derive(Debug)]
 pub struct Ring {
     gate: AtomicU32,
@@ -45,7 +47,7 @@ impl Default for Ring {
 }
 
 impl Ring {
-    /// Of a device that is away.
+    /// The ring of a worker that is away.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -55,23 +57,24 @@ impl Ring {
         }
     }
 
-    /// Whether the device is there.
+    /// Whether the worker is present.
     #[inline]
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.gate.load(Ordering::Relaxed) & OPEN != 0
     }
 
-    /// Whether it has left for good, so that what it works with may be changed.
+    /// Whether the worker has left, so that its contexts may be changed.
     #[must_use]
     pub fn is_away(&self) -> bool {
-        // Acquire: pairs with the release in `leave`: what the device did is done.
+        // Acquire: pairs with the release in `leave`: the worker's accesses are over.
         self.gate.load(Ordering::Acquire) & (OPEN | CLOSING) == 0
     }
 
-    /// Hands over as many of `jobs`, the first ones, as there are free descriptors. Never waits.
+    /// Submits as many of `jobs`, from the first on, as there are free descriptors, and returns how many.
+    /// Never waits.
     pub fn submit(&self, jobs: &'static [Job]) -> usize {
-        // Acquire: pairs with the release in `open`: what the device works with is there.
+        // Acquire: pairs with the release in `open`: the worker's contexts are set.
         if self.gate.fetch_add(1, Ordering::Acquire) & OPEN == 0 {
             self.gate.fetch_sub(1, Ordering::Relaxed);
             return 0;
@@ -82,7 +85,7 @@ impl Ring {
             let Some(job) = next else { break };
             let job = core::ptr::from_ref(job).cast_mut();
             let null = core::ptr::null_mut();
-            // Release: the device sees the job's particulars.
+            // Release: pairs with the acquire in `take`, which sees the job's parameters.
             let filled =
                 descriptor.compare_exchange(null, job, Ordering::Release, Ordering::Relaxed);
             if filled.is_ok() {
@@ -98,9 +101,9 @@ impl Ring {
         taken
     }
 
-    /// The device is there from now on. `false`: it is not away, or somebody is just finding out that it is.
+    /// Lets the worker take jobs. `false`: it is not away, or a thread is inside for a moment.
     pub fn open(&self) -> bool {
-        // Release: pairs with the acquire in `submit`, and with the device's in `serve`.
+        // Release: pairs with the acquire in `submit`, and with the worker's in `serve`.
         let opened = self
             .gate
             .compare_exchange(0, OPEN, Ordering::Release, Ordering::Relaxed)
@@ -111,7 +114,7 @@ impl Ring {
         opened
     }
 
-    /// The device takes no more jobs, gives back those that it has not begun, and leaves.
+    /// Makes the worker take no more jobs, abort those not begun, and leave.
     pub fn close(&self) {
         if self.is_open() {
             self.gate.fetch_xor(OPEN | CLOSING, Ordering::Relaxed);
@@ -119,7 +122,7 @@ impl Ring {
         }
     }
 
-    /// In a fork child, where the device is not: forgets it.
+    /// Resets the ring in a fork child, where the worker does not exist.
     pub fn forget(&self) {
         self.gate.store(0, Ordering::Relaxed);
         self.bell.store(AWAKE, Ordering::Relaxed);
@@ -128,40 +131,40 @@ impl Ring {
         }
     }
 
-    /// The device: waits until it is there, and does what it is asked to until it has left.
+    /// The worker's loop: waits for [`Ring::open`], and performs jobs until it has left.
     pub fn serve(&self, mut perform: impl FnMut(Params) -> Outcome) {
-        // Acquire: pairs with the release in `open`: what the device works with is there.
+        // Acquire: pairs with the release in `open`: the worker's contexts are set.
         while self.gate.load(Ordering::Acquire) & (OPEN | CLOSING) == 0 {
-            self.doze(|| !self.is_away());
+            self.sleep(|| !self.is_away());
         }
         loop {
             self.take(&mut perform);
             if self.leave() {
                 return;
             }
-            self.doze(|| self.has_work());
+            self.sleep(|| self.has_work());
         }
     }
 
-    /// Settles the jobs that are there.
+    /// Performs and settles the submitted jobs; aborts them when closed.
     fn take(&self, perform: &mut impl FnMut(Params) -> Outcome) {
         for descriptor in &self.descriptors {
             // Acquire: pairs with the release in `submit`.
             let job = descriptor.load(Ordering::Acquire);
-            // SAFETY: null, or a job that lives for good.
+            // SAFETY: null, or a job that is never freed.
             let Some(job) = (unsafe { job.as_ref() }) else {
                 continue;
             };
             descriptor.store(core::ptr::null_mut(), Ordering::Relaxed);
-            // SAFETY: handed over to this device, which has not settled it.
-            let work = unsafe { job.work() }.filter(|_| self.is_open());
-            job.settle(work.map_or(Outcome::Aborted, &mut *perform));
+            // SAFETY: submitted to this worker, which has not settled it.
+            let params = unsafe { job.params() }.filter(|_| self.is_open());
+            job.settle(params.map_or(Outcome::Aborted, &mut *perform));
         }
     }
 
-    /// Leaves if it is to and nobody can hand over anything any more.
+    /// Leaves if it is closing, no thread is inside and no descriptor is filled.
     fn leave(&self) -> bool {
-        // Acquire: pairs with the release of whoever was inside: what they filled is seen by `has_work`.
+        // Acquire: pairs with the release in `submit`: `is_filled` sees every descriptor.
         if self.gate.load(Ordering::Acquire) != CLOSING || self.is_filled() {
             return false;
         }
@@ -180,24 +183,24 @@ impl Ring {
         self.gate.load(Ordering::Relaxed) & CLOSING != 0 || self.is_filled()
     }
 
-    /// The device sleeps until the bell is rung; it may return early.
-    fn doze(&self, awaited: impl Fn() -> bool) {
+    /// Sleeps until the bell is rung; may return early.
+    fn sleep(&self, is_ready: impl Fn() -> bool) {
         for _ in 0..SPINS {
-            if awaited() {
+            if is_ready() {
                 return;
             }
             spin_loop();
         }
         self.bell.store(ASLEEP, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if !awaited() {
+        if !is_ready() {
             self.bell.sleep_while(ASLEEP);
         }
         self.bell.store(AWAKE, Ordering::Relaxed);
         spin_loop();
     }
 
-    /// Wakes the device if it sleeps.
+    /// Wakes the worker if it sleeps.
     fn ring(&self) {
         fence(Ordering::SeqCst);
         if self.bell.load(Ordering::Relaxed) == ASLEEP {

@@ -1,11 +1,13 @@
-//! *What*: an engine: a thread that works as a device does, so that batches are real on any machine.
+//! *What*: a worker: a thread that works as a device does, so that batches are asynchronous on any
+//! machine.
 //!
-//! It is started when it is first needed and never ends: with no work, or while it is away, it sleeps. A fork child has none; it
-//! starts its own when it needs them.
+//! It starts when it is first needed and never ends: without work, or while it is away, it sleeps. A
+//! fork child has none; it starts its own when needed.
 //!
-//! *Invariants*: the thread has all signals blocked, runs codecs and nothing else, reads what jobs name and writes
-//! where they say: never to memory of the program's. So a process with one thread beside engines has nobody who could write
-//! to its pages while that one is here. What it works with is changed only while it is away.
+//! *Invariants*: the thread has all signals blocked, runs codecs only, and touches only the sources and
+//! destinations of jobs, never writing to the program's memory. So in a process with one thread beside
+//! workers, nobody can write to its pages while that thread is in the engine. Its contexts change only
+//! while it is away.
 //! *Locking*: none. *Context*: its own thread; the rest signal or worker.
 
 use core::cell::UnsafeCell;
@@ -18,39 +20,40 @@ use uzswap_compress::{Codec, CodecId, CompressError, Compressor, Decompressor};
 use uzswap_sync::primitive::{AtomicU32, Ordering};
 use uzswap_sys::thread;
 
-/// Bytes of an engine's stack; codecs use a small part of it.
+/// Bytes of a worker's stack; codecs use a small part of it.
 pub const STACK: usize = 64 << 10;
 
-/// What an engine works with.
+/// The codec contexts of a worker.
 #[derive(Debug)]
 pub struct Contexts {
-    /// What it compresses with.
+    /// Compresses pages.
     pub compressor: Compressor,
-    /// What it decompresses with.
+    /// Decompresses pages.
     pub decompressor: Decompressor,
 }
 
-/// An engine.
+/// A worker.
 #[derive(Debug)]
 pub struct WorkerThread {
     ring: Ring,
-    /// The codec that it compresses with, as [`Codec::to_bits`] has it.
+    /// The codec that it compresses with, by [`Codec::to_bits`].
     codec: AtomicU32,
     contexts: UnsafeCell<Contexts>,
-    /// Where its stack ends.
+    /// The end of its stack.
     stack_top: usize,
-    /// Its thread's number, and 0 in a process that has not started it.
+    /// Its thread's id; 0 in a process that has not started it.
     thread: AtomicU32,
 }
 
-// SAFETY: `contexts` is the thread's while `ring` is not away, and that of the one caller of `replace` while it is.
+// SAFETY: the thread owns `contexts` while `ring` is not away; the one caller of `replace` does while it
+// is.
 unsafe impl Sync for WorkerThread {}
 
 impl WorkerThread {
-    /// An engine that is away.
+    /// A worker that is away.
     ///
     /// # Safety
-    /// [`STACK`] bytes of writable memory end at `stack_top`, and are nobody else's for good.
+    /// [`STACK`] bytes of writable memory end at `stack_top`; nobody else uses them, ever.
     #[must_use]
     pub unsafe fn new(contexts: Contexts, stack_top: usize) -> Self {
         Self {
@@ -67,22 +70,22 @@ impl WorkerThread {
         Codec::from_bits(self.codec.load(Ordering::Relaxed))
     }
 
-    /// Whether it is there.
+    /// Whether it takes jobs.
     pub fn is_open(&self) -> bool {
         self.ring.is_open()
     }
 
-    /// It takes no more jobs, gives back those that it has not begun, and leaves.
+    /// Makes it take no more jobs, abort those not begun, and leave.
     pub fn close(&self) {
         self.ring.close();
     }
 
-    /// Whether this process has its thread.
+    /// Whether this process has started its thread.
     pub fn is_started(&self) -> bool {
         self.thread.load(Ordering::Relaxed) != 0
     }
 
-    /// Starts its thread. `false`: the process may have no more.
+    /// Starts its thread. `false`: the process can have no more.
     ///
     /// # Safety
     /// All signals are blocked; one caller at a time; not in a vfork child.
@@ -96,46 +99,50 @@ impl WorkerThread {
         unsafe { thread::spawn_raw(self.stack_top, run, this, &self.thread) }.is_ok()
     }
 
-    /// It is there from now on. `false`: not yet, as it is just leaving.
+    /// Lets it take jobs. `false`: it is still leaving.
     pub fn open(&self) -> bool {
         self.is_open() || self.ring.open()
     }
 
-    /// Whether it has left for good.
+    /// Whether it has left.
     pub fn is_away(&self) -> bool {
         self.ring.is_away()
     }
 
-    /// Compresses with `new` from now on, and gives back what it did with before; as it came while it is not away.
+    /// Replaces its compressor by `new` and returns the old one; returns `new` while it is not away.
     ///
     /// # Safety
-    /// One caller at a time, who does not call [`WorkerThread::open`] meanwhile either.
+    /// One caller at a time, and nobody calls [`WorkerThread::open`] meanwhile.
     pub unsafe fn replace(&self, new: Compressor) -> Compressor {
         if !self.ring.is_away() {
             return new;
         }
         self.codec.store(new.codec().to_bits(), Ordering::Relaxed);
-        // SAFETY: away, so the thread does not use it, and by the caller's promise nobody else.
+        // SAFETY: away, so the thread does not use it, nor does anybody else by the caller's promise.
         let contexts = unsafe { &mut *self.contexts.get() };
         core::mem::replace(&mut contexts.compressor, new)
     }
 
-    /// In a fork child: its thread is not here.
+    /// Resets it in a fork child, where its thread does not exist.
     pub fn forget(&self) {
         self.thread.store(0, Ordering::Relaxed);
         self.ring.forget();
     }
 
-    fn perform(&self, work: Params) -> Outcome {
+    fn perform(&self, params: Params) -> Outcome {
         // SAFETY: from the thread, between open and away.
         let contexts = unsafe { &mut *self.contexts.get() };
         // SAFETY: by the promise of `prepare`: writable, and nobody else's.
-        let dst = unsafe { core::slice::from_raw_parts_mut(work.dst, work.dst_len) };
-        match work.op {
+        let dst = unsafe { core::slice::from_raw_parts_mut(params.dst, params.dst_len) };
+        match params.task {
             Task::Compress(codec) if codec != contexts.compressor.codec() => Outcome::Aborted,
             Task::Compress(_) => {
                 // SAFETY: by the promise of `prepare`: readable, and a page or more.
-                let made = unsafe { contexts.compressor.compress(work.src, work.src_len, dst) };
+                let made = unsafe {
+                    contexts
+                        .compressor
+                        .compress(params.src, params.src_len, dst)
+                };
                 match made {
                     Ok(len) => Outcome::Done(len),
                     Err(CompressError::Poor) => Outcome::Incompressible,
@@ -144,7 +151,7 @@ impl WorkerThread {
             }
             Task::Decompress(id) => {
                 // SAFETY: by the promise of `prepare`: an object that nobody changes.
-                let src = unsafe { core::slice::from_raw_parts(work.src, work.src_len) };
+                let src = unsafe { core::slice::from_raw_parts(params.src, params.src_len) };
                 match contexts.decompressor.decompress(id, src, dst) {
                     Ok(()) => Outcome::Done(dst.len()),
                     Err(_) => Outcome::Failed,
@@ -155,19 +162,19 @@ impl WorkerThread {
 }
 
 extern "C" fn run(this: *mut c_void) {
-    // SAFETY: `open` started us with an engine that lives for good.
-    let engine = unsafe { &*this.cast::<WorkerThread>() };
+    // SAFETY: `start` passed a worker that is never freed.
+    let worker = unsafe { &*this.cast::<WorkerThread>() };
     loop {
-        engine.ring.serve(|work| engine.perform(work));
+        worker.ring.serve(|params| worker.perform(params));
     }
 }
 
 impl WorkQueue for WorkerThread {
-    fn serves(&self, op: Task) -> bool {
+    fn serves(&self, task: Task) -> bool {
         self.is_open()
-            && match op {
+            && match task {
                 Task::Compress(codec) => codec.to_bits() == self.codec.load(Ordering::Relaxed),
-                // lz4 has a page ready before another processor has begun.
+                // lz4 decompresses a page faster than another CPU wakes up.
                 Task::Decompress(id) => id != CodecId::Lz4,
             }
     }

@@ -1,18 +1,18 @@
-//! *What*: the swap cache: which pages that were read back from the swap device still have their copy there, so
-//! that a page that has not changed when its turn to be written comes again need not be.
+//! *What*: the swap cache: which pages read back from a swap device still have their copy there, so that
+//! a page that has not changed need not be written again.
 //!
-//! Nobody watches for writes. A record remembers a fingerprint of the copy, and what is about to be written is
-//! compared with it. So a record may be out of date in any way (the page was changed, dropped, moved, mapped
-//! anew) and costs room on the device until somebody comes across it, but never a wrong byte.
+//! Nobody watches for writes: a record has a fingerprint of the copy, and an object to be written is
+//! compared with it. A record may be stale in any way (the page was changed, dropped, moved, remapped);
+//! it then costs room on the device until it is found, but never a wrong byte.
 //!
-//! A record has one place in a table, by its page's number. One that is taken stays taken: pages that are
-//! read back while another's copy has their place are written again, as they would be without a cache. If new
-//! records drove out old ones, few would live until their page's turn comes.
+//! A record has one place in a table, by its page's number, and is never displaced: a page read back
+//! while its place is taken is written again, as without a cache. If new records displaced old ones,
+//! few would live until their page is next written.
 //!
-//! *Invariants*: zeroed memory is an empty cache. A record counts the slots of its copy once; whoever takes it
-//! out puts them or gives them to an entry. Memory of the table is touched only after it was charged.
-//! *Locking*: one lock a leaf of the table, and one to charge leaves by, never two at a time; only a swap cluster's
-//! lock is taken below them.
+//! *Invariants*: zeroed memory is an empty cache. A record counts the slots of its copy once; taking it
+//! passes the count to the caller.
+//! *Locking*: one lock per leaf of the table, and one for charging leaves, never two at a time; only a
+//! swap cluster's lock is taken below them.
 //! *Context*: signal, worker.
 
 use crate::page::Entry;
@@ -24,7 +24,7 @@ use uzswap_sync::primitive::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Places in a leaf: as many as fill a page.
+/// Records in a leaf: as many as fill a page.
 const LEAF_RECORDS: usize = if cfg!(loom) { 2 } else { 127 };
 
 /// A page's copy on the device.
@@ -32,9 +32,9 @@ const LEAF_RECORDS: usize = if cfg!(loom) { 2 } else { 127 };
 pub struct CachedCopy {
     /// The page.
     pub page: Page,
-    /// What its entry was before it was read back, and can be again.
+    /// Its entry before it was read back, which can name the copy again.
     pub entry: Entry,
-    /// Of the object's body.
+    /// The fingerprint of the object's body.
     pub fingerprint: Fingerprint,
 }
 
@@ -56,7 +56,7 @@ const EMPTY: Record = Record {
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(align(4096)))]
 pub struct Leaf {
-    /// Not 0 once its memory is charged.
+    /// Nonzero once the leaf's memory is charged.
     charged: AtomicU32,
     records: Lock<[Record; LEAF_RECORDS]>,
 }
@@ -73,7 +73,7 @@ impl Default for Leaf {
     }
 }
 
-/// The table.
+/// The table of records.
 #[derive(Debug)]
 pub struct SwapCache<'a> {
     leaves: &'a [Leaf],
@@ -81,13 +81,13 @@ pub struct SwapCache<'a> {
 }
 
 impl<'a> SwapCache<'a> {
-    /// Bytes of a table for a process that may have `pages` in RAM: a place for each of them.
+    /// Bytes of a table with a place for each of `pages`, the limit of the process.
     #[must_use]
     pub const fn memory_len(pages: usize) -> usize {
         pages.div_ceil(LEAF_RECORDS) * PAGE_SIZE
     }
 
-    /// An empty one.
+    /// An empty cache.
     #[must_use]
     pub fn new(leaves: &'a [Leaf]) -> Self {
         SwapCache {
@@ -101,8 +101,8 @@ impl<'a> SwapCache<'a> {
         Some((self.leaves.get(place / LEAF_RECORDS)?, place % LEAF_RECORDS))
     }
 
-    /// Remembers a copy, whose count passes to the cache. `charge` takes one page for the table. `false`: there is
-    /// no room for it, the count stays the caller's.
+    /// Keeps a copy, whose count passes to the cache. `charge` takes one page for the table. `false`:
+    /// there is no room, and the count stays the caller's.
     #[must_use]
     pub fn keep(&self, copy: CachedCopy, charge: impl FnOnce() -> bool) -> bool {
         let Some((leaf, place)) = self.place(copy.page) else {
@@ -125,10 +125,10 @@ impl<'a> SwapCache<'a> {
         }
     }
 
-    /// Forgets the copy of `page`. Its count passes to the caller.
+    /// Takes the copy of `page` out. Its count passes to the caller.
     pub fn take(&self, page: Page) -> Option<CachedCopy> {
         let (leaf, place) = self.place(page)?;
-        // Acquire: pairs with the release in `ready`; before that, nothing was ever kept there.
+        // Acquire: pairs with the release in `ready`; before that, nothing was kept there.
         if leaf.charged.load(Acquire) == 0 {
             return None;
         }
@@ -140,7 +140,7 @@ impl<'a> SwapCache<'a> {
         taken(record)
     }
 
-    /// Forgets every copy whose entry is `meant`, and gives it with its count to `to`.
+    /// Takes out every copy whose entry is `meant`, and passes it with its count to `to`.
     pub fn drain(&self, meant: impl Fn(Entry) -> bool, mut to: impl FnMut(CachedCopy)) {
         for leaf in self.leaves {
             // Acquire: as in `take`.
@@ -157,7 +157,7 @@ impl<'a> SwapCache<'a> {
         }
     }
 
-    /// Whether the leaf's memory is charged; if it is not yet, `charge` decides.
+    /// Whether the leaf's memory is charged; calls `charge` if it is not yet.
     fn ready(&self, leaf: &Leaf, charge: impl FnOnce() -> bool) -> bool {
         if leaf.charged.load(Acquire) != 0 {
             return true;
@@ -167,7 +167,7 @@ impl<'a> SwapCache<'a> {
             if !charge() {
                 return false;
             }
-            // Release: whoever sees it finds the leaf's memory charged.
+            // Release: pairs with the acquire loads above: the leaf's memory is charged.
             leaf.charged.store(1, Release);
         }
         true

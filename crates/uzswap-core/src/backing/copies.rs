@@ -1,9 +1,9 @@
-//! *What*: copies on the swap devices of pages that are in RAM: kept when a page is read back, used again when the
-//! unchanged page would be written, or let go of.
+//! *What*: copies on the swap devices of pages that are in RAM: kept when a page is read back, reused
+//! when the unchanged page would be written again, or dropped.
 //!
-//! As with the kernel's swap cache: while a device is less than half full, reading a page back leaves its copy there. The
-//! page goes through RAM and pool like any other, so its age is its own; only when the pool's object is to be written
-//! is the copy compared with it.
+//! As in the kernel's swap cache, reading a page back leaves its copy on a device that is less than half
+//! full. The page then ages in RAM and pool like any other; only when the pool's object is to be written
+//! is it compared with the copy.
 //!
 //! *Invariants*: as [`cache`](super::cache).
 //! *Locking*: a page's copy is kept and taken with its folio held. *Context*: signal, worker.
@@ -16,9 +16,11 @@ use crate::page::{Entry, Page};
 use uzswap_group::counters::{add, sub};
 use uzswap_io::{Fingerprint, Location};
 use uzswap_sync::primitive::Ordering::Relaxed;
+use uzswap_sync::strict_assert;
 
 impl Backing {
-    /// Keeps the copy of a page that was read back by `old`, with the count that `old` had. `false`: it is not kept.
+    /// Keeps the copy of a page that was read back; the count of its former entry `old` passes to the
+    /// copy. `false`: it is not kept.
     pub(crate) fn keep_copy(
         &self,
         op: &mut Op,
@@ -44,8 +46,8 @@ impl Backing {
         kept
     }
 
-    /// The entry by which the copy of `page` is found, if it is the same as `body`, what the page is stored as. The
-    /// entry takes over the copy's count. A copy that differs is let go of.
+    /// The entry that names the copy of `page`, if the copy equals `body`, the page's stored form. The
+    /// entry takes over the copy's count. A copy that differs is dropped.
     pub(crate) fn unchanged_copy(&self, page: Page, body: &[u8]) -> Option<Entry> {
         let counters = self.account.counters();
         if counters.swap_cached_pages.load(Relaxed) == 0 {
@@ -63,7 +65,7 @@ impl Backing {
         Some(copy.entry)
     }
 
-    /// Lets go of the copy of a page whose contents are given up.
+    /// Drops the copy of a page whose contents are given up.
     pub(crate) fn drop_copy(&self, page: Page) {
         if self.account.counters().swap_cached_pages.load(Relaxed) > 0
             && let Some(copy) = self.cache.take(page)
@@ -72,7 +74,7 @@ impl Backing {
         }
     }
 
-    /// Lets go of all copies: the devices are full. Returns whether there were any.
+    /// Drops all copies, because the devices are full. Returns whether there were any.
     pub(crate) fn drop_copies(&self) -> bool {
         let mut any = false;
         self.cache.drain(
@@ -85,7 +87,7 @@ impl Backing {
         any
     }
 
-    /// Lets go of all copies that are on `device`.
+    /// Drops all copies on `device`.
     pub(crate) fn drop_copies_on(&self, device: &SwapDevice) {
         let there = |entry| matches!(entry, Entry::Swapped { location, .. } if device.has(Location::from_raw(location).slot));
         self.cache.drain(there, |copy| self.put_copy(copy));
@@ -95,6 +97,8 @@ impl Backing {
         sub(&self.account.counters().swap_cached_pages, 1);
         if let Entry::Swapped { location, size, .. } = copy.entry {
             self.put(location, size);
+        } else {
+            strict_assert!(false, "a copy on no device");
         }
     }
 }

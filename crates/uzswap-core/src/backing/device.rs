@@ -1,12 +1,12 @@
-//! *What*: one of the swap devices, open in this process: its file and its slot allocator, under the numbers by which
-//! locations name its slots; and when it is left alone.
+//! *What*: one swap device, open in this process: its file, its slot allocator, and its place in the
+//! number space of locations.
 //!
-//! The supervisor holds the device and the memory of its slot allocator open; every process under it opens both
-//! anew, by `/proc`.
+//! The supervisor holds the device and its allocator's memory open; every process under it opens both
+//! through `/proc`.
 //!
-//! *Invariants*: a device that is not on gets nothing new; what is there can be read all the same. One that was full is
-//! passed over a few times before it is asked again: fewer than reclaim makes attempts before it gives up, so that
-//! nobody is told that there is no room without its having been looked for.
+//! *Invariants*: a device that is not on gets nothing new; its objects stay readable. A full device is
+//! skipped a few times before it is tried again: fewer times than reclaim retries before it gives up,
+//! so that "no room" is reported only after looking.
 //! *Locking*: none of its own; a cluster's lock is a leaf below all others. *Context*: init (`open`);
 //! signal, worker.
 
@@ -27,53 +27,54 @@ use uzswap_sys::fmt::StackBuf;
 use uzswap_sys::{file, mem, thread};
 
 const O_DIRECT: i32 = 0o40_000;
-/// Every slot of a run counted once.
+/// Counts for a run: each slot once.
 const ONCE: [u8; MAX_RUN] = [1; MAX_RUN];
-/// Writes in a row that fail before nothing is written to a device any more.
+/// Failed writes in a row that end writing to a device.
 const MAX_FAILURES: u32 = 16;
-/// Times that a full device is passed over, at most.
-const MAX_PASSED: u32 = 7;
-/// Clusters that are given back at once to make room on the disk.
+/// Maximum times in a row that a full device is skipped.
+const MAX_SKIPPED: u32 = 7;
+/// Maximum clusters that are discarded at once to make room on the disk.
 const MAX_DISCARDED: usize = 16;
 
 /// Attempts in a row that free nothing before reclaim gives up (the kernel's constant of that name).
 pub(crate) const MAX_RECLAIM_RETRIES: u32 = 16;
 
-const _: () = assert!(MAX_PASSED + 1 < MAX_RECLAIM_RETRIES);
+const _: () = assert!(MAX_SKIPPED + 1 < MAX_RECLAIM_RETRIES);
 
-/// How often a device that was full is asked again: the longer it is, the less, down to every eighth time.
+/// How often a full device is tried again: the longer it has been full the less, down to every eighth
+/// time.
 #[derive(Debug)]
 pub(crate) struct Backoff {
-    /// Times in a row that there was no room.
+    /// Times in a row that it had no room.
     full: AtomicU32,
-    /// Times that it was passed over since the last.
-    passed: AtomicU32,
+    /// Times that it was skipped since the last try.
+    skipped: AtomicU32,
 }
 
 impl Backoff {
     const fn new() -> Self {
         Backoff {
             full: AtomicU32::new(0),
-            passed: AtomicU32::new(0),
+            skipped: AtomicU32::new(0),
         }
     }
 
-    /// Whether it is to be asked this time.
+    /// Whether to try it this time.
     fn is_due(&self) -> bool {
-        let passed = self.passed.load(Relaxed);
-        let due = passed >= self.full.load(Relaxed).min(MAX_PASSED);
-        let passed = if due { 0 } else { passed + 1 };
-        self.passed.store(passed, Relaxed);
+        let skipped = self.skipped.load(Relaxed);
+        let due = skipped >= self.full.load(Relaxed).min(MAX_SKIPPED);
+        let skipped = if due { 0 } else { skipped + 1 };
+        self.skipped.store(skipped, Relaxed);
         due
     }
 
-    /// It had no room.
+    /// Notes that it had no room.
     pub(crate) fn found_full(&self) {
         let full = self.full.load(Relaxed).saturating_add(1);
         self.full.store(full, Relaxed);
     }
 
-    /// It had room, or somebody wants it to be asked whatever it said before.
+    /// Forgets that it was full: it had room, or a request wants every device tried.
     pub(crate) fn reset(&self) {
         self.full.store(0, Relaxed);
     }
@@ -85,10 +86,10 @@ pub(crate) struct SwapDevice {
     device: Device,
     fd: i32,
     slots: Slots<'static>,
-    /// Under what this process counts its slots; `None` in a child that could not be given a number: it has
-    /// nothing on the device, and puts nothing there.
+    /// The owner that this process counts slots as; `None` in a fork child that got no number: it has
+    /// nothing on the device and writes nothing to it.
     owner: UnsafeCell<Option<Owner>>,
-    /// Which devices have the same priority.
+    /// The devices of the same priority, by number.
     pub peers: Range<usize>,
     pub backoff: Backoff,
 }
@@ -98,7 +99,7 @@ pub(crate) struct SwapDevice {
 unsafe impl Sync for SwapDevice {}
 
 impl SwapDevice {
-    /// Opens a device of `group`; `None`: it is not for this process (another user's).
+    /// Opens a device of `group`; `None`: this process may not (it is another user's).
     pub(crate) fn open(
         config: &'static DeviceConfig,
         group: &Group,
@@ -132,17 +133,17 @@ impl SwapDevice {
         })
     }
 
-    /// Nothing was written: it is not needed after all.
+    /// Closes the device, which was never written to.
     pub(crate) fn close(&self) {
         let _ = file::close(self.fd);
     }
 
-    /// Its descriptor in this process.
+    /// The device's descriptor in this process.
     pub(crate) const fn fd(&self) -> i32 {
         self.fd
     }
 
-    /// Under what this process counts.
+    /// The owner that this process counts slots as.
     pub(crate) fn owner(&self) -> Option<Owner> {
         // SAFETY: written only while no operation is under way.
         unsafe { *self.owner.get() }
@@ -157,17 +158,17 @@ impl SwapDevice {
         unsafe { *self.owner.get() = owner };
     }
 
-    /// Begins to count, as the process of slot `user` of the group.
+    /// The owner for the process of number `user` in the group.
     pub(crate) fn join(&self, user: usize) -> Owner {
         self.slots.join(user)
     }
 
-    /// Counts for the child-to-be `child` what this process counts; see [`Slots::fork`].
+    /// Counts for the future process `child` what this process counts; see [`Slots::fork`].
     pub(crate) fn fork(&self, child: usize) -> Option<Owner> {
         Some(self.slots.fork(self.owner()?, child))
     }
 
-    /// What process `user` counted is free again: it is dead, or was never born.
+    /// Frees the slots that process `user` counted: it is dead, or was never forked.
     pub(crate) fn release(&self, user: usize) {
         if let Some(owner) = self.owner() {
             self.slots.release(owner, user);
@@ -179,14 +180,14 @@ impl SwapDevice {
         self.config.state.load(Relaxed) == DeviceState::On
     }
 
-    /// Whether to ask it for room, now.
+    /// Whether to try it for room this time.
     pub(crate) fn is_due(&self) -> bool {
         self.is_on() && self.backoff.is_due()
     }
 
-    /// Whether copies of what is read from it are worth their room: as the kernel does (`vm_swap_full`), while it
-    /// is less than half full. Each device for itself, so that a small fast one is not filled with copies because
-    /// there is a large slow one beside it.
+    /// Whether to keep copies of pages read back: while the device is less than half full (the kernel's
+    /// `vm_swap_full`). Decided per device, so that copies do not fill a small fast one beside a large
+    /// slow one.
     pub(crate) fn keeps_copies(&self) -> bool {
         self.slots.in_use() * 2 < u64::from(self.slots.nr_slots())
             && self.is_on()
@@ -229,19 +230,19 @@ impl SwapDevice {
         self.owner().is_some_and(|owner| self.slots.dup(owner, run))
     }
 
-    /// Counts the slots of an object off that no entry names any more.
+    /// Uncounts the slots of an object that an entry no longer names.
     pub(crate) fn put(&self, extent: Extent) {
         self.put_run(self.run_of(extent));
     }
 
-    /// Counts slots off.
+    /// Uncounts the slots of `run`.
     pub(crate) fn put_run(&self, run: Run) {
         if let Some(owner) = self.owner() {
             self.slots.put(owner, run);
         }
     }
 
-    /// Writes `bytes` into the slots of `run`, from the first one on.
+    /// Writes `bytes` to `run`, from its first slot on.
     pub(crate) fn write(&self, run: Run, bytes: &[u8]) -> Result<(), DeviceError> {
         self.device.write_at(self.number_of(run), bytes)?;
         self.config.bytes_out.fetch_add(wide(bytes.len()), Relaxed);
@@ -252,8 +253,8 @@ impl SwapDevice {
         Ok(())
     }
 
-    /// A write to `run` failed: its slots are not used again. Returns whether that is the end of writing to this
-    /// device, once.
+    /// Retires the slots of `run` after a failed write. Returns `true` once: when the device has failed
+    /// too often and is turned off.
     pub(crate) fn write_failed(&self, run: Run) -> bool {
         let config = self.config;
         if let Some(owner) = self.owner() {
@@ -267,7 +268,7 @@ impl SwapDevice {
                 .is_ok()
     }
 
-    /// Reads `extents`, at once if there is a `queue`, into `buffer`.
+    /// Reads `extents` into `buffer`; concurrently if there is a `queue`.
     pub(crate) fn read(
         &self,
         queue: Option<&mut Queue>,
@@ -278,7 +279,7 @@ impl SwapDevice {
         self.device.read_extents(queue, extents, buffer)
     }
 
-    /// Begins to read `extent` into `buffer`. `false`: that cannot be.
+    /// Starts to read `extent` into `buffer`. `false`: not started.
     ///
     /// # Safety
     /// As [`Queue::start`].
@@ -307,7 +308,7 @@ impl SwapDevice {
             .is_some_and(|owner| self.slots.holds(owner.index()))
     }
 
-    /// Tells the device about slots that are free, a cluster at most. `false`: there are none.
+    /// Discards free slots on the device, a cluster at most. `false`: there were none.
     pub(crate) fn discard(&self) -> bool {
         let Some(owner) = self.owner() else {
             return false;
@@ -315,21 +316,21 @@ impl SwapDevice {
         let Some(run) = self.slots.take_discard(owner) else {
             return false;
         };
-        // A device that cannot is none the worse for being asked.
+        // Discard is advice: a device without it keeps the blocks.
         let _ = self.device.discard(self.number_of(run), run.nr.into());
         self.slots.discarded(owner, run);
         true
     }
 
-    /// Gives as much back to the disk as may do for a run. `false`: there was nothing.
+    /// Discards enough to make room on the disk for a run. `false`: there was nothing to discard.
     pub(crate) fn discard_more(&self) -> bool {
         (0..MAX_DISCARDED).take_while(|_| self.discard()).count() > 0
     }
 
-    /// Says in the group how much of it is in use. Returns that, and the most that ever was, in slots.
+    /// Publishes the slots in use in the group. Returns them and their peak.
     pub(crate) fn publish_use(&self) -> (u64, u64) {
         let used = match self.config.state.load(Relaxed) {
-            // Clusters that were allocated from last count as in use, though they may be empty.
+            // `in_use` counts each CPU's current cluster, even when it is empty.
             DeviceState::Off => self.slots.used(),
             _ => self.slots.in_use(),
         };
@@ -345,7 +346,7 @@ fn open_device(_: &DeviceConfig, fd: i32, nr_slots: u64) -> Option<Device> {
     Device::new(fd, nr_slots).ok()
 }
 
-/// A device that fails as the configuration tells it.
+/// A device with injected failures, by the configured plan.
 #[cfg(feature = "fault-injection")]
 fn open_device(config: &DeviceConfig, fd: i32, nr_slots: u64) -> Option<Device> {
     use uzswap_group::group::Text;
@@ -355,7 +356,7 @@ fn open_device(config: &DeviceConfig, fd: i32, nr_slots: u64) -> Option<Device> 
     Some(device)
 }
 
-/// Opens what process `pid` has open as `fd` once more.
+/// Reopens descriptor `fd` of process `pid`.
 fn open_fd(pid: u32, fd: u32, flags: i32) -> Option<i32> {
     let mut path = StackBuf::<64>::new();
     let _ = write!(path, "/proc/{pid}/fd/{fd}");
@@ -371,10 +372,10 @@ fn map_slots(fd: i32, nr_slots: u64, is_alive: IsAlive<'static>) -> Option<Slots
         return None;
     }
     let prot = mem::PROT_READ | mem::PROT_WRITE;
-    // SAFETY: a fresh mapping where the kernel likes.
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
     let addr = unsafe { mem::mmap(0, len, prot, mem::MAP_SHARED, fd, 0) }.ok()?;
-    // SAFETY: shared memory of that length, never unmapped; everybody goes by the configuration's
-    // number of slots.
+    // SAFETY: shared memory of that length, never unmapped; every process takes the number of slots
+    // from the configuration.
     Some(unsafe { Slots::attach(addr as *mut u8, nr_slots, is_alive) })
 }
 
@@ -389,7 +390,7 @@ mod tests {
         assert_eq!(passes(), 0, "not full yet");
         for full in 1..20 {
             backoff.found_full();
-            assert_eq!(passes(), full.min(MAX_PASSED as usize));
+            assert_eq!(passes(), full.min(MAX_SKIPPED as usize));
         }
         backoff.reset();
         assert_eq!((passes(), passes()), (0, 0), "it has room");

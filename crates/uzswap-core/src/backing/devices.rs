@@ -1,4 +1,5 @@
-//! *What*: [`Backing`], the owner of the swap devices that this process has open, and of what it keeps about them.
+//! *What*: [`Backing`], the owner of the swap devices that this process has open, of their swap cache and
+//! readahead, and of the key.
 //!
 //! *Invariants*: as [`super`]. *Locking*: none of its own. *Context*: init (`open`); signal, worker.
 
@@ -22,41 +23,42 @@ use uzswap_sync::primitive::{
     AtomicBool, AtomicU32,
     Ordering::{Acquire, Relaxed},
 };
+use uzswap_sync::strict_assert;
 use uzswap_sys::{file, mem, thread};
 
-/// Queues of a process.
+/// Queues per process for concurrent reads.
 const NR_QUEUES: usize = 4;
 
-/// The devices, open in this process.
+/// The swap devices, open in this process.
 pub(crate) struct Backing {
     pub(super) account: &'static Account,
-    /// From the front, as the configuration has them.
+    /// In the order of the configuration, without gaps.
     devices: [Option<SwapDevice>; NR_DEVICES],
-    /// Runs that were written: tells which of the devices of one priority is next.
+    /// Runs written: selects the next of the devices of equal priority.
     turn: AtomicU32,
-    /// Encrypts what is written, unless that is turned off, and makes fingerprints.
+    /// Encrypts objects, unless that is off, and makes fingerprints.
     key: &'static Key,
     encrypts: bool,
     sequence: &'static Sequence,
     pub(super) cache: SwapCache<'static>,
-    /// How much is read along.
+    /// The readahead windows.
     pub(super) readahead: Readahead,
-    /// For reads of several places at once. Few, since the system has a bound on them; a thread that finds them all
-    /// in use reads one place after the other.
+    /// For concurrent reads. Few, since the kernel limits them system-wide; a thread that finds all in use
+    /// reads one extent after the other.
     pub(super) queues: [Lock<Queue>; NR_QUEUES],
-    /// A page that was lost has been reported.
+    /// An unreadable page has been reported.
     pub(super) reported_unreadable: AtomicBool,
 }
 
-/// Under what a process counts slots, on each device.
+/// The owner that a process counts slots as, on each device.
 pub(crate) type Owners = [Option<Owner>; NR_DEVICES];
 
-/// Pages that key and sequence take.
+/// Pages of key and sequence.
 pub(crate) const KEY_PAGES: u64 = 2;
 
 impl Backing {
-    /// Opens the group's devices for `process`; `None`: there are none, or not for this process
-    /// (another user's, another pid namespace's).
+    /// Opens the group's devices for this process; `None`: there are none, or they belong to another
+    /// user or pid namespace.
     pub(crate) fn open(account: &'static Account) -> Option<Backing> {
         let (group, process) = (account.group(), account.process());
         let config = &group.config.swap;
@@ -75,12 +77,12 @@ impl Backing {
             unsafe { device.set_owner(Some(owner)) };
         }
         process.swap_user.store(SwapUser::Yes, Relaxed);
-        // The program that called exec to become this one was a process of the same number.
+        // The program that this process ran before exec left slots under the same pid.
         backing.reap(group, process);
         Some(backing)
     }
 
-    /// On as many of the devices as can be opened.
+    /// Opens as many of the devices as possible.
     fn on(account: &'static Account) -> Option<Backing> {
         let group = account.group();
         let limit = account.charge().limit();
@@ -97,7 +99,7 @@ impl Backing {
             queues: [const { Lock::new(Queue::new()) }; NR_QUEUES],
             reported_unreadable: AtomicBool::new(false),
         };
-        let is_alive = asks(group)?;
+        let is_alive = liveness_probe(group)?;
         for (place, device) in backing.devices.iter_mut().zip(config.devices()) {
             let priorities = config.devices().map(|device| device.priority.load(Relaxed));
             let peers = peers(priorities, device.priority.load(Relaxed));
@@ -116,31 +118,32 @@ impl Backing {
         self.devices.get(number)?.as_ref()
     }
 
-    /// The devices, and their numbers, in the order in which they are filled: those of one priority take turns.
+    /// The devices with their numbers, in the order in which they are filled: those of equal priority
+    /// take turns.
     pub(crate) fn in_turn(&self) -> impl Iterator<Item = (usize, &SwapDevice)> {
         let turn = self.turn.load(Relaxed) as usize;
         (0..NR_DEVICES).filter_map(move |at| {
-            let at = turned(at, &self.device(at)?.peers, turn);
+            let at = rotated(at, &self.device(at)?.peers, turn);
             Some((at, self.device(at)?))
         })
     }
 
-    /// A run was written.
+    /// Advances the turn after a run was written.
     pub(crate) fn next_turn(&self) {
         self.turn.fetch_add(1, Relaxed);
     }
 
-    /// The device that the slot of that number is on.
+    /// The device that has `slot`.
     pub(crate) fn device_of(&self, slot: u64) -> Option<&SwapDevice> {
         self.devices().find(|device| device.has(slot))
     }
 
-    /// There was no room for its buffers: nothing was written.
+    /// Closes the devices, none of which was written to.
     pub(crate) fn close(self) {
         self.devices().for_each(SwapDevice::close);
     }
 
-    /// Their descriptors in this process; -1 for what there is not.
+    /// The devices' descriptors in this process; -1 where there is none.
     pub(crate) fn fds(&self) -> [i32; NR_DEVICES] {
         self.devices.each_ref().map(|device| match device {
             Some(device) => device.fd(),
@@ -148,7 +151,7 @@ impl Backing {
         })
     }
 
-    /// Says in the group how much of the devices is in use.
+    /// Publishes the use of the devices in the group.
     pub(crate) fn publish_use(&self, config: &SwapConfig) {
         let (mut used, mut peak) = (0, 0);
         for device in self.devices() {
@@ -156,14 +159,14 @@ impl Backing {
             used += its;
             peak = its_peak.max(peak);
         }
-        // What was in use between two looks is known of each device alone.
+        // Between two calls, only each device's own peak is known.
         let peak = used.max(peak);
         if peak > config.peak.load(Relaxed) {
             config.peak.fetch_max(peak, Relaxed);
         }
     }
 
-    /// Slots of processes that died are free again.
+    /// Frees the slots of dead processes.
     pub(crate) fn reap(&self, group: &Group, process: &Process) {
         if self.counts() && process.swap_user.load(Relaxed) == SwapUser::Yes {
             let pid = process.pid.load(Relaxed);
@@ -177,13 +180,13 @@ impl Backing {
         }
     }
 
-    /// Whether this process has a number under which to count slots.
+    /// Whether this process counts slots.
     pub(crate) fn counts(&self) -> bool {
         self.devices().any(|device| device.owner().is_some())
     }
 
-    /// Before a fork, with no operation under way: takes a slot of the group for the child and counts
-    /// for it what this process counts. `None`: the group has none left.
+    /// Before a fork, with no operation under way: reserves a record of the group for the child and counts
+    /// for it what this process counts. `None`: the group has no record left.
     pub(crate) fn fork<'a>(&self, group: &'a Group) -> Option<(&'a Process, Owners)> {
         if !self.counts() {
             return None;
@@ -202,15 +205,15 @@ impl Backing {
         }
     }
 
-    /// In the parent: the child that has `reserved` is process `pid`.
+    /// In the parent after a fork: the child, of record `reserved`, is process `pid`.
     pub(crate) fn fork_parent(&self, group: &Group, reserved: &Process, pid: u32) {
-        // Elsewhere the number means nothing to those who would look for it.
+        // In another namespace the pid means nothing to the processes that reap.
         if in_namespace_of(&group.config.swap) {
             group.born(reserved, thread::getpid().unsigned_abs(), pid);
         }
     }
 
-    /// There is no child after all.
+    /// Undoes [`Backing::fork`] after a failed fork.
     pub(crate) fn fork_failed(&self, group: &Group, child: &Process) {
         if let Some(user) = group.number_of(child) {
             self.release(user);
@@ -218,7 +221,7 @@ impl Backing {
         group.give_back(child);
     }
 
-    /// In the child, before any operation: counts as `owners` from now on.
+    /// In a fork child, before any operation: counts as `owners` from now on.
     pub(crate) fn fork_child(&self, group: &Group, process: &Process, owners: Option<Owners>) {
         let counts = match owners {
             None => SwapUser::No,
@@ -226,15 +229,15 @@ impl Backing {
             Some(_) => SwapUser::Unknown,
         };
         for (device, owner) in self.devices().zip(owners.unwrap_or_default()) {
-            // SAFETY: this process has one thread, and it is here.
+            // SAFETY: this process has one thread, this one.
             unsafe { device.set_owner(owner) };
         }
         process.swap_user.store(counts, Relaxed);
-        // Locks are not inherited.
+        // A fork child does not inherit memory locks.
         let _ = mem::mlock(core::ptr::from_ref(self.key).addr(), size_of::<Key>());
     }
 
-    /// How objects are protected.
+    /// How objects are sealed.
     pub(crate) fn seal(&self) -> Seal<'static> {
         if self.encrypts {
             Seal::Encrypted {
@@ -246,7 +249,7 @@ impl Backing {
         }
     }
 
-    /// By which what `page` is stored as is known again.
+    /// The fingerprint of `body`, the stored form of `page`.
     pub(crate) fn fingerprint(&self, page: Page, body: &[u8]) -> Fingerprint {
         self.key.fingerprint(wide(page.index()), body)
     }
@@ -256,17 +259,17 @@ impl Backing {
         Location::from_raw(location).extent(size.into(), self.seal())
     }
 
-    /// A queue for reads of several places at once, or that go on meanwhile. `None`: all are in use.
+    /// A queue for concurrent or overlapped reads. `None`: all are in use.
     pub(crate) fn try_queue(&self) -> Option<LockGuard<'_, Queue>> {
         self.queues.iter().find_map(Lock::try_lock)
     }
 
-    /// A page that was read along is asked for.
+    /// Counts a hit on a page that was read ahead.
     pub(crate) fn note_hit(&self, page: Page) {
         self.readahead.hit(page);
     }
 
-    /// Counts an object that an entry is going to name. `false`: it cannot be counted.
+    /// Counts the slots of an object that an entry is going to name. `false`: they cannot be counted.
     #[must_use]
     pub(crate) fn get(&self, location: u64, size: u16) -> bool {
         let extent = self.extent(location, size);
@@ -274,10 +277,12 @@ impl Backing {
             .is_some_and(|device| device.get(extent))
     }
 
-    /// Counts an object off that no entry names any more.
+    /// Uncounts the slots of an object that an entry no longer names.
     pub(crate) fn put(&self, location: u64, size: u16) {
         let extent = self.extent(location, size);
-        if let Some(device) = self.device_of(extent.slot) {
+        let device = self.device_of(extent.slot);
+        strict_assert!(device.is_some(), "a location on no device");
+        if let Some(device) = device {
             device.put(extent);
         }
     }
@@ -302,25 +307,26 @@ impl Slots for Option<Backing> {
     }
 }
 
-/// Which of the devices with these priorities, the highest first, have priority `own`.
+/// The numbers of the devices of priority `own` among `priorities`, highest first.
 fn peers(priorities: impl Iterator<Item = i32> + Clone, own: i32) -> Range<usize> {
     let higher = priorities.clone().take_while(|&one| one > own).count();
     higher..priorities.take_while(|&one| one >= own).count()
 }
 
-/// Who comes where number `at`, one of `peers`, would without turns.
-fn turned(at: usize, peers: &Range<usize>, turn: usize) -> usize {
+/// The device that takes the place of device `at`, one of `peers`, in this turn.
+fn rotated(at: usize, peers: &Range<usize>, turn: usize) -> usize {
     peers.start + (at - peers.start + turn) % peers.len().max(1)
 }
 
-/// Whether process numbers mean here what they mean to the supervisor.
+/// Whether this process is in the supervisor's pid namespace.
 fn in_namespace_of(config: &SwapConfig) -> bool {
     file::fstatat(file::AT_FDCWD, c"/proc/self/ns/pid", 0)
         .is_ok_and(|stat| stat.st_ino == config.pid_namespace.load(Relaxed))
 }
 
-/// Tells whether the process of a slot of the group is there; "no" only if it surely is not.
-fn asks(group: &'static Group) -> Option<IsAlive<'static>> {
+/// A function that tells whether the process of a group record is alive; `false` only if it surely is
+/// not.
+fn liveness_probe(group: &'static Group) -> Option<IsAlive<'static>> {
     let ask = move |number: usize| {
         let Some(process) = group.processes.get(number) else {
             return true;
@@ -339,7 +345,7 @@ fn asks(group: &'static Group) -> Option<IsAlive<'static>> {
 /// A key in a page of its own: locked, and in no core dump. Fork children inherit it.
 fn new_key() -> Option<&'static Key> {
     let memory = memory::reserve(PAGE_SIZE).ok()?;
-    // A limit on locked memory is no reason to do without encryption.
+    // The lock is best effort: RLIMIT_MEMLOCK must not turn encryption off.
     let _ = mem::mlock(memory.addr(), PAGE_SIZE);
     // SAFETY: a fresh page, never unmapped, used by nobody else.
     let memory = unsafe { &mut *memory.cast::<MaybeUninit<Key>>() };
@@ -350,23 +356,23 @@ fn new_key() -> Option<&'static Key> {
 fn new_cache(limit: u64) -> Option<SwapCache<'static>> {
     let len = SwapCache::memory_len(narrow(limit));
     let leaves = memory::reserve(len).ok()?.cast::<Leaf>();
-    // SAFETY: zeroed memory of that length, page aligned and never unmapped, is leaves with nothing in
-    // them; used by nobody else.
+    // SAFETY: zeroed memory of that length, page aligned and never unmapped, is empty leaves;
+    // used by nobody else.
     let leaves = unsafe { core::slice::from_raw_parts(leaves, len / size_of::<Leaf>()) };
     Some(SwapCache::new(leaves))
 }
 
-/// A sequence in shared memory: fork children go on where their parent is.
+/// A sequence in shared memory, so that parent and fork children never reuse a number.
 fn new_sequence() -> Option<&'static Sequence> {
     let prot = mem::PROT_READ | mem::PROT_WRITE;
     let flags = mem::MAP_SHARED | mem::MAP_ANONYMOUS;
-    // SAFETY: a fresh mapping where the kernel likes.
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
     let addr = unsafe { mem::mmap(0, PAGE_SIZE, prot, flags, -1, 0) }.ok()?;
     // SAFETY: zeroed memory, never unmapped, is a sequence at its beginning.
     Some(unsafe { &*(addr as *const Sequence) })
 }
 
-/// Whose data an object is.
+/// The label that an object of `page` is sealed with.
 pub(crate) fn label(page: Page, age: Age) -> Label {
     Label {
         page: wide(page.index()),
@@ -391,8 +397,8 @@ mod tests {
                 }
                 let order = |turn| -> Vec<usize> {
                     let all = priorities.iter().copied();
-                    let turned = |at| turned(at, &peers(all.clone(), priorities[at]), turn);
-                    (0..nr).map(turned).collect()
+                    let rotated = |at| rotated(at, &peers(all.clone(), priorities[at]), turn);
+                    (0..nr).map(rotated).collect()
                 };
                 let mut firsts = vec![0; nr];
                 for turn in 0..60 {

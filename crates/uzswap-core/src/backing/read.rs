@@ -1,7 +1,7 @@
-//! *What*: objects read from the swap devices: those of several pages at once, wherever they lie, and what lies beside
-//! one on its device.
+//! *What*: reads objects from the swap devices: those of several pages at once, and what lies beside one
+//! on its device.
 //!
-//! *Invariants*: no object is taken for a page's contents before its seal was checked.
+//! *Invariants*: an object's seal is checked before its contents are used.
 //! *Locking*: the folio is held. *Context*: signal, worker.
 
 use super::Backing;
@@ -18,9 +18,9 @@ use uzswap_sys::fmt::write_line;
 use super::label;
 
 impl Backing {
-    /// Gives `unpack` the stored form of a swapped `page`, read from its device into `window` unless it is there
-    /// already, and its fingerprint, if its copy on the device is worth keeping. What follows it in `range` is read with
-    /// it. `None`: it cannot be read.
+    /// Passes to `unpack` the stored form of a swapped `page`, read into `window` unless it is there
+    /// already, and its fingerprint if its copy on the device is worth keeping. The pages that follow in
+    /// `range` are read with it. `None`: it cannot be read.
     pub(crate) fn read_object<T>(
         &self,
         pages: &Pages,
@@ -41,7 +41,7 @@ impl Backing {
         let needed = self.extent(location, size);
         if window.read(needed).is_none() {
             self.plan_read(pages, window, needed, page, range);
-            // A neighbour may be what cannot be read.
+            // It may be a neighbour that cannot be read: try the page alone.
             let read = self.read(window) || window.only(needed) && self.read(window);
             if !read {
                 window.forget();
@@ -66,8 +66,8 @@ impl Backing {
             })
     }
 
-    /// Lists `needed`, where `page` is, and as much as there is room for of what is on a device of the pages that
-    /// follow it in `range`.
+    /// Adds `needed`, the extent of `page`, to the window, and as many of the pages that follow in `range`
+    /// as fit.
     fn plan_read(
         &self,
         pages: &Pages,
@@ -92,7 +92,7 @@ impl Backing {
         }
     }
 
-    /// `needed`, joined with what of the pages `around` lies beside it.
+    /// `needed`, joined with the extents of pages `around` that lie beside it.
     pub(crate) fn beside(&self, pages: &Pages, needed: Extent, around: PageRange) -> Extent {
         let mut all = needed;
         let mut join = |page| {
@@ -100,13 +100,13 @@ impl Backing {
                 all = ReadWindow::joined(all, extent).unwrap_or(all);
             }
         };
-        // Neighbours in memory lie on the device in the same order, or in the reverse.
+        // Neighbours in memory lie on the device in rising or falling order.
         around.pages().for_each(&mut join);
         around.pages().rev().for_each(&mut join);
         all
     }
 
-    /// Where a page lies that is on a device and in no block.
+    /// The extent of a page that is on a device and in no block.
     pub(crate) fn extent_of(&self, pages: &Pages, page: Page) -> Option<Extent> {
         match pages.get(page) {
             Entry::Swapped {
@@ -119,14 +119,14 @@ impl Backing {
         }
     }
 
-    /// The pages around `page` of `folio` that are worth reading with it, if it is read from a device.
+    /// The pages of `folio` around `page` to read ahead, if it is read from a device.
     pub(crate) fn around(&self, pages: &Pages, page: Page, folio: PageRange) -> Option<PageRange> {
         self.extent_of(pages, page)?;
         let around = self.readahead.around(page, folio);
         (around.len() > 1).then_some(around)
     }
 
-    /// Reads what is listed, at once as far as it follows each other on one device.
+    /// Reads the extents of the window: those in a row on the same device together.
     fn read(&self, window: &mut ReadWindow) -> bool {
         let (extents, buffer) = window.to_read();
         let mut queue = match extents.len() {
@@ -153,10 +153,10 @@ impl Backing {
         read
     }
 
-    /// Counts a page, or the block that begins with it, that cannot be read back; reports the first on stderr.
+    /// Counts an unreadable page, or block that begins with it; reports the first on stderr.
     pub(crate) fn report_unreadable(&self, pages: &Pages, page: Page) {
         add(&self.account.counters().swap_read_fail, 1);
-        // A page's own location, or that of the first piece of its block that is on a device.
+        // The device of the page, or of the first piece of its block that is on one.
         let device = pages.block_of(page).pages().find_map(|page| {
             let Entry::Swapped { location, .. } = pages.get(page) else {
                 return None;

@@ -1,12 +1,13 @@
-//! *What*: how many pages around one that is read from a swap device are read with it.
+//! *What*: readahead: how many pages around one that is read from a swap device are read with it.
 //!
-//! What is read along goes into the pool, compressed as it is, and its entry says so ([`Content::ReadAhead`](crate::page::Content::ReadAhead)): so whether
-//! it is asked for is seen, and not guessed. The window grows and shrinks by that as the kernel's does: two more than
-//! were asked for since the last read, rounded up to a power of two, or half of what it was if that is more. With none
-//! asked for it comes down to the page alone, and opens again when the next read is near the last one.
+//! Pages read ahead go into the pool, compressed as they are, and their entries say so
+//! ([`Content::ReadAhead`](crate::page::Content::ReadAhead)): hits are counted, not guessed. The window
+//! follows the kernel's rule: two more than the hits since the last read, rounded up to a power of two,
+//! or half the last window if that is more. Without hits it shrinks to the page alone, and opens again
+//! when a read is near the last one.
 //!
-//! Kept apart for areas of the address space, since a program that looks things up in one
-//! table may go through another in order. (Pages of an access that is sequential strictly are brought in by [`crate::op::Streams`].)
+//! Windows are kept per area of the address space, since a program may scan one table while it looks
+//! things up in another. Strictly sequential accesses are left to [`crate::op::Streams`].
 //!
 //! *Invariants*: none; a lost or wrong number costs speed only.
 //! *Locking*: none. *Context*: signal, worker.
@@ -14,11 +15,12 @@
 use crate::page::{Page, PageRange};
 use uzswap_sync::primitive::{AtomicU32, Ordering::Relaxed};
 
-/// Pages of the widest window, and what is near: as by default in the kernel (`page-cluster`).
+/// Maximum pages of a window, and the distance that counts as near: the kernel's default
+/// (`page-cluster`).
 pub const MAX_WINDOW: usize = 8;
 /// Pages of an area: 4 MiB.
 const AREA_PAGES: usize = 1024;
-/// Areas that far from each other share a place.
+/// Windows; areas a multiple of this apart share one.
 const NR_AREAS: usize = 512;
 
 /// The windows of all areas.
@@ -29,11 +31,11 @@ pub struct Readahead {
 
 #[derive(Debug)]
 struct Area {
-    /// Page that was read last.
+    /// The page read last.
     last: AtomicU32,
-    /// The window then.
+    /// The window of that read.
     window: AtomicU32,
-    /// Pages read along that were asked for since then.
+    /// Hits on pages read ahead since then.
     hits: AtomicU32,
 }
 
@@ -61,7 +63,7 @@ impl Readahead {
         self.areas.get(page.index() / AREA_PAGES % NR_AREAS)
     }
 
-    /// The pages to read with `page`, which is to be read: those around it, in `folio`.
+    /// The pages of `folio` around `page` to read with it. Moves the window on.
     pub fn around(&self, page: Page, folio: PageRange) -> PageRange {
         let Some(area) = self.area(page) else {
             return PageRange::one(page);
@@ -77,7 +79,7 @@ impl Readahead {
         PageRange { start, end }.and(folio)
     }
 
-    /// A page that was read along is asked for.
+    /// Counts a hit on a page that was read ahead.
     pub fn hit(&self, page: Page) {
         if let Some(area) = self.area(page) {
             area.hits.fetch_add(1, Relaxed);
@@ -85,7 +87,7 @@ impl Readahead {
     }
 }
 
-/// The window after one of `before` pages.
+/// The window after one of `before` pages that had `hits`.
 fn next_window(hits: usize, near: bool, before: usize) -> usize {
     let wanted = match hits {
         0 if near => 2,

@@ -1,13 +1,13 @@
-//! *What*: where a run is written: slots for it on the first device that has them, and another device when the write
+//! *What*: writes a run: slots on the first device that has room, and on another device when the write
 //! fails.
 //!
-//! The devices are filled by priority; of the same priority, each takes a run in turn. Where there is no room
-//! at all, the copies of what is in RAM give theirs up first; so they do when a disk says that it is full, once
-//! for a run.
+//! Devices are filled by priority; those of equal priority take turns by run. When no device has room,
+//! the copies of pages in RAM are dropped; likewise, once per run, when a device reports that its disk
+//! is full.
 //!
-//! *Invariants*: slots that are taken are counted once for the writeback until it is done with them; slots that were
-//! not written are counted off, or retired, before others are taken.
-//! *Locking*: the writeback's is held. *Context*: signal, worker.
+//! *Invariants*: taken slots are counted once for the writeback until it is done with them; slots whose
+//! write failed are freed or retired before others are taken.
+//! *Locking*: the writeback lock is held. *Context*: signal, worker.
 
 use core::ops::RangeInclusive;
 
@@ -23,19 +23,19 @@ use uzswap_sys::fmt::write_line;
 /// Why a run was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteError {
-    /// No device is written to.
+    /// No device is on.
     NoDevice,
-    /// The devices have no room.
+    /// No device has room.
     Full,
     /// A device failed, and no other took the run.
     Failed,
 }
 
-/// Devices that are asked for room for one run.
+/// The devices that one run may go to.
 pub(crate) struct Candidates([bool; NR_DEVICES]);
 
 impl Candidates {
-    /// Those of `backing` whose turn it is.
+    /// The devices of `backing` that are on and not backed off from.
     pub(crate) fn of(backing: &Backing) -> Result<Self, WriteError> {
         let mut candidates = Candidates([false; NR_DEVICES]);
         let mut on = false;
@@ -45,13 +45,13 @@ impl Candidates {
         }
         match candidates.is_empty() {
             false => Ok(candidates),
-            // Those that are passed over were full.
+            // All devices that are on were full recently.
             true if on => Err(WriteError::Full),
             true => Err(WriteError::NoDevice),
         }
     }
 
-    /// The devices of `backing` that are still asked, in the order in which they are filled.
+    /// The remaining candidates, in the order in which devices are filled.
     fn in_turn<'a>(&self, backing: &'a Backing) -> impl Iterator<Item = &'a SwapDevice> {
         backing
             .in_turn()
@@ -70,14 +70,14 @@ impl Candidates {
     }
 }
 
-/// Slots that a run may be written to.
+/// The slots that a run is written to.
 pub(crate) struct Destination<'a> {
     pub device: &'a SwapDevice,
     pub run: Run,
 }
 
 impl Backing {
-    /// Takes slots for a run, as many of them as `orders` says are to be had.
+    /// Takes slots for a run, of the highest of `orders` that is available.
     pub(crate) fn take_slots(
         &self,
         candidates: &Candidates,
@@ -99,7 +99,7 @@ impl Backing {
         for device in candidates.in_turn(self) {
             let mut run = self.take_run(device, *orders.end());
             if run.is_none() {
-                // What dead processes left behind may do.
+                // Slots of dead processes may suffice.
                 if !core::mem::replace(&mut reaped, true) {
                     self.reap(self.account.group(), self.account.process());
                 }
@@ -114,7 +114,7 @@ impl Backing {
         None
     }
 
-    /// A run of that order, each of its slots counted once.
+    /// Allocates a run of `order`, each slot counted once.
     fn take_run(&self, device: &SwapDevice, order: u32) -> Option<Run> {
         let taken = device.alloc(order);
         if let Some(counters) = self.account.process().orders.get(order as usize) {
@@ -127,7 +127,7 @@ impl Backing {
         taken
     }
 
-    /// Writes `bytes` to the slots that were taken or, should their device fail, to others that it takes instead.
+    /// Writes `bytes` to `taken` or, if its device fails, to slots of another. Returns where they went.
     pub(crate) fn write_out<'a>(
         &'a self,
         mut candidates: Candidates,
@@ -158,7 +158,7 @@ impl Backing {
         }
     }
 
-    /// The slots were not written: they are free again, or not used again.
+    /// Frees the slots of a failed write if the disk was full, else retires them.
     fn write_failed(&self, taken: &Destination<'_>, error: DeviceError) -> WriteError {
         let &Destination { device, run } = taken;
         if error == DeviceError::Full {

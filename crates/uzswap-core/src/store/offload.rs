@@ -121,7 +121,7 @@ impl Store {
             // of the batch, and used for nothing else until then.
             unsafe {
                 job.prepare(Params {
-                    op: task,
+                    task,
                     src: place.page.addr() as *const u8,
                     src_len: PAGE_SIZE,
                     dst: pieces.add(piece * PAGE_SIZE + body.start),
@@ -222,7 +222,7 @@ impl Store {
             // nothing else until the batch is done.
             unsafe {
                 job.prepare(Params {
-                    op: Task::Decompress(id),
+                    task: Task::Decompress(id),
                     src: data.as_ptr(),
                     src_len: data.len(),
                     dst: buffer.add(at + nr * PAGE_SIZE),
