@@ -31,7 +31,7 @@ fn print(text: &str) -> Result<u8> {
 /// Gives errors about wrong arguments their exit status.
 fn with_status(result: Result<u8>) -> Result<u8> {
     result.map_err(|error| match error.downcast::<Refused>() {
-        Ok(Refused(line)) => refused(USAGE, line),
+        Ok(Refused(line)) => refused!(USAGE, "{line}"),
         Err(error) => error,
     })
 }

@@ -101,18 +101,15 @@ fn interpreter(head: &[u8]) -> Option<String> {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    let field = bytes.get(at..at.checked_add(2)?)?;
-    Some(u16::from_le_bytes(field.try_into().ok()?))
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    let field = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_le_bytes(field.try_into().ok()?))
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    let field = bytes.get(at..at.checked_add(8)?)?;
-    Some(u64::from_le_bytes(field.try_into().ok()?))
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 #[cfg(test)]

@@ -7,14 +7,19 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::ptr;
 
 use anyhow::Result;
 use uzswap_core::{ARENA_BASE, ARENA_LEN};
+use uzswap_sys::mem::{
+    self, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ,
+    PROT_WRITE,
+};
 use uzswap_sys::seccomp::RET_TRAP;
 use uzswap_sys::uffd::{self, Uffd};
+use uzswap_sys::{Errno, PAGE_SIZE};
 
 use crate::args::FaultMode;
+use crate::os;
 use crate::status::{FAILED, refused};
 
 const SECCOMP_GET_ACTION_AVAIL: libc::c_uint = 2;
@@ -30,18 +35,15 @@ pub fn check(mode: FaultMode) -> Result<Option<String>> {
             None
         }
     };
-    let without = mode == FaultMode::Segv || refused.is_some();
-    if without {
+    let mut prot = PROT_READ | PROT_WRITE;
+    if mode == FaultMode::Segv || refused.is_some() {
         check_memory()?;
+        prot = PROT_NONE;
     }
     if mode != FaultMode::Thread {
         check_seccomp()?;
     }
-    check_arena(if without {
-        libc::PROT_NONE
-    } else {
-        libc::PROT_READ | libc::PROT_WRITE
-    })?;
+    check_arena(prot).map_err(|errno| refused!(FAILED, "{}", no_arena(errno)))?;
     Ok(refused.map(|why| format!("segv mode, which is slower: {why}")))
 }
 
@@ -52,20 +54,17 @@ fn check_memory() -> Result<()> {
         .write(true)
         .open("/proc/self/mem")
         .and_then(|memory| fill_inaccessible_page(&memory));
-    filled.map_err(|error| refused(FAILED, no_memory(&error)))
+    filled.map_err(|error| refused!(FAILED, "{}", no_memory(&error)))
 }
 
 fn fill_inaccessible_page(memory: &File) -> io::Result<()> {
-    const LEN: usize = 4096;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS;
     // SAFETY: a new mapping at an address that the kernel picks.
-    let at = unsafe { libc::mmap(ptr::null_mut(), LEN, libc::PROT_NONE, flags, -1, 0) };
-    if at == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    let filled = memory.write_all_at(&[1], at.addr() as u64);
+    let at = unsafe { mem::mmap(0, PAGE_SIZE, PROT_NONE, flags, -1, 0) };
+    let at = at.map_err(|errno| io::Error::from_raw_os_error(errno.0))?;
+    let filled = memory.write_all_at(&[1], at as u64);
     // SAFETY: mapped just above; nothing points into it.
-    unsafe { libc::munmap(at, LEN) };
+    let _ = unsafe { mem::munmap(at, PAGE_SIZE) };
     filled
 }
 
@@ -88,12 +87,12 @@ fn check_userfaultfd(mode: FaultMode) -> Result<()> {
         _ => uffd::UFFD_USER_MODE_ONLY,
     };
     let opened = Uffd::open(flags | libc::O_CLOEXEC | libc::O_NONBLOCK);
-    let uffd = opened.map_err(|error| refused(FAILED, no_userfaultfd(mode, error.0)))?;
+    let uffd = opened.map_err(|error| refused!(FAILED, "{}", no_userfaultfd(mode, error.0)))?;
     let wanted = uffd::feature::PAGEFAULT_FLAG_WP | uffd::feature::SIGBUS;
     let features = uffd.api(0).unwrap_or(0);
     let _ = uffd.close();
     if features & wanted != wanted {
-        return Err(refused(
+        return Err(refused!(
             FAILED,
             "this kernel's userfaultfd cannot write-protect or signal: use Linux 5.7 or later on x86-64",
         ));
@@ -125,20 +124,12 @@ fn no_userfaultfd(mode: FaultMode, errno: i32) -> String {
 }
 
 fn check_seccomp() -> Result<()> {
-    let action = RET_TRAP;
+    let (get, action) = (SECCOMP_GET_ACTION_AVAIL, std::ptr::from_ref(&RET_TRAP));
     // SAFETY: asks whether the action is available; changes nothing.
-    let answer = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            SECCOMP_GET_ACTION_AVAIL,
-            0,
-            &raw const action,
-        )
-    };
-    if answer == 0 {
+    if unsafe { libc::syscall(libc::SYS_seccomp, get, 0, action) } == 0 {
         return Ok(());
     }
-    Err(refused(
+    Err(refused!(
         FAILED,
         "this kernel has no seccomp filters, which the system call guard needs: use a kernel with \
          CONFIG_SECCOMP_FILTER, or --fault-mode thread as root",
@@ -146,65 +137,46 @@ fn check_seccomp() -> Result<()> {
 }
 
 /// Maps the arena's address range for a moment, as the managed process will.
-fn check_arena(prot: libc::c_int) -> Result<()> {
-    let wanted = ptr::without_provenance_mut::<libc::c_void>(ARENA_BASE);
-    // SAFETY: NOREPLACE: the mapping replaces nothing.
+fn check_arena(prot: i32) -> Result<(), Errno> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    // SAFETY: NOREPLACE: the mapping replaces nothing. Mapped here, nothing points into it.
     let at = unsafe {
-        libc::mmap(
-            wanted,
-            ARENA_LEN,
-            prot,
-            libc::MAP_PRIVATE
-                | libc::MAP_ANONYMOUS
-                | libc::MAP_NORESERVE
-                | libc::MAP_FIXED_NOREPLACE,
-            -1,
-            0,
-        )
+        let at = mem::mmap(ARENA_BASE, ARENA_LEN, prot, flags, -1, 0)?;
+        mem::munmap(at, ARENA_LEN)?;
+        at
     };
-    if at == libc::MAP_FAILED {
-        let error = io::Error::last_os_error();
-        return Err(refused(FAILED, no_arena(&error)));
-    }
-    // SAFETY: this range was mapped just above and nothing points into it.
-    unsafe { libc::munmap(at, ARENA_LEN) };
-    if at == wanted {
+    // Kernels before 4.17 take the address for a hint.
+    if at == ARENA_BASE {
         Ok(())
     } else {
-        Err(refused(
-            FAILED,
-            no_arena(&io::Error::from_raw_os_error(libc::EEXIST)),
-        ))
+        Err(Errno::EEXIST)
     }
 }
 
-fn no_arena(error: &io::Error) -> String {
+fn no_arena(errno: Errno) -> String {
     let range = format!("{ARENA_BASE:#x}-{:#x}", ARENA_BASE + ARENA_LEN);
-    match error.raw_os_error() {
-        Some(libc::EEXIST) => {
+    match errno {
+        Errno::EEXIST => {
             format!("the address range {range}, which uzswap needs, is taken: see /proc/self/maps")
         }
-        Some(libc::ENOMEM) if address_space_is_limited() => {
+        Errno::ENOMEM if address_space_is_limited() => {
             "the limit on address space is too low for the 4 TiB that uzswap reserves, which take no \
              memory: run 'ulimit -v unlimited'"
                 .to_owned()
         }
-        Some(libc::ENOMEM) => format!(
+        Errno::ENOMEM => format!(
             "cannot reserve the address range {range} under strict overcommit: run \
              'sysctl vm.overcommit_memory=0'"
         ),
-        _ => format!("cannot reserve the address range {range}: {error}"),
+        _ => {
+            let error = io::Error::from_raw_os_error(errno.0);
+            format!("cannot reserve the address range {range}: {error}")
+        }
     }
 }
 
 fn address_space_is_limited() -> bool {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: limit is writable for the call.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
-    known && limit.rlim_cur != libc::RLIM_INFINITY
+    os::limit(libc::RLIMIT_AS) != libc::RLIM_INFINITY
 }
 
 #[cfg(test)]
@@ -220,7 +192,7 @@ mod tests {
                 assert!(!line.contains('\n'), "{line}");
             }
         }
-        assert!(no_arena(&io::Error::from_raw_os_error(libc::EEXIST)).contains("taken"));
+        assert!(no_arena(Errno::EEXIST).contains("taken"));
         assert!(no_memory(&io::Error::from_raw_os_error(libc::ENOENT)).contains("mount /proc"));
         assert!(no_memory(&io::Error::from_raw_os_error(libc::EIO)).contains("proc_mem"));
     }

@@ -61,3 +61,12 @@ pub fn lock(file: &File) -> io::Result<()> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// This process's soft limit on `resource`; infinity if it cannot be told.
+pub fn limit(resource: libc::__rlimit_resource_t) -> u64 {
+    let (rlim_cur, rlim_max) = (libc::RLIM_INFINITY, libc::RLIM_INFINITY);
+    let mut limit = libc::rlimit { rlim_cur, rlim_max };
+    // SAFETY: fills the struct.
+    let _ = unsafe { libc::getrlimit(resource, &raw mut limit) };
+    limit.rlim_cur
+}

@@ -7,40 +7,21 @@
 //! *Locking*: none. *Context*: `uzswap stat`.
 
 use std::fmt::{Display, Write as _};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use uzswap_group::counters::{Counter, Counters, Kind, OrderCounters, Unit};
-use uzswap_group::group::{FailureReason, Group};
+use uzswap_group::group::{FailureReason, Group, Process};
 
 use crate::group_view::device::{SwapDevice, devices};
 use crate::group_view::totals::{Totals, compressor, rounded};
 use crate::group_view::{PAGE, Sizes, elapsed_s, live_processes, name_of, pid_of};
 
-const COUNTER: &str = "counter";
-const GAUGE: &str = "gauge";
-
-/// Upper bounds of the histogram of fault times, ns.
-const BOUNDS: [u32; 19] = [
-    1_000,
-    2_000,
-    5_000,
-    10_000,
-    20_000,
-    50_000,
-    100_000,
-    200_000,
-    500_000,
-    1_000_000,
-    2_000_000,
-    5_000_000,
-    10_000_000,
-    20_000_000,
-    50_000_000,
-    100_000_000,
-    200_000_000,
-    500_000_000,
-    1_000_000_000,
-];
+/// Upper bounds of the histogram of fault times, ns: 1, 2 and 5 of each decade from 1 µs to 1 s.
+fn bounds() -> impl Iterator<Item = u32> {
+    let decades = (3..9).map(|digits| 10_u32.pow(digits));
+    let bounds = decades.flat_map(|decade| [1, 2, 5].map(|n| n * decade));
+    bounds.chain([1_000_000_000])
+}
 
 /// Every metric of the group.
 pub fn text(group: &Group, totals: &Totals) -> String {
@@ -51,7 +32,7 @@ pub fn text(group: &Group, totals: &Totals) -> String {
     run(&mut out, group, totals);
     for what in Counters::ALL {
         let name = metric_name(what);
-        out.family(&name, metric_kind(what.kind), what.meaning);
+        out.family(&name, what.meaning);
         match what.unit {
             Unit::Ticks => out.sample(&name, &[], totals.seconds(what.name)),
             Unit::Count | Unit::Bytes => out.sample(&name, &[], totals.get(what.name)),
@@ -77,16 +58,9 @@ fn metric_name(what: &Counter) -> String {
     }
 }
 
-fn metric_kind(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Counter => COUNTER,
-        Kind::Gauge | Kind::Peak => GAUGE,
-    }
-}
-
 /// Metrics of the run that no counter holds.
 fn run(out: &mut Exposition, group: &Group, totals: &Totals) {
-    out.family("info", GAUGE, "What runs, in its labels; always 1.");
+    out.family("info", "What runs, in its labels; always 1.");
     let labels = [
         ("version", env!("CARGO_PKG_VERSION")),
         ("compressor", &compressor(group)),
@@ -101,44 +75,36 @@ fn run(out: &mut Exposition, group: &Group, totals: &Totals) {
     let ratio = rounded(totals.compression_ratio());
     let failed = u32::from(group.failure.reason.load(Ordering::Acquire) != FailureReason::None);
     let elapsed = rounded(elapsed_s(group));
-    let mut one = |name, kind, help, value: &dyn Display| {
-        out.family(name, kind, help);
+    let mut one = |name, help, value: &dyn Display| {
+        out.family(name, help);
         out.sample(name, &[], value);
     };
-    one(
-        "processes_total",
-        COUNTER,
-        "Processes managed so far.",
-        &started,
-    );
+    one("processes_total", "Processes managed so far.", &started);
     one(
         "elapsed_seconds",
-        GAUGE,
         "Wall time since the first process started.",
         &elapsed,
     );
-    one("ram_limit_bytes", GAUGE, "Limit of each process.", &limit);
-    one("folio_bytes", GAUGE, "Folio size.", &folio);
-    one("zswap_bytes", GAUGE, "RAM of the compressed pool.", &pool);
+    one("ram_limit_bytes", "Limit of each process.", &limit);
+    one("folio_bytes", "Folio size.", &folio);
+    one("zswap_bytes", "RAM of the compressed pool.", &pool);
     one(
         "zswapped_bytes",
-        GAUGE,
         "Data in the pool, before compression.",
         &stored,
     );
     one(
         "compression_ratio",
-        GAUGE,
         "Data per byte of pool, at the pool's peak.",
         &ratio,
     );
-    one("failed", GAUGE, "1 if uzswap ended a process.", &failed);
+    one("failed", "1 if uzswap ended a process.", &failed);
 }
 
 fn orders(out: &mut Exposition, totals: &Totals) {
     for (index, what) in OrderCounters::ALL.iter().enumerate() {
         let name = format!("folio_{}", metric_name(what));
-        out.family(&name, metric_kind(what.kind), what.meaning);
+        out.family(&name, what.meaning);
         for (order, cells) in totals.orders() {
             out.sample(&name, &[("order", &order)], cells[index]);
         }
@@ -147,9 +113,9 @@ fn orders(out: &mut Exposition, totals: &Totals) {
 
 fn fault_times(out: &mut Exposition, totals: &Totals) {
     let name = "fault_duration_seconds";
-    out.family(name, "histogram", "Time spent handling a page fault.");
+    out.family(name, "Time spent handling a page fault.");
     let bucket = format!("{name}_bucket");
-    for ns in BOUNDS {
+    for ns in bounds() {
         let bound = (f64::from(ns) / 1e9).to_string();
         out.sample(&bucket, &[("le", &bound)], totals.faults_within(ns));
     }
@@ -161,38 +127,24 @@ fn fault_times(out: &mut Exposition, totals: &Totals) {
 
 fn swap_devices(out: &mut Exposition, group: &Group) {
     type CellOf = fn(&SwapDevice) -> u64;
-    let cells: [(&str, &str, &str, CellOf); 6] = [
-        ("size_bytes", GAUGE, "Size of a swap device.", |d| d.total),
-        (
-            "used_bytes",
-            GAUGE,
-            "Swap in use, in whole clusters.",
-            |d| d.used,
-        ),
-        ("peak_bytes", GAUGE, "Most swap ever in use.", |d| d.peak),
-        (
-            "bytes_in_total",
-            COUNTER,
-            "Bytes read from a swap device.",
-            |d| d.bytes_in,
-        ),
-        (
-            "bytes_out_total",
-            COUNTER,
-            "Bytes written to a swap device.",
-            |d| d.bytes_out,
-        ),
-        (
-            "write_fail_total",
-            COUNTER,
-            "Failed writes to a swap device.",
-            |d| d.write_fail,
-        ),
+    let cells: [(&str, &str, CellOf); 6] = [
+        ("size_bytes", "Size of a swap device.", |d| d.total),
+        ("used_bytes", "Swap in use, in whole clusters.", |d| d.used),
+        ("peak_bytes", "Most swap ever in use.", |d| d.peak),
+        ("bytes_in_total", "Bytes read from a swap device.", |d| {
+            d.bytes_in
+        }),
+        ("bytes_out_total", "Bytes written to a swap device.", |d| {
+            d.bytes_out
+        }),
+        ("write_fail_total", "Failed writes to a swap device.", |d| {
+            d.write_fail
+        }),
     ];
     let devices = devices(group);
-    for (key, kind, help, cell) in cells.iter().filter(|_| !devices.is_empty()) {
+    for (key, help, cell) in cells.iter().filter(|_| !devices.is_empty()) {
         let name = format!("swap_device_{key}");
-        out.family(&name, kind, help);
+        out.family(&name, help);
         for (number, device) in devices.iter().enumerate() {
             let (number, priority) = (number.to_string(), device.priority.to_string());
             let labels = [
@@ -206,49 +158,43 @@ fn swap_devices(out: &mut Exposition, group: &Group) {
 }
 
 fn processes(out: &mut Exposition, group: &Group) {
-    type SizeOf = fn(&Sizes) -> u64;
-    type CellOf = fn(&Counters) -> &AtomicU64;
+    type ValueOf = fn(&Process) -> u64;
+    let values: [(&str, &str, ValueOf); 6] = [
+        (
+            "resident_bytes",
+            "Managed memory of a process in RAM, uncompressed.",
+            |p| Sizes::of(p).resident,
+        ),
+        ("zswap_bytes", "RAM of a process's compressed pool.", |p| {
+            Sizes::of(p).pool
+        }),
+        (
+            "metadata_bytes",
+            "RAM of a process's tables and buffers.",
+            |p| Sizes::of(p).metadata,
+        ),
+        (
+            "zswapped_bytes",
+            "Data in a process's pool, before compression.",
+            |p| Sizes::of(p).stored,
+        ),
+        ("faults_total", "Page faults served for a process.", |p| {
+            p.counters.faults.load(Ordering::Relaxed)
+        }),
+        (
+            "refaults_total",
+            "Page faults of a process on evicted pages.",
+            |p| p.counters.refaults.load(Ordering::Relaxed),
+        ),
+    ];
     let live: Vec<_> = live_processes(group)
         .map(|process| (pid_of(process).to_string(), name_of(process), process))
         .collect();
-    let sizes: [(&str, &str, SizeOf); 4] = [
-        (
-            "resident",
-            "Managed memory of a process in RAM, uncompressed.",
-            |s| s.resident,
-        ),
-        ("zswap", "RAM of a process's compressed pool.", |s| s.pool),
-        ("metadata", "RAM of a process's tables and buffers.", |s| {
-            s.metadata
-        }),
-        (
-            "zswapped",
-            "Data in a process's pool, before compression.",
-            |s| s.stored,
-        ),
-    ];
-    for (key, help, size) in sizes {
-        let metric = format!("process_{key}_bytes");
-        out.family(&metric, GAUGE, help);
+    for (key, help, value) in values {
+        let metric = format!("process_{key}");
+        out.family(&metric, help);
         for (pid, name, process) in &live {
-            let labels = [("pid", pid.as_str()), ("name", name)];
-            out.sample(&metric, &labels, size(&Sizes::of(process)));
-        }
-    }
-    let counts: [(&str, &str, CellOf); 2] = [
-        ("faults", "Page faults served for a process.", |c| &c.faults),
-        (
-            "refaults",
-            "Page faults of a process on evicted pages.",
-            |c| &c.refaults,
-        ),
-    ];
-    for (key, help, cell) in counts {
-        let metric = format!("process_{key}_total");
-        out.family(&metric, COUNTER, help);
-        for (pid, name, process) in &live {
-            let value = cell(&process.counters).load(Ordering::Relaxed);
-            out.sample(&metric, &[("pid", pid), ("name", name)], value);
+            out.sample(&metric, &[("pid", pid), ("name", name)], value(process));
         }
     }
 }
@@ -260,7 +206,12 @@ struct Exposition {
 
 impl Exposition {
     /// Begins a metric. Its samples must follow at once.
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    fn family(&mut self, name: &str, help: &str) {
+        let kind = match name {
+            "fault_duration_seconds" => "histogram",
+            _ if name.ends_with("_total") => "counter",
+            _ => "gauge",
+        };
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         let _ = writeln!(self.text, "# HELP uzswap_{name} {help}");
         let _ = writeln!(self.text, "# TYPE uzswap_{name} {kind}");

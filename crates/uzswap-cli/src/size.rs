@@ -10,7 +10,7 @@ use std::str::FromStr;
 pub struct Size(pub u64);
 
 /// Unit letters in rising order: each is 1024 times the one before.
-const UNITS: [char; 5] = ['K', 'M', 'G', 'T', 'P'];
+const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
 
 impl FromStr for Size {
     type Err = String;
@@ -47,19 +47,14 @@ fn parse(text: &str) -> Option<Size> {
 
 /// Power of two of a unit: none or `B`, `K`, `KB` or `KiB` in either case, and so on up to `P`.
 fn shift(unit: &str) -> Option<u32> {
-    let mut chars = unit.chars();
-    let Some(first) = chars.next() else {
+    let unit = unit.to_ascii_uppercase();
+    if matches!(unit.as_str(), "" | "B") {
         return Some(0);
-    };
-    let rest = chars.as_str().to_ascii_lowercase();
-    let first = first.to_ascii_uppercase();
-    if first == 'B' {
-        return rest.is_empty().then_some(0);
     }
-    let index = UNITS.iter().position(|&u| u == first)?;
-    matches!(rest.as_str(), "" | "b" | "ib")
-        .then(|| u32::try_from(index + 1).ok().map(|n| n * 10))
-        .flatten()
+    let prefix = unit.strip_suffix("IB").or(unit.strip_suffix('B'));
+    let prefix = prefix.unwrap_or(&unit);
+    let mut units = (1..).zip(UNITS);
+    units.find_map(|(n, unit)| (unit == prefix).then_some(10 * n))
 }
 
 impl fmt::Display for Size {

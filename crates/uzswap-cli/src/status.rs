@@ -34,14 +34,13 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// An error with exit status `status`.
-pub fn refused(status: u8, line: impl Into<String>) -> anyhow::Error {
-    Refused {
-        status,
-        line: line.into(),
-    }
-    .into()
+/// An error with an exit status and a line, formatted.
+macro_rules! refused {
+    ($status:expr, $($line:tt)+) => {
+        anyhow::Error::from($crate::status::Refused { status: $status, line: format!($($line)+) })
+    };
 }
+pub(crate) use refused;
 
 /// The exit status of an error; `failed` if it has none of its own.
 pub fn of(error: &anyhow::Error, failed: u8) -> u8 {

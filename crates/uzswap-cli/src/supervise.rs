@@ -17,6 +17,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use libc::{
+    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPIPE, SIGPWR, SIGQUIT, SIGTERM, SIGTSTP,
+    SIGTTIN, SIGTTOU, SIGURG, SIGUSR1, SIGUSR2, SIGWINCH,
+};
 
 use crate::status::{FAILED, NOT_EXECUTABLE, NOT_FOUND, refused};
 use crate::target::{SHELL, Target};
@@ -49,23 +53,8 @@ pub struct Child {
 /// The signals that are waited for: all that are sent on purpose, but not SIGKILL and SIGSTOP,
 /// which cannot be blocked.
 const WAITED: [libc::c_int; 17] = [
-    libc::SIGHUP,
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTERM,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-    libc::SIGALRM,
-    libc::SIGCONT,
-    libc::SIGTSTP,
-    libc::SIGTTIN,
-    libc::SIGTTOU,
-    libc::SIGWINCH,
-    libc::SIGURG,
-    libc::SIGIO,
-    libc::SIGPWR,
-    libc::SIGPIPE,
-    libc::SIGCHLD,
+    SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT, SIGTSTP, SIGTTIN,
+    SIGTTOU, SIGWINCH, SIGURG, SIGIO, SIGPWR, SIGPIPE, SIGCHLD,
 ];
 
 /// The disposition of SIGPIPE that uzswap was started with. std ignores SIGPIPE before main.
@@ -75,7 +64,7 @@ extern "C" fn note_sigpipe() {
     // SAFETY: an all-zero sigaction is valid; the call fills it and changes nothing.
     unsafe {
         let mut old: libc::sigaction = mem::zeroed();
-        if libc::sigaction(libc::SIGPIPE, ptr::null(), &raw mut old) == 0 {
+        if libc::sigaction(SIGPIPE, ptr::null(), &raw mut old) == 0 {
             INHERITED_SIGPIPE.store(old.sa_sigaction, Ordering::Relaxed);
         }
     }
@@ -129,7 +118,7 @@ impl Child {
         match pid {
             -1 => {
                 let error = io::Error::last_os_error();
-                Err(refused(FAILED, format!("cannot fork: {error}")))
+                Err(refused!(FAILED, "cannot fork: {error}"))
             }
             // SAFETY: we are the child; the pointers lead into vectors that live on in its copy.
             0 => unsafe { exec(&path, &argv, &envp, &inherited, parent, &write) },
@@ -170,7 +159,7 @@ impl Child {
             let Some((signal, info)) = next_signal(meanwhile()) else {
                 continue;
             };
-            stop_asked |= signal == libc::SIGTSTP;
+            stop_asked |= signal == SIGTSTP;
             // Not from the kernel (the terminal signals the whole group), nor from the command.
             // SAFETY: kill(2) and sigqueue(3), which a code of zero or less means, fill in the pid.
             if info.si_code <= 0 && unsafe { info.si_pid() } != self.pid {
@@ -189,7 +178,7 @@ impl Child {
         // SAFETY: raise has no preconditions; SIGSTOP cannot be blocked: we return when continued.
         unsafe { libc::raise(libc::SIGSTOP) };
         // 'kill -CONT' on uzswap alone must continue the command; a shell's fg continues both.
-        self.send(libc::SIGCONT);
+        self.send(SIGCONT);
     }
 
     fn state(&self) -> Result<State> {
@@ -228,7 +217,7 @@ fn next_signal(time: Option<Duration>) -> Option<(libc::c_int, libc::siginfo_t)>
     let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
     // SAFETY: all point to live values of the right types; a null time means to wait forever.
     let signal = unsafe { libc::sigtimedwait(&raw const set, &raw mut info, time) };
-    (signal > 0 && signal != libc::SIGCHLD).then_some((signal, info))
+    (signal > 0 && signal != SIGCHLD).then_some((signal, info))
 }
 
 enum State {
@@ -290,7 +279,7 @@ fn take_signals() -> io::Result<Inherited> {
         }
         let default: libc::sigaction = mem::zeroed();
         let mut old: libc::sigaction = mem::zeroed();
-        if libc::sigaction(libc::SIGCHLD, &raw const default, &raw mut old) != 0 {
+        if libc::sigaction(SIGCHLD, &raw const default, &raw mut old) != 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(Inherited {
@@ -318,9 +307,9 @@ unsafe fn exec(
         if libc::getppid().unsigned_abs() != parent {
             libc::_exit(FAILED.into());
         }
-        libc::signal(libc::SIGPIPE, INHERITED_SIGPIPE.load(Ordering::Relaxed));
+        libc::signal(SIGPIPE, INHERITED_SIGPIPE.load(Ordering::Relaxed));
         if inherited.child_ignored {
-            libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+            libc::signal(SIGCHLD, libc::SIG_IGN);
         }
         libc::sigprocmask(
             libc::SIG_SETMASK,
@@ -349,22 +338,15 @@ fn exec_error(mut read: PipeReader) -> Option<io::Error> {
 
 fn exec_refused(target: &Target, error: &io::Error) -> anyhow::Error {
     let shown = target.path.display();
-    let status = match error.raw_os_error() {
-        Some(libc::ENOENT) => NOT_FOUND,
-        _ => NOT_EXECUTABLE,
-    };
-    refused(
-        status,
-        match error.raw_os_error() {
-            Some(libc::ENOENT) => {
-                format!(
-                    "{shown}: its interpreter is missing: check the file's #! line or ELF interpreter"
-                )
-            }
-            Some(libc::E2BIG) => {
-                format!("{shown}: arguments and environment are too long: shorten them")
-            }
-            _ => format!("{shown}: cannot be executed: {error}"),
-        },
-    )
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => refused!(
+            NOT_FOUND,
+            "{shown}: its interpreter is missing: check the file's #! line or ELF interpreter"
+        ),
+        Some(libc::E2BIG) => refused!(
+            NOT_EXECUTABLE,
+            "{shown}: arguments and environment are too long: shorten them"
+        ),
+        _ => refused!(NOT_EXECUTABLE, "{shown}: cannot be executed: {error}"),
+    }
 }

@@ -60,16 +60,18 @@ fn look_up(command: &OsStr, path: Option<&OsStr>) -> Result<PathBuf> {
         return match executable(Path::new(command)) {
             Ok(()) => Ok(command.into()),
             Err(error) => Err(match error.kind() {
-                ErrorKind::NotFound | ErrorKind::NotADirectory => refused(
-                    NOT_FOUND,
-                    format!("{shown}: no such file: check the path of the command"),
-                ),
-                _ => refused(NOT_EXECUTABLE, not_executable(&shown, &error)),
+                ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                    refused!(
+                        NOT_FOUND,
+                        "{shown}: no such file: check the path of the command"
+                    )
+                }
+                _ => not_executable(&shown, &error),
             }),
         };
     }
     if command.is_empty() {
-        return Err(refused(NOT_FOUND, "the command's name is empty"));
+        return Err(refused!(NOT_FOUND, "the command's name is empty"));
     }
     let mut denied = None;
     let path = path.unwrap_or(OsStr::new("/bin:/usr/bin"));
@@ -85,19 +87,20 @@ fn look_up(command: &OsStr, path: Option<&OsStr>) -> Result<PathBuf> {
         }
     }
     Err(match denied {
-        Some((file, error)) => refused(NOT_EXECUTABLE, not_executable(&file.display(), &error)),
-        None => refused(
+        Some((file, error)) => not_executable(&file.display(), &error),
+        None => refused!(
             NOT_FOUND,
-            format!("{shown}: command not found: check its name, or give its path"),
+            "{shown}: command not found: check its name, or give its path"
         ),
     })
 }
 
-fn not_executable(shown: &dyn std::fmt::Display, error: &io::Error) -> String {
-    match error.kind() {
-        ErrorKind::IsADirectory => format!("{shown} is a directory, not a command"),
-        _ => format!("{shown}: cannot be executed: permission denied (see 'chmod +x')"),
-    }
+fn not_executable(shown: &dyn std::fmt::Display, error: &io::Error) -> anyhow::Error {
+    let why = match error.kind() {
+        ErrorKind::IsADirectory => " is a directory, not a command",
+        _ => ": cannot be executed: permission denied (see 'chmod +x')",
+    };
+    refused!(NOT_EXECUTABLE, "{shown}{why}")
 }
 
 fn executable(file: &Path) -> io::Result<()> {
@@ -196,11 +199,9 @@ impl Target {
     pub fn must_be_managed(&self) -> Result<()> {
         match &self.unmanaged {
             None => Ok(()),
-            Some(why) => Err(refused(
+            Some(why) => Err(refused!(
                 FAILED,
-                format!(
-                    "{why}: it cannot be managed: give --allow-unmanaged to run it all the same, without a limit"
-                ),
+                "{why}: it cannot be managed: give --allow-unmanaged to run it all the same, without a limit"
             )),
         }
     }

@@ -14,20 +14,40 @@ impl Scratch {
         fs::create_dir(&dir).unwrap();
         Self(dir)
     }
+
+    /// `uzswap` with these words, here.
+    fn uzswap(&self, words: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uzswap"));
+        command.args(words.split(' ')).current_dir(&self.0);
+        command.output().unwrap()
+    }
+
+    /// What `uzswap` with these words prints. It succeeds, and prints all `parts`.
+    fn prints(&self, words: &str, parts: &[&str]) -> String {
+        let done = self.uzswap(words);
+        assert!(done.status.success(), "{done:?}");
+        let text = String::from_utf8(done.stdout).unwrap();
+        for part in parts {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        text
+    }
+
+    /// The page that `uzswap report` makes of `file`. It holds all `parts`.
+    fn report(&self, file: &str, parts: &[&str]) -> String {
+        self.prints(&format!("report {file} -o page.html"), &[]);
+        let page = fs::read_to_string(self.0.join("page.html")).unwrap();
+        for part in parts {
+            assert!(page.contains(part), "{part} in\n{page}");
+        }
+        page
+    }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-fn uzswap(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_uzswap"))
-        .current_dir(dir)
-        .args(args)
-        .output()
-        .unwrap()
 }
 
 /// A corpus of one program: text and numbers.
@@ -47,28 +67,18 @@ fn corpus(dir: &Path) {
 #[test]
 fn codecs_are_measured_on_a_corpus_and_reported() {
     let scratch = Scratch::new("codecs");
-    let dir = &scratch.0;
-    corpus(dir);
-    let args = [
-        "bench", "codecs", "--corpus", ".", "--codec", "lz4", "--codec", "zstd:1", "--rounds", "2",
-        "--json", "c.json",
-    ];
-    let done = uzswap(dir, &args);
-    let text = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success(), "{done:?}");
-    for part in [
-        "| kernel lz4 | 4K |",
-        "| lz4 | 16K |",
-        "| zstd:1 | 64K |",
-        "| records |",
-        "Medians of 2 round(s)",
-    ] {
-        assert!(text.contains(part), "{part} in\n{text}");
-    }
-    let done = uzswap(dir, &["report", "c.json", "-o", "c.html"]);
-    assert!(done.status.success(), "{done:?}");
-    let page = fs::read_to_string(dir.join("c.html")).unwrap();
-    assert!(page.contains("zstd:1") && page.contains("bench codecs --corpus . --codec lz4"));
+    corpus(&scratch.0);
+    scratch.prints(
+        "bench codecs --corpus . --codec lz4 --codec zstd:1 --rounds 2 --json c.json",
+        &[
+            "| kernel lz4 | 4K |",
+            "| lz4 | 16K |",
+            "| zstd:1 | 64K |",
+            "| records |",
+            "Medians of 2 round(s)",
+        ],
+    );
+    scratch.report("c.json", &["zstd:1", "bench codecs --corpus . --codec lz4"]);
 }
 
 #[test]
@@ -84,121 +94,70 @@ fn what_cannot_be_used_ends_with_one_line_and_status_2() {
         "{\"format\": \"uzswap-bench\", \"version\"",
     )
     .unwrap();
-    for (args, part) in [
-        (&["report", "other.json"][..], "not written by"),
-        (&["report", "cut.json"], "cut short"),
-        (&["report", "gone.json"], "cannot read"),
-        (
-            &["bench", "codecs", "--corpus", "gone"],
-            "cannot read the corpus",
-        ),
-        (
-            &["bench", "codecs", "--corpus", "empty"],
-            "holds no .pages files",
-        ),
-        (&["bench", "codecs", "--corpus", "short"], "is cut short"),
-        (&["bench", "usemem", "--corpus", "short"], "is cut short"),
-        (
-            &["bench", "disk", "--corpus", "gone"],
-            "cannot read the corpus",
-        ),
-        (
-            &["bench", "usemem", "--peer", "native", "--mib", "1048576"],
-            "do not fit",
-        ),
-        (&["bench", "disk", "--peer", "windows"], "windows"),
-        (&["bench", "alloc", "--frees", "newest"], "newest"),
-        (
-            &[
-                "bench",
-                "alloc",
-                "--quick",
-                "--threads",
-                "1024",
-                "--order",
-                "9",
-            ],
-            "too few",
-        ),
+    for (words, part) in [
+        ("report other.json", "not written by"),
+        ("report cut.json", "cut short"),
+        ("report gone.json", "cannot read"),
+        ("bench codecs --corpus gone", "cannot read the corpus"),
+        ("bench codecs --corpus empty", "holds no .pages files"),
+        ("bench codecs --corpus short", "is cut short"),
+        ("bench usemem --corpus short", "is cut short"),
+        ("bench disk --corpus gone", "cannot read the corpus"),
+        ("bench usemem --peer native --mib 1048576", "do not fit"),
+        ("bench disk --peer windows", "windows"),
+        ("bench alloc --frees newest", "newest"),
+        ("bench alloc --quick --threads 1024 --order 9", "too few"),
     ] {
-        let done = uzswap(dir, args);
+        let done = scratch.uzswap(words);
         let line = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(2), "{args:?}: {line}");
+        assert_eq!(done.status.code(), Some(2), "{words}: {line}");
         assert!(
             line.starts_with("uzswap: ") && line.contains(part),
-            "{args:?}: {line}"
+            "{words}: {line}"
         );
-        assert_eq!(line.lines().count(), 1, "{args:?}: {line}");
+        assert_eq!(line.lines().count(), 1, "{words}: {line}");
     }
     assert!(!dir.join("report.html").exists());
 }
 
 #[test]
 fn the_work_program_is_the_binary_itself() {
-    let scratch = Scratch::new("work");
-    let done = uzswap(
-        &scratch.0,
-        &["bench", "work", "--mib", "16", "--threads", "2"],
-    );
-    let text = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success(), "{done:?}");
-    assert!(
-        text.contains("\"threads\":2") && text.contains("us_per_access"),
-        "{text}"
-    );
+    let parts = ["\"threads\":2", "us_per_access"];
+    Scratch::new("work").prints("bench work --mib 16 --threads 2", &parts);
 }
 
 #[test]
 fn usemem_runs_beside_whom_it_is_told() {
     let scratch = Scratch::new("usemem");
-    let dir = &scratch.0;
-    let args = [
-        "bench", "usemem", "--peer", "native", "--mib", "64", "--rounds", "1", "--json", "u.json",
-    ];
-    let done = uzswap(dir, &args);
-    let text = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success(), "{done:?}");
-    assert!(
-        text.contains("| figure | job | native | uzswap, auto |\n"),
-        "{text}"
+    scratch.prints(
+        "bench usemem --peer native --mib 64 --rounds 1 --json u.json",
+        &[
+            "| figure | job | native | uzswap, auto |\n",
+            "| random, µs per access | 1 thread |",
+            "| fill, CPU s | 2 threads |",
+        ],
     );
-    for row in [
-        "| random, µs per access | 1 thread |",
-        "| fill, CPU s | 2 threads |",
-    ] {
-        assert!(text.contains(row), "{row} in\n{text}");
-    }
-    let done = uzswap(dir, &["report", "u.json", "-o", "u.html"]);
-    assert!(done.status.success(), "{done:?}");
-    let page = fs::read_to_string(dir.join("u.html")).unwrap();
-    assert!(page.contains("Waiting for a page") && page.contains("<svg"));
+    scratch.report("u.json", &["Waiting for a page", "<svg"]);
 }
 
 #[test]
 fn disk_and_usemem_work_on_pages_of_real_programs() {
     let scratch = Scratch::new("real");
-    let dir = &scratch.0;
-    corpus(dir);
+    corpus(&scratch.0);
     for (suite, mib) in [("disk", "63"), ("usemem", "64")] {
-        let args = [
-            "bench", suite, "--corpus", ".", "--peer", "native", "--mib", "64", "--quick",
-        ];
-        let done = uzswap(dir, &args);
-        let text = String::from_utf8_lossy(&done.stdout);
-        assert!(done.status.success(), "{done:?}");
-        for part in [
-            &format!("{mib} MiB of the pages of real programs"),
-            "| random, µs per access | 2 threads |",
-        ] {
-            assert!(text.contains(part), "{part} in\n{text}");
-        }
+        scratch.prints(
+            &format!("bench {suite} --corpus . --peer native --mib 64 --quick"),
+            &[
+                &format!("{mib} MiB of the pages of real programs"),
+                "| random, µs per access | 2 threads |",
+            ],
+        );
     }
 }
 
 #[test]
 fn uzswap_is_compared_with_itself_by_folio_size_and_same_filled_pages() {
     let scratch = Scratch::new("itself");
-    let dir = &scratch.0;
     for (suite, parts) in [
         (
             "store",
@@ -212,64 +171,32 @@ fn uzswap_is_compared_with_itself_by_folio_size_and_same_filled_pages() {
             ],
         ),
     ] {
-        let json = format!("{suite}.json");
-        let args = [
-            "bench", suite, "--mib", "64", "--rounds", "1", "--json", &json,
-        ];
-        let done = uzswap(dir, &args);
-        let text = String::from_utf8_lossy(&done.stdout);
-        assert!(done.status.success(), "{done:?}");
-        for part in parts {
-            assert!(text.contains(part), "{part} in\n{text}");
-        }
-        let done = uzswap(dir, &["report", &json, "-o", "page.html"]);
-        assert!(done.status.success(), "{done:?}");
-        let page = fs::read_to_string(dir.join("page.html")).unwrap();
-        assert!(page.contains("<svg") && !page.contains("NaN"), "{page}");
+        let words = format!("bench {suite} --mib 64 --rounds 1 --json {suite}.json");
+        scratch.prints(&words, &parts);
+        let page = scratch.report(&format!("{suite}.json"), &["<svg"]);
+        assert!(!page.contains("NaN"), "{page}");
     }
 }
 
 #[test]
 fn slot_allocators_are_compared_and_reported() {
     let scratch = Scratch::new("alloc");
-    let dir = &scratch.0;
-    let args = [
-        "bench",
-        "alloc",
-        "--quick",
-        "--threads",
-        "2",
-        "--order",
-        "0,9",
-        "--frees",
-        "random",
-        "--json",
-        "a.json",
-    ];
-    let done = uzswap(dir, &args);
-    let text = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success(), "{done:?}");
-    for part in [
-        "| free and alloc, order 0, millions/s | 2 threads, random, 75 % in use |",
-        "| waiting, order 9, % of the threads' time |",
-        "uzswap ÷ one lock, owners",
-    ] {
-        assert!(text.contains(part), "{part} in\n{text}");
-    }
-    let done = uzswap(dir, &["report", "a.json", "-o", "a.html"]);
-    assert!(done.status.success(), "{done:?}");
-    let page = fs::read_to_string(dir.join("a.html")).unwrap();
-    assert!(page.contains("Swap slots, order 9") && page.contains("<svg"));
+    scratch.prints(
+        "bench alloc --quick --threads 2 --order 0,9 --frees random --json a.json",
+        &[
+            "| free and alloc, order 0, millions/s | 2 threads, random, 75 % in use |",
+            "| waiting, order 9, % of the threads' time |",
+            "uzswap ÷ scan_swap_map",
+        ],
+    );
+    scratch.report("a.json", &["Swap slots, order 9", "<svg"]);
 }
 
 #[test]
 fn a_project_is_built_with_less_memory() {
     let scratch = Scratch::new("build");
     let dir = &scratch.0;
-    let args = [
-        "bench", "build", "--quick", "--peer", "native", "--json", "b.json",
-    ];
-    let done = uzswap(dir, &args);
+    let done = scratch.uzswap("bench build --quick --peer native --json b.json");
     let told = String::from_utf8_lossy(&done.stderr);
     if done.status.code() == Some(2) && told.contains("installed") {
         eprintln!("SKIPPED {told}");
@@ -293,10 +220,7 @@ fn a_project_is_built_with_less_memory() {
         run["values"]["ram_mib"].as_f64().unwrap()
     };
     assert!(ram("uzswap") < ram("native"), "{json}");
-    let done = uzswap(dir, &["report", "b.json", "-o", "b.html"]);
-    assert!(done.status.success(), "{done:?}");
-    let page = fs::read_to_string(dir.join("b.html")).unwrap();
-    assert!(page.contains("Compiling a C project") && page.contains("<svg"));
+    scratch.report("b.json", &["Compiling a C project", "<svg"]);
 }
 
 /// What the kernel's sides change, while no tool that shares their lock changes it.
@@ -347,7 +271,6 @@ fn the_kernels_sides_leave_the_machine_as_it_was() {
         return;
     }
     let scratch = Scratch::new("kernel");
-    let dir = &scratch.0;
     let before = machine();
     // Killed with no chance to put anything back …
     let mut killed = Command::new(env!("CARGO_BIN_EXE_uzswap"))
@@ -372,10 +295,7 @@ fn the_kernels_sides_leave_the_machine_as_it_was() {
     if Path::new("/sys/class/zram-control").exists() {
         peers += ",zram";
     }
-    let args = [
-        "bench", "usemem", "--mib", "64", "--rounds", "1", "--peer", &peers,
-    ];
-    let done = uzswap(dir, &args);
+    let done = scratch.uzswap(&format!("bench usemem --mib 64 --rounds 1 --peer {peers}"));
     let told = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{done:?}");
     assert!(told.contains("putting back"), "{told}");

@@ -25,7 +25,7 @@ use super::with_status;
 use crate::args::Analyze;
 use crate::group_file::{self, Access};
 use crate::size::Size;
-use crate::status::{INTERRUPTED, NOT_EXECUTABLE, refused};
+use crate::status::{INTERRUPTED, NOT_EXECUTABLE, USAGE, refused};
 use crate::supervise;
 use crate::target;
 
@@ -67,9 +67,9 @@ pub fn analyze(options: &Analyze) -> Result<u8> {
 fn of_process(pid: u32, options: &Analyze) -> Result<u8> {
     process::check(pid)?;
     if group_file::of_process(pid, Access::Read).is_ok() {
-        return Err(refused(
-            2,
-            format!("process {pid} runs under uzswap already: see 'uzswap stat {pid}'"),
+        return Err(refused!(
+            USAGE,
+            "process {pid} runs under uzswap already: see 'uzswap stat {pid}'"
         ));
     }
     let seen = observe::one(pid, options.time);
@@ -86,9 +86,9 @@ fn of_command(options: &Analyze) -> Result<u8> {
         .context("no command to run: write it after --")?;
     let target = target::find(name, std::env::var_os("PATH").as_deref())?;
     if let Some(why) = &target.unmanaged {
-        return Err(refused(
-            2,
-            format!("{why}: uzswap cannot manage it, so there is nothing to predict"),
+        return Err(refused!(
+            USAGE,
+            "{why}: uzswap cannot manage it, so there is nothing to predict"
         ));
     }
     if group_file::enclosing_run().is_some() {
@@ -189,10 +189,8 @@ fn start(options: &Analyze, prefix: &[&OsStr]) -> Result<Child> {
         });
     }
     command.spawn().map_err(|why| {
-        refused(
-            NOT_EXECUTABLE,
-            format!("{}: cannot be executed: {why}", name.display()),
-        )
+        let name = name.display();
+        refused!(NOT_EXECUTABLE, "{name}: cannot be executed: {why}")
     })
 }
 
@@ -217,19 +215,14 @@ fn verify(
     let scratch = Scratch::new()?;
     let stats = scratch.path().join("stats.json");
     let before = cpu_seconds();
-    let ram = advice.ram.to_string();
+    let ram = advice.ram;
     let own = std::env::current_exe().context("cannot find the uzswap binary")?;
-    let prefix = [
-        "run",
-        "--quiet",
-        "--ram",
-        &ram,
-        "--compressor",
-        &advice.compressor,
-        "--stats",
-    ];
+    let options_of_run = format!(
+        "run --quiet --ram {ram} --compressor {} --stats",
+        advice.compressor
+    );
     let mut words = vec![own.as_os_str()];
-    words.extend(prefix.map(OsStr::new));
+    words.extend(options_of_run.split(' ').map(OsStr::new));
     words.extend([stats.as_os_str(), OsStr::new("--")]);
     let begin = std::time::Instant::now();
     let status = start(options, &words)?.wait()?;
@@ -262,15 +255,7 @@ fn measured(contents: &Contents, sample: &Sample) -> Option<Machine> {
     let stats = scratch.path().join("stats.json");
     let own = std::env::current_exe().ok()?;
     let mut child = Command::new(&own)
-        .args([
-            "run",
-            "--quiet",
-            "--compressor",
-            "lz4",
-            "--swap",
-            "none",
-            "--ram",
-        ])
+        .args("run --quiet --compressor lz4 --swap none --ram".split(' '))
         .arg(ram.to_string())
         .arg("--stats")
         .arg(&stats)

@@ -16,7 +16,7 @@ use crate::group_file::{self, Access};
 use crate::knob::{Assignment, show, takes, to_json};
 use crate::limit;
 use crate::size::Size;
-use crate::status::{self, refused};
+use crate::status::{USAGE, refused};
 
 /// Changes the given knobs, or shows all.
 pub fn set(options: &Set) -> Result<u8> {
@@ -68,9 +68,10 @@ fn check_room(group: &Group, changes: &[Assignment]) -> Result<()> {
     if let Some((codec, least)) = codec.map(|codec| (codec, limit::min_limit(codec)))
         && ram < least
     {
-        let line =
-            format!("{codec} needs at least --ram {least}, and {ram} is less: nothing was changed");
-        return Err(refused(status::USAGE, line));
+        return Err(refused!(
+            USAGE,
+            "{codec} needs at least --ram {least}, and {ram} is less: nothing was changed"
+        ));
     }
     Ok(())
 }

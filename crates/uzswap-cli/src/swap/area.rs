@@ -62,16 +62,9 @@ impl Limits {
                 Size(MIN_LEN)
             );
         }
-        let mut limit = libc::rlimit {
-            rlim_cur: libc::RLIM_INFINITY,
-            rlim_max: libc::RLIM_INFINITY,
-        };
-        // SAFETY: the call fills the structure; if it fails, the structure says that there is no
-        // limit.
-        let _ = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
         Ok(Limits {
             max: max.map(|max| max.0),
-            file_size: limit.rlim_cur,
+            file_size: os::limit(libc::RLIMIT_FSIZE),
             promised: Vec::new(),
         })
     }

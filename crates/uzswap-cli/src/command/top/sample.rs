@@ -89,14 +89,16 @@ impl Counts {
 }
 
 /// Which processes are watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Whom {
+    #[default]
     All,
     /// Those of the run of this supervisor.
     Run(u32),
 }
 
 /// The watched processes and their history.
+#[derive(Default)]
 pub struct Watch {
     whom: Whom,
     groups: HashMap<u32, Mapping>,
@@ -121,9 +123,7 @@ impl Watch {
         let mut watch = Watch {
             whom,
             groups,
-            counts: HashMap::new(),
-            history: HashMap::new(),
-            rows: Vec::new(),
+            ..Watch::default()
         };
         watch.sample();
         if let Some(pid) = pid
@@ -138,13 +138,7 @@ impl Watch {
     /// A watch of no run, whose only sample is `rows`.
     #[cfg(test)]
     pub(super) fn of_rows(rows: Vec<Row>) -> Self {
-        let mut watch = Watch {
-            whom: Whom::All,
-            groups: HashMap::new(),
-            counts: HashMap::new(),
-            history: HashMap::new(),
-            rows: Vec::new(),
-        };
+        let mut watch = Watch::default();
         watch.note(rows);
         watch
     }

@@ -315,32 +315,20 @@ struct Chart {
     of_limit: bool,
 }
 
+const fn chart(title: &'static str, of_limit: bool, value: fn(&Row) -> u64) -> Chart {
+    Chart {
+        title,
+        value,
+        of_limit,
+    }
+}
+
 const CHARTS: [Chart; 5] = [
-    Chart {
-        title: "resident",
-        value: |row| row.resident,
-        of_limit: true,
-    },
-    Chart {
-        title: "pool",
-        value: |row| row.zswap,
-        of_limit: true,
-    },
-    Chart {
-        title: "faults/s",
-        value: |row| whole(row.faults_per_s),
-        of_limit: false,
-    },
-    Chart {
-        title: "swap in, bytes/s",
-        value: |row| whole(row.swap_in_per_s),
-        of_limit: false,
-    },
-    Chart {
-        title: "swap out, bytes/s",
-        value: |row| whole(row.swap_out_per_s),
-        of_limit: false,
-    },
+    chart("resident", true, |row| row.resident),
+    chart("pool", true, |row| row.zswap),
+    chart("faults/s", false, |row| whole(row.faults_per_s)),
+    chart("swap in, bytes/s", false, |row| whole(row.swap_in_per_s)),
+    chart("swap out, bytes/s", false, |row| whole(row.swap_out_per_s)),
 ];
 
 #[cfg(test)]
