@@ -351,48 +351,29 @@ pub unsafe extern "C" fn recv(fd: i32, buf: usize, len: usize, flags: i32) -> is
     }
 }
 
-/// `recvfrom(2)`: as [`recv`] where no address is asked for.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvfrom(
-    fd: i32,
-    buf: usize,
-    len: usize,
-    flags: i32,
-    name: usize,
-    name_len: usize,
-) -> isize {
-    // SAFETY: the program's own call.
-    unsafe {
-        if name == 0 {
-            return recv(fd, buf, len, flags);
+macro_rules! with_peer {
+    ($($name:ident => $without:path;)*) => {$(
+        /// `recvfrom(2)`, `sendto(2)`: as [`recv`] and [`send`] where there is no address.
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            fd: i32, buf: usize, len: usize, flags: i32, name: usize, name_len: usize,
+        ) -> isize {
+            // SAFETY: the program's own call.
+            unsafe {
+                if name == 0 {
+                    return $without(fd, buf, len, flags);
+                }
+                real::<IoPeer>(&next::$name)(fd, buf, len, flags, name, name_len)
+            }
         }
-        real::<IoPeer>(&next::recvfrom)(fd, buf, len, flags, name, name_len)
-    }
+    )*};
 }
-
-/// `sendto(2)`: as [`send`] where no address is given.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendto(
-    fd: i32,
-    buf: usize,
-    len: usize,
-    flags: i32,
-    name: usize,
-    name_len: usize,
-) -> isize {
-    // SAFETY: the program's own call.
-    unsafe {
-        if name == 0 {
-            return send(fd, buf, len, flags);
-        }
-        real::<IoPeer>(&next::sendto)(fd, buf, len, flags, name, name_len)
-    }
+with_peer! {
+    recvfrom => recv;
+    sendto => send;
 }
 
 /// Issues a call that waits for what is written to `[addr, addr + len)`. `None`: the C library is

@@ -168,38 +168,20 @@ unsafe fn message(real: Message, nr: usize, fd: i32, at: usize, flags: i32) -> i
     }
 }
 
-/// `sendmsg(2)`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmsg(fd: i32, header: usize, flags: i32) -> isize {
-    // SAFETY: the program's own call.
-    unsafe {
-        message(
-            real::<Message>(&next::sendmsg),
-            nr::SENDMSG,
-            fd,
-            header,
-            flags,
-        )
-    }
+macro_rules! messages {
+    ($($name:ident => $nr:path;)*) => {$(
+        /// `sendmsg(2)`, `recvmsg(2)`.
+        ///
+        /// # Safety
+        /// As the C library's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: i32, header: usize, flags: i32) -> isize {
+            // SAFETY: the program's own call.
+            unsafe { message(real::<Message>(&next::$name), $nr, fd, header, flags) }
+        }
+    )*};
 }
-
-/// `recvmsg(2)`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmsg(fd: i32, header: usize, flags: i32) -> isize {
-    // SAFETY: the program's own call.
-    unsafe {
-        message(
-            real::<Message>(&next::recvmsg),
-            nr::RECVMSG,
-            fd,
-            header,
-            flags,
-        )
-    }
+messages! {
+    sendmsg => nr::SENDMSG;
+    recvmsg => nr::RECVMSG;
 }
