@@ -1,8 +1,10 @@
-//! *What*: accelerators: devices that compress and decompress pages beside the CPU that submits them.
+//! *What*: accelerators: devices that compress and decompress pages beside the CPU that submits
+//! them.
 //!
-//! A device is a [`WorkQueue`]: it takes jobs while it has free descriptors, and settles them later. The
-//! devices here are worker threads of the engine's own ([`thread`]). A driver of hardware, such as Intel
-//! IAA through its user-space queues, would be one more implementation; none has been tried.
+//! A device is a [`WorkQueue`]: it takes jobs while it has free descriptors, and settles them
+//! later. The devices here are worker threads of the engine's own ([`thread`]). A driver of
+//! hardware, such as Intel IAA through its user-space queues, would be one more implementation;
+//! none has been tried.
 //!
 //! [`Accel`] knows the devices and dispatches a batch of jobs to them. The submitter compresses in
 //! software what they refuse after a bounded number of attempts, and what they give back.
@@ -10,8 +12,8 @@
 //! *Invariants*
 //! - Devices are added, never removed: one that goes away takes no more jobs, and may come back.
 //! - Shares are computed anew for every batch, from the devices that are present.
-//! - The submitter waits for every job that was taken before it goes on: no job is under way while no
-//!   operation is (fork relies on it).
+//! - The submitter waits for every job that was taken before it goes on: no job is under way while
+//!   no operation is (fork relies on it).
 //!
 //! *Locking*: submitting and polling never wait. Adding takes a leaf lock.
 //! *Context*: signal, worker; adding: any.
@@ -30,23 +32,24 @@ use uzswap_sync::primitive::{AtomicUsize, Ordering, UnsafeCell, spin_loop};
 pub const BATCH: usize = 16;
 /// Maximum devices.
 pub const MAX_QUEUES: usize = 16;
-/// Maximum rounds over all devices for one batch: the first dispatches, the others retry refused jobs.
+/// Maximum rounds over all devices for one batch: the first dispatches, the others retry refused
+/// jobs.
 const MAX_ROUNDS: usize = 3;
 /// Polls of a job before its submitter sleeps.
 const SPINS: u32 = if cfg!(any(loom, miri)) { 1 } else { 100 };
 
 /// The queue of a device, as a driver implements it.
 pub trait WorkQueue: Sync {
-    /// Whether the device is present and does `task`. A device may support one direction and some codecs
-    /// only.
+    /// Whether the device is present and does `task`. A device may support one direction and some
+    /// codecs only.
     fn serves(&self, task: Task) -> bool;
 
-    /// Takes as many of `jobs`, from the first on, as it has free descriptors, and returns how many. Never
-    /// waits. The implementer settles every job that it takes, whatever happens.
+    /// Takes as many of `jobs`, from the first on, as it has free descriptors, and returns how
+    /// many. Never waits. The implementer settles every job that it takes, whatever happens.
     fn submit(&self, jobs: &'static [Job]) -> usize;
 
-    /// The outcome of a job that it took; `None` while it is under way. A driver of hardware reads its
-    /// completion records here and settles the job.
+    /// The outcome of a job that it took; `None` while it is under way. A driver of hardware reads
+    /// its completion records here and settles the job.
     fn poll(&self, job: &Job) -> Option<Outcome> {
         job.outcome()
     }
@@ -174,8 +177,8 @@ impl Accel {
             .any(|queue| queue.serves(task))
     }
 
-    /// Submits `jobs`, at most [`BATCH`], all prepared for `task`, as far as the devices take them. Never
-    /// waits. The submitter does the others itself and then [`Accel::settle`]s these.
+    /// Submits `jobs`, at most [`BATCH`], all prepared for `task`, as far as the devices take them.
+    /// Never waits. The submitter does the others itself and then [`Accel::settle`]s these.
     #[must_use]
     pub fn dispatch(&self, jobs: &'static [Job], task: Task, spread: Spread) -> Dispatched {
         let mut dispatched = Dispatched::default();
@@ -212,8 +215,8 @@ impl Accel {
     /// Waits until all dispatched jobs are settled.
     pub fn settle(&self, jobs: &[Job], dispatched: &Dispatched) {
         let dispatched = jobs.iter().zip(dispatched.queues).take(dispatched.nr);
-        // Devices work roughly in order: once the last job is done so are the others, and the submitter
-        // sleeps once.
+        // Devices work roughly in order: once the last job is done so are the others, and the
+        // submitter sleeps once.
         for (job, queue) in dispatched.rev() {
             let Some(queue) = self.queue(queue.into()) else {
                 continue;

@@ -2,9 +2,10 @@
 //! counters. Every owner of state counts here.
 //!
 //! *Invariants*
-//! - `charge` counts every page of resident + pool + metadata + operations' reserves, before the page
-//!   is touched, and never exceeds the limit unless the group allows it.
-//! - `group` and `process` are set before the engine reports that it has started, and never null after.
+//! - `charge` counts every page of resident + pool + metadata + operations' reserves, before the
+//!   page is touched, and never exceeds the limit unless the group allows it.
+//! - `group` and `process` are set before the engine reports that it has started, and never null
+//!   after.
 //!
 //! *Locking*: none; leaf. *Context*: any.
 
@@ -43,7 +44,8 @@ impl Account {
         }
     }
 
-    /// Opens the account of this process: the limit is the group's knob, the counters are `process`'s.
+    /// Opens the account of this process: the limit is the group's knob, the counters are
+    /// `process`'s.
     pub(crate) fn open(&self, group: &'static Group, process: &'static Process) {
         self.charge.follow(&group.knobs.ram);
         self.group

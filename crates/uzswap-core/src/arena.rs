@@ -1,15 +1,15 @@
-//! *What*: the arena, the managed address range: what the program has mapped there, and the kernel's side
-//! of it.
+//! *What*: the arena, the managed address range: what the program has mapped there, and the
+//! kernel's side of it.
 //!
 //! - `kernel`: [`Arena`], the owner of both
 //! - `region`: the region map
-//! - `mapping`: how a page becomes present, absent and write-protected; `protection`: the same without
-//!   userfaultfd
+//! - `mapping`: how a page becomes present, absent and write-protected; `protection`: the same
+//!   without userfaultfd
 //! - `ranges`: queries over region map and kernel, and changes of protection
 //! - `hazard`: memory that system calls of the program are using
 //!
-//! *Invariants*: pages become present only through [`Arena::install`], which makes the limit exact: every
-//! page is charged before it is present.
+//! *Invariants*: pages become present only through [`Arena::install`], which makes the limit exact:
+//! every page is charged before it is present.
 //! *Locking*: region map: leaf. *Context*: any.
 
 pub mod hazard;

@@ -1,5 +1,5 @@
-//! *What*: the swap devices as the engine sees them: opened for this process, and their slots counted
-//! for the entries that name them.
+//! *What*: the swap devices as the engine sees them: opened for this process, and their slots
+//! counted for the entries that name them.
 //!
 //! - `devices`: [`Backing`], the owner of all; `device`: one device
 //! - `read`: objects from the devices; `write`: slots for a run, and its writing
@@ -8,13 +8,13 @@
 //!
 //! The slots of all devices share one number space, in which each device has a range; so a location
 //! identifies its device. An object belongs to one page of one process (and, after fork, of its
-//! children), and is sealed with the page's number. Its entry names it by location, size and age; no
-//! other record exists.
+//! children), and is sealed with the page's number. Its entry names it by location, size and age;
+//! no other record exists.
 //!
-//! *Invariants*: every slot of an object is counted once for each entry that names it, from before the
-//! entry is published until after it is gone. A process counts slots on all devices or on none.
-//! *Locking*: none of its own; a cluster's lock is a leaf below all others. *Context*: init (`open`);
-//! signal, worker.
+//! *Invariants*: every slot of an object is counted once for each entry that names it, from before
+//! the entry is published until after it is gone. A process counts slots on all devices or on none.
+//! *Locking*: none of its own; a cluster's lock is a leaf below all others. *Context*: init
+//! (`open`); signal, worker.
 
 pub mod cache;
 #[cfg(not(loom))]

@@ -4,7 +4,8 @@
 //! - Whoever holds a `Masked` has every signal blocked. Otherwise a handler of the program could
 //!   interrupt a frame that holds an engine lock, fault, and wait for itself.
 //! - It does not run on a stack in the arena: reclaim could evict the stack under it, and the fault
-//!   would find SIGBUS blocked. [`Masked::block`] switches stacks there and pins the caller's frames.
+//!   would find SIGBUS blocked. [`Masked::block`] switches stacks there and pins the caller's
+//!   frames.
 //!
 //! *Locking*: taken before every lock of the engine. *Context*: any.
 
@@ -22,8 +23,8 @@ pub struct Masked(PhantomData<*mut ()>);
 /// The function that a [`StackSwitch`] runs on the other stack.
 pub type SwitchedFn = unsafe fn(*mut c_void, &Masked);
 
-/// Runs `job` with all signals blocked on a stack outside the arena. The caller's frames, which hold
-/// the job's argument, are resident and pinned meanwhile.
+/// Runs `job` with all signals blocked on a stack outside the arena. The caller's frames, which
+/// hold the job's argument, are resident and pinned meanwhile.
 pub type StackSwitch = unsafe fn(job: SwitchedFn, argument: *mut c_void);
 
 /// The [`StackSwitch`] of this process, or null.

@@ -1,14 +1,14 @@
-//! *What*: the context of one engine operation: codec contexts, buffers, the batch under reclaim, and
-//! a reserve of charged pages. There is about one per CPU.
+//! *What*: the context of one engine operation: codec contexts, buffers, the batch under reclaim,
+//! and a reserve of charged pages. There is about one per CPU.
 //!
 //! *Invariants*
-//! - An operation holds exactly one context from beginning to end, so whoever holds all of them knows
-//!   that no operation is under way; fork relies on it.
-//! - Between operations each context owns [`RESERVE_PAGES`] charged pages, so that reclaim can grow the
-//!   pool at the limit.
+//! - An operation holds exactly one context from beginning to end, so whoever holds all of them
+//!   knows that no operation is under way; fork relies on it.
+//! - Between operations each context owns [`RESERVE_PAGES`] charged pages, so that reclaim can grow
+//!   the pool at the limit.
 //!
-//! *Locking*: first in the order. A thread that holds one never waits for another, except fork, which
-//! takes all in rising order and holds nothing else.
+//! *Locking*: first in the order. A thread that holds one never waits for another, except fork,
+//! which takes all in rising order and holds nothing else.
 //! *Context*: signal, worker; allocated at init.
 
 mod streams;

@@ -1,5 +1,5 @@
-//! *What*: the pages of the arena: where the contents of each are, which folios have resident pages, and
-//! the eviction clock.
+//! *What*: the pages of the arena: where the contents of each are, which folios have resident
+//! pages, and the eviction clock.
 //!
 //! - `address`: how addresses, pages and folios number each other
 //! - `entry`, `table`: one page's entry; all of them

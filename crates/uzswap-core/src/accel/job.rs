@@ -1,7 +1,8 @@
 //! *What*: a job: what a device does for one page, and how it reports that it is done.
 //!
-//! *Invariants*: `status` tells who owns the job. The submitter owns a settled job; the device owns it
-//! from being prepared until it settles it. Nobody else reads `params` or touches what that points to:
+//! *Invariants*: `status` tells who owns the job. The submitter owns a settled job; the device owns
+//! it from being prepared until it settles it. Nobody else reads `params` or touches what that
+//! points to:
 //!
 //! ```text
 //! settled ──prepare──► PENDING ──sleep──► WAITED
@@ -93,9 +94,9 @@ impl Job {
     /// Sets the parameters. The caller then submits the job to one device, or [`Job::settle`]s it.
     ///
     /// # Safety
-    /// The job is settled and the caller owns it. Until it is settled again, the source is readable and
-    /// changes only in ways that [`uzswap_compress::Compressor::compress`] tolerates, and nobody else
-    /// uses the destination.
+    /// The job is settled and the caller owns it. Until it is settled again, the source is readable
+    /// and changes only in ways that [`uzswap_compress::Compressor::compress`] tolerates, and
+    /// nobody else uses the destination.
     pub unsafe fn prepare(&self, params: Params) {
         self.params.get_mut().with(|cell| {
             // SAFETY: the caller owns the job, as promised.
@@ -115,8 +116,8 @@ impl Job {
         self.params.get_mut().with(|cell| unsafe { *cell })
     }
 
-    /// Returns the job to its submitter. Called once, by the device that took it, or by the submitter if
-    /// none did.
+    /// Returns the job to its submitter. Called once, by the device that took it, or by the
+    /// submitter if none did.
     pub fn settle(&self, outcome: Outcome) {
         let status = match outcome {
             // A page is far smaller than `DONE`.
@@ -125,8 +126,8 @@ impl Job {
             Outcome::Failed => FAILED,
             Outcome::Aborted => ABORTED,
         };
-        // Release: pairs with the acquire in `outcome`, which publishes the result. After this the job may
-        // have been prepared anew; a spurious wake-up does no harm.
+        // Release: pairs with the acquire in `outcome`, which publishes the result. After this the
+        // job may have been prepared anew; a spurious wake-up does no harm.
         if self.status.swap(status, Ordering::Release) == WAITED {
             self.status.wake_one();
         }

@@ -10,10 +10,11 @@
 //! ```
 //!
 //! - Threads enter only while it is `OPEN`, and the worker leaves only when none is inside and no
-//!   descriptor is filled. So every submitted job is settled, even when the worker is closed meanwhile.
-//! - The worker sets `bell` to `ASLEEP` before its last check for work; whoever fills a descriptor, opens
-//!   or closes reads the bell afterwards. With a full fence between the two on either side, one of them
-//!   sees the other.
+//!   descriptor is filled. So every submitted job is settled, even when the worker is closed
+//!   meanwhile.
+//! - The worker sets `bell` to `ASLEEP` before its last check for work; whoever fills a descriptor,
+//!   opens or closes reads the bell afterwards. With a full fence between the two on either side,
+//!   one of them sees the other.
 //!
 //! *Locking*: none; only the worker waits, for work. *Context*: signal, worker.
 
@@ -71,8 +72,8 @@ impl Ring {
         self.gate.load(Ordering::Acquire) & (OPEN | CLOSING) == 0
     }
 
-    /// Submits as many of `jobs`, from the first on, as there are free descriptors, and returns how many.
-    /// Never waits.
+    /// Submits as many of `jobs`, from the first on, as there are free descriptors, and returns how
+    /// many. Never waits.
     pub fn submit(&self, jobs: &'static [Job]) -> usize {
         // Acquire: pairs with the release in `open`: the worker's contexts are set.
         if self.gate.fetch_add(1, Ordering::Acquire) & OPEN == 0 {

@@ -1,13 +1,13 @@
 //! *What*: a worker: a thread that works as a device does, so that batches are asynchronous on any
 //! machine.
 //!
-//! It starts when it is first needed and never ends: without work, or while it is away, it sleeps. A
-//! fork child has none; it starts its own when needed.
+//! It starts when it is first needed and never ends: without work, or while it is away, it sleeps.
+//! A fork child has none; it starts its own when needed.
 //!
-//! *Invariants*: the thread has all signals blocked, runs codecs only, and touches only the sources and
-//! destinations of jobs, never writing to the program's memory. So in a process with one thread beside
-//! workers, nobody can write to its pages while that thread is in the engine. Its contexts change only
-//! while it is away.
+//! *Invariants*: the thread has all signals blocked, runs codecs only, and touches only the sources
+//! and destinations of jobs, never writing to the program's memory. So in a process with one thread
+//! beside workers, nobody can write to its pages while that thread is in the engine. Its contexts
+//! change only while it is away.
 //! *Locking*: none. *Context*: its own thread; the rest signal or worker.
 
 use core::cell::UnsafeCell;
@@ -45,8 +45,8 @@ pub struct WorkerThread {
     thread: AtomicU32,
 }
 
-// SAFETY: the thread owns `contexts` while `ring` is not away; the one caller of `replace` does while it
-// is.
+// SAFETY: the thread owns `contexts` while `ring` is not away; the one caller of `replace` does
+// while it is.
 unsafe impl Sync for WorkerThread {}
 
 impl WorkerThread {
@@ -94,8 +94,8 @@ impl WorkerThread {
         if self.is_started() {
             return true;
         }
-        // SAFETY: a stack of its own by the promise of `new`; the thread runs codecs, which use no thread-local
-        // storage. It inherits the full mask.
+        // SAFETY: a stack of its own by the promise of `new`; the thread runs codecs, which use no
+        // thread-local storage. It inherits the full mask.
         unsafe { thread::spawn_raw(self.stack_top, run, this, &self.thread) }.is_ok()
     }
 
@@ -109,7 +109,8 @@ impl WorkerThread {
         self.ring.is_away()
     }
 
-    /// Replaces its compressor by `new` and returns the old one; returns `new` while it is not away.
+    /// Replaces its compressor by `new` and returns the old one; returns `new` while it is not
+    /// away.
     ///
     /// # Safety
     /// One caller at a time, and nobody calls [`WorkerThread::open`] meanwhile.
@@ -118,7 +119,8 @@ impl WorkerThread {
             return new;
         }
         self.codec.store(new.codec().to_bits(), Ordering::Relaxed);
-        // SAFETY: away, so the thread does not use it, nor does anybody else by the caller's promise.
+        // SAFETY: away, so the thread does not use it, nor does anybody else by the caller's
+        // promise.
         let contexts = unsafe { &mut *self.contexts.get() };
         core::mem::replace(&mut contexts.compressor, new)
     }

@@ -1,14 +1,15 @@
 //! *What*: hazards: memory that a system call of the program is using, one word per thread, which
-//! reclaim passes over. Cheaper than a pin, which takes locks; and a thread that a signal handler jumps
-//! out of the call has nothing to give back.
+//! reclaim passes over. Cheaper than a pin, which takes locks; and a thread that a signal handler
+//! jumps out of the call has nothing to give back.
 //!
 //! *Invariants*
-//! - As with hazard pointers: a thread announces its memory, then checks that all of it is resident and
-//!   none isolated; a reclaimer isolates a folio, then checks that it is not announced. Each has a full
-//!   fence in between, so at least one sees the other: the thread falls back to a pin, or the folio
-//!   stays. Modelled in `tests/loom_folio.rs`.
-//! - A word belongs to one thread and to the signal handlers that interrupt it. Starting a handler of the
-//!   program withdraws the word first; the interrupted code checks its word right before the call.
+//! - As with hazard pointers: a thread announces its memory, then checks that all of it is resident
+//!   and none isolated; a reclaimer isolates a folio, then checks that it is not announced. Each
+//!   has a full fence in between, so at least one sees the other: the thread falls back to a pin,
+//!   or the folio stays. Modelled in `tests/loom_folio.rs`.
+//! - A word belongs to one thread and to the signal handlers that interrupt it. Starting a handler
+//!   of the program withdraws the word first; the interrupted code checks its word right before the
+//!   call.
 //!
 //! *Locking*: none. *Context*: the program's, signal; reclaim checks from any.
 
@@ -79,9 +80,9 @@ impl Hazards {
         }
     }
 
-    /// Announces `range`, of less than 256 pages, for thread `nr`. Pages that are found resident and
-    /// not isolated after that stay so until it is withdrawn. `None`: the thread has no word, or the
-    /// range does not fit one.
+    /// Announces `range`, of less than 256 pages, for thread `nr`. Pages that are found resident
+    /// and not isolated after that stay so until it is withdrawn. `None`: the thread has no word,
+    /// or the range does not fit one.
     #[inline]
     pub fn announce(&self, nr: usize, range: PageRange) -> Option<Hazard<'_>> {
         let word = self.words.get(nr)?;

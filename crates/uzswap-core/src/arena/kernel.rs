@@ -17,7 +17,8 @@ use uzswap_sys::uffd::Uffd;
 pub enum FaultMode {
     /// SIGBUS in the faulting thread; faults inside the kernel fail, so system calls are guarded.
     Signal,
-    /// A handler thread reads them from the userfaultfd; it serves faults inside the kernel as well.
+    /// A handler thread reads them from the userfaultfd; it serves faults inside the kernel as
+    /// well.
     Thread,
     /// As [`FaultMode::Signal`], by SIGSEGV and page protection instead of userfaultfd.
     Segv,
@@ -49,7 +50,8 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// An arena with nothing mapped. `zeroes` points to [`LOAD_LEN`](crate::op::LOAD_LEN) zero bytes.
+    /// An arena with nothing mapped. `zeroes` points to [`LOAD_LEN`](crate::op::LOAD_LEN) zero
+    /// bytes.
     pub(crate) fn new(
         mode: FaultMode,
         mapping: Mapping,

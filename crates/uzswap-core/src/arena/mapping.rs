@@ -1,10 +1,10 @@
-//! *What*: the kernel's side of the arena: how a page becomes present, absent and write-protected, by
-//! userfaultfd or, where that is not available, by [`protection`](super::protection) alone.
+//! *What*: the kernel's side of the arena: how a page becomes present, absent and write-protected,
+//! by userfaultfd or, where that is not available, by [`protection`](super::protection) alone.
 //!
-//! *Invariants*: an entry becomes resident after the kernel has the page, and stops being resident before
-//! the kernel drops its memory; the folio is held in between.
-//! *Locking*: the caller holds the pages' folio, except for write protection, where `RECLAIM` keeps them
-//! in. *Context*: signal, worker; opening and adopting also init and the fork child.
+//! *Invariants*: an entry becomes resident after the kernel has the page, and stops being resident
+//! before the kernel drops its memory; the folio is held in between.
+//! *Locking*: the caller holds the pages' folio, except for write protection, where `RECLAIM` keeps
+//! them in. *Context*: signal, worker; opening and adopting also init and the fork child.
 
 use super::protection;
 use super::{Arena, FaultMode};
@@ -77,8 +77,8 @@ impl Mapping {
         }
     }
 
-    /// Minimum pages, a power of two, that are brought in together: a lone resident page costs a mapping
-    /// or two, of which a process has few.
+    /// Minimum pages, a power of two, that are brought in together: a lone resident page costs a
+    /// mapping or two, of which a process has few.
     pub const fn granule(&self) -> usize {
         match self {
             Mapping::Userfaultfd { .. } => 1,
@@ -126,12 +126,12 @@ fn open_for(mode: FaultMode) -> Result<i32, StartError> {
 }
 
 impl Arena {
-    /// Makes pages of the folio of `guard` present, filled from `source`; `None`: with zeroes. Returns
-    /// the bytes done.
+    /// Makes pages of the folio of `guard` present, filled from `source`; `None`: with zeroes.
+    /// Returns the bytes done.
     ///
     /// # Safety
-    /// `source` is initialized memory of the engine's own of `len` bytes. The pages at `addr` are arena
-    /// memory that no entry calls resident.
+    /// `source` is initialized memory of the engine's own of `len` bytes. The pages at `addr` are
+    /// arena memory that no entry calls resident.
     #[inline]
     pub(crate) unsafe fn install(
         &self,
@@ -159,8 +159,8 @@ impl Arena {
         let Mapping::Userfaultfd { uffd, .. } = self.mapping else {
             return self.make_read_only(pages, batch);
         };
-        // Neighbours share a call, along with pages in between: marking those that are absent, or not in
-        // the batch, costs nothing.
+        // Neighbours share a call, along with pages in between: marking those that are absent, or
+        // not in the batch, costs nothing.
         let mut run: Option<PageRange> = None;
         for at in 0..=batch.nr_folios {
             let next = batch.pages_of(at);
@@ -192,8 +192,8 @@ impl Arena {
         }
     }
 
-    /// Removes write protection from the resident pages of `range`, within the folio of `guard`. Errors
-    /// are ignored: a range that was unmapped needs nothing.
+    /// Removes write protection from the resident pages of `range`, within the folio of `guard`.
+    /// Errors are ignored: a range that was unmapped needs nothing.
     pub(crate) fn unprotect(&self, pages: &Pages, guard: &FolioGuard<'_>, range: PageRange) {
         match self.mapping {
             Mapping::Userfaultfd { uffd, wakes } => {
@@ -205,8 +205,8 @@ impl Arena {
         }
     }
 
-    /// Makes the stored pages of a folio of the batch inaccessible before they are dropped. `false`: that
-    /// failed, and they stay.
+    /// Makes the stored pages of a folio of the batch inaccessible before they are dropped.
+    /// `false`: that failed, and they stay.
     pub(crate) fn close_stored(
         &self,
         guard: &FolioGuard<'_>,
@@ -220,7 +220,8 @@ impl Arena {
         }
     }
 
-    /// Makes pages that the program gives up inaccessible before they are dropped. `false`: that failed.
+    /// Makes pages that the program gives up inaccessible before they are dropped. `false`: that
+    /// failed.
     pub(crate) fn close(&self, range: PageRange) -> bool {
         match self.mapping {
             Mapping::Userfaultfd { .. } => true,
@@ -228,7 +229,8 @@ impl Arena {
         }
     }
 
-    /// Sets the kernel's protection of a range to `prot`, which the region map has or is about to have.
+    /// Sets the kernel's protection of a range to `prot`, which the region map has or is about to
+    /// have.
     pub(crate) fn set_prot_now(
         &self,
         pages: &Pages,
@@ -237,7 +239,8 @@ impl Arena {
         prot: u32,
     ) -> Result<(), Errno> {
         match self.mapping {
-            // SAFETY: arena memory; no reclaimer reads it if it becomes unreadable (`change_prot` waits).
+            // SAFETY: arena memory; no reclaimer reads it if it becomes unreadable (`change_prot`
+            // waits).
             Mapping::Userfaultfd { .. } => unsafe { mem::mprotect(addr, len, prot.cast_signed()) },
             Mapping::Protection { .. } => self.open_again(pages, PageRange::covering(addr, len)),
         }
@@ -252,14 +255,14 @@ impl Arena {
         }
     }
 
-    /// Whether page protection encodes residency too. If so, it is derived from the region map, which
-    /// changes first.
+    /// Whether page protection encodes residency too. If so, it is derived from the region map,
+    /// which changes first.
     pub(crate) const fn prot_follows(&self) -> bool {
         matches!(self.mapping, Mapping::Protection { .. })
     }
 
-    /// In a fork child: reopens the kernel interface for this process under the same descriptor number,
-    /// and registers the arena.
+    /// In a fork child: reopens the kernel interface for this process under the same descriptor
+    /// number, and registers the arena.
     pub(crate) fn renew_mapping(&self) -> Result<(), StartError> {
         let fresh = open_for(self.mode())?;
         file::dup3(fresh, self.mapping.fd(), file::O_CLOEXEC)

@@ -1,21 +1,21 @@
-//! *What*: the arena without userfaultfd. An absent page is closed (`PROT_NONE`), so that a touch raises
-//! SIGSEGV; a write-protected one is read-only.
+//! *What*: the arena without userfaultfd. An absent page is closed (`PROT_NONE`), so that a touch
+//! raises SIGSEGV; a write-protected one is read-only.
 //!
-//! A closed page gets its contents through `/proc/self/mem`, which ignores protection, and is opened
-//! after that: no other thread ever sees half of it. Every change of protection splits a mapping or
-//! joins two, and a process has few (`vm.max_map_count`). Hence larger limits bring in more pages
-//! together ([`granule`]), and folios are at least as large.
+//! A closed page gets its contents through `/proc/self/mem`, which ignores protection, and is
+//! opened after that: no other thread ever sees half of it. Every change of protection splits a
+//! mapping or joins two, and a process has few (`vm.max_map_count`). Hence larger limits bring in
+//! more pages together ([`granule`]), and folios are at least as large.
 //!
 //! *Invariants*
 //! - A page that is not resident is closed and has no memory: opened, it would read as zeroes.
-//! - A resident page is open as the region map says; read-only while a reclaimer has isolated it; or in
-//!   either state if its folio is `PROT_STALE`, because no mapping was left. Then a fault on it, or a
-//!   pin, opens it; reclaim passes it over.
+//! - A resident page is open as the region map says; read-only while a reclaimer has isolated it;
+//!   or in either state if its folio is `PROT_STALE`, because no mapping was left. Then a fault on
+//!   it, or a pin, opens it; reclaim passes it over.
 //! - Opening a page of an isolated folio cancels its reclaim.
 //!
-//! *Locking*: the folio is held while pages are opened or closed; they are made read-only under `RECLAIM`.
-//! The region map is read under the folio's lock, so whoever changes it opens the resident pages again
-//! afterwards. *Context*: as the engine's.
+//! *Locking*: the folio is held while pages are opened or closed; they are made read-only under
+//! `RECLAIM`. The region map is read under the folio's lock, so whoever changes it opens the
+//! resident pages again afterwards. *Context*: as the engine's.
 
 use crate::arena::Arena;
 use crate::arena::region::Flags;
@@ -27,8 +27,8 @@ use uzswap_sys::mem::{MADV_DONTNEED, PROT_NONE, PROT_READ};
 use uzswap_sys::uffd::CopyError;
 use uzswap_sys::{Errno, file, mem};
 
-/// Maximum granules in the limit: with as many gaps between them they take half of the mappings that a
-/// process may have by default (65530).
+/// Maximum granules in the limit: with as many gaps between them they take half of the mappings
+/// that a process may have by default (65530).
 const MAX_GRANULES: u64 = 1 << 14;
 
 /// Pages of the largest granule: the largest folio.
@@ -56,7 +56,7 @@ pub(crate) fn open_memory() -> Result<i32, StartError> {
 
 fn test_write(fd: i32) -> Result<(), Errno> {
     let flags = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_NORESERVE;
-    // SAFETY: a fresh mapping where the kernel likes.
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
     let addr = unsafe { mem::mmap(0, PAGE_SIZE, PROT_NONE, flags, -1, 0) }?;
     let written = file::pwrite(fd, &[1], wide(addr));
     // SAFETY: the mapping made just now.
@@ -69,8 +69,8 @@ fn test_write(fd: i32) -> Result<(), Errno> {
 
 /// Sets the protection of arena pages; `false`: the process has no mapping left for it.
 pub(crate) fn protect(range: PageRange, prot: i32) -> bool {
-    // SAFETY: arena memory. It becomes unreadable only where no reclaimer reads it: its folio is held and
-    // not isolated by another, or the caller has waited for those that isolated it.
+    // SAFETY: arena memory. It becomes unreadable only where no reclaimer reads it: its folio is
+    // held and not isolated by another, or the caller has waited for those that isolated it.
     unsafe { mem::mprotect(range.addr(), range.bytes(), prot) }.is_ok()
 }
 
@@ -127,8 +127,8 @@ impl Arena {
         Ok(len)
     }
 
-    /// Opens pages, resident or about to be, as the region map says. `false`: no mapping was left, and the
-    /// folio is `PROT_STALE`.
+    /// Opens pages, resident or about to be, as the region map says. `false`: no mapping was left,
+    /// and the folio is `PROT_STALE`.
     pub(crate) fn open(&self, guard: &FolioGuard<'_>, range: PageRange) -> bool {
         let mut opened = true;
         self.regions
@@ -172,8 +172,8 @@ impl Arena {
         Err(Errno::ENOMEM)
     }
 
-    /// [`Arena::protect_batch`] by protection: of the batch's pages only, since an absent page would read
-    /// as zeroes.
+    /// [`Arena::protect_batch`] by protection: of the batch's pages only, since an absent page
+    /// would read as zeroes.
     pub(crate) fn make_read_only(&self, pages: &Pages, batch: &Batch) {
         let places = batch.pages.iter().take(batch.nr_pages);
         for_each_run(places.map(|place| place.page), |run| {

@@ -1,8 +1,9 @@
-//! *What*: queries over region map and kernel (is a range mapped, readable), and changes of protection.
+//! *What*: queries over region map and kernel (is a range mapped, readable), and changes of
+//! protection.
 //!
-//! *Invariants*: the region map calls a range readable only while the kernel lets it be read: it learns
-//! of new read permission after the kernel, and of its loss before. So a reclaimer never reads a page
-//! that the kernel protects.
+//! *Invariants*: the region map calls a range readable only while the kernel lets it be read: it
+//! learns of new read permission after the kernel, and of its loss before. So a reclaimer never
+//! reads a page that the kernel protects.
 //! *Locking*: `protecting` while the protection of a range changes. *Context*: signal, worker.
 
 use crate::arena::Arena;
@@ -48,8 +49,8 @@ impl Arena {
         self.set_prot_now(pages, addr, len, prot)
     }
 
-    /// Changes the protection of a range without holes, in the order that the module's invariant asks
-    /// for.
+    /// Changes the protection of a range without holes, in the order that the module's invariant
+    /// asks for.
     pub(crate) fn change_prot(
         &self,
         pages: &Pages,

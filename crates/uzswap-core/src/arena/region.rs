@@ -1,23 +1,23 @@
-//! *What*: the region map: which ranges of the arena the program has mapped, with which protection and
-//! fork policy, and where there is room. It is to the arena what the VMA tree is to the kernel; pages
-//! and their contents are the page table's business.
+//! *What*: the region map: which ranges of the arena the program has mapped, with which protection
+//! and fork policy, and where there is room. It is to the arena what the VMA tree is to the kernel;
+//! pages and their contents are the page table's business.
 //!
 //! *Invariants*
 //! - Entries are sorted, do not overlap, and are never empty.
-//! - Adjacent entries with equal flags are one entry, except dying ones: a dying entry belongs to the
-//!   caller that marked it, and stays apart, so that removing it never needs room in the table.
+//! - Adjacent entries with equal flags are one entry, except dying ones: a dying entry belongs to
+//!   the caller that marked it, and stays apart, so that removing it never needs room in the table.
 //! - No aligned gap begins below `open_from`, so a search may begin there.
 //!
-//! *Locking*: one leaf lock inside, held for a single operation and never while a caller's closure runs.
-//! Sequences of operations (look up, drop pages, remove) are not atomic; the dying mark keeps a range
-//! from being reused meanwhile.
+//! *Locking*: one leaf lock inside, held for a single operation and never while a caller's closure
+//! runs. Sequences of operations (look up, drop pages, remove) are not atomic; the dying mark keeps
+//! a range from being reused meanwhile.
 //! *Context*: signal, worker, init.
 
 use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sys::{PAGE_SHIFT, PAGE_SIZE};
 
-/// Requests of this many bytes or more are aligned to as much. mimalloc takes segments and arenas of
-/// this size and alignment: aligned at the first try, it need not map twice as much and trim.
+/// Requests of this many bytes or more are aligned to as much. mimalloc takes segments and arenas
+/// of this size and alignment: aligned at the first try, it need not map twice as much and trim.
 pub const LARGE_ALIGN: usize = 32 << 20;
 
 /// Properties of a region.
@@ -317,8 +317,8 @@ impl RegionMap {
         t.next_live(start, end).map(|e| t.region(e))
     }
 
-    /// Calls `f` with each live region in `[addr, addr + len)`, clipped to it, lowest first. The lock
-    /// is not held while `f` runs: `f` may change the map, as may others.
+    /// Calls `f` with each live region in `[addr, addr + len)`, clipped to it, lowest first. The
+    /// lock is not held while `f` runs: `f` may change the map, as may others.
     pub fn for_each_in(&self, addr: usize, len: usize, mut f: impl FnMut(Region)) {
         let end = addr.saturating_add(len);
         let mut at = addr;

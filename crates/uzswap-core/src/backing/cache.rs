@@ -1,18 +1,18 @@
-//! *What*: the swap cache: which pages read back from a swap device still have their copy there, so that
-//! a page that has not changed need not be written again.
+//! *What*: the swap cache: which pages read back from a swap device still have their copy there, so
+//! that a page that has not changed need not be written again.
 //!
-//! Nobody watches for writes: a record has a fingerprint of the copy, and an object to be written is
-//! compared with it. A record may be stale in any way (the page was changed, dropped, moved, remapped);
-//! it then costs room on the device until it is found, but never a wrong byte.
+//! Nobody watches for writes: a record has a fingerprint of the copy, and an object to be written
+//! is compared with it. A record may be stale in any way (the page was changed, dropped, moved,
+//! remapped); it then costs room on the device until it is found, but never a wrong byte.
 //!
-//! A record has one place in a table, by its page's number, and is never displaced: a page read back
-//! while its place is taken is written again, as without a cache. If new records displaced old ones,
-//! few would live until their page is next written.
+//! A record has one place in a table, by its page's number, and is never displaced: a page read
+//! back while its place is taken is written again, as without a cache. If new records displaced old
+//! ones, few would live until their page is next written.
 //!
-//! *Invariants*: zeroed memory is an empty cache. A record counts the slots of its copy once; taking it
-//! passes the count to the caller.
-//! *Locking*: one lock per leaf of the table, and one for charging leaves, never two at a time; only a
-//! swap cluster's lock is taken below them.
+//! *Invariants*: zeroed memory is an empty cache. A record counts the slots of its copy once;
+//! taking it passes the count to the caller.
+//! *Locking*: one lock per leaf of the table, and one for charging leaves, never two at a time;
+//! only a swap cluster's lock is taken below them.
 //! *Context*: signal, worker.
 
 use crate::page::Entry;
@@ -101,8 +101,8 @@ impl<'a> SwapCache<'a> {
         Some((self.leaves.get(place / LEAF_RECORDS)?, place % LEAF_RECORDS))
     }
 
-    /// Keeps a copy, whose count passes to the cache. `charge` takes one page for the table. `false`:
-    /// there is no room, and the count stays the caller's.
+    /// Keeps a copy, whose count passes to the cache. `charge` takes one page for the table.
+    /// `false`: there is no room, and the count stays the caller's.
     #[must_use]
     pub fn keep(&self, copy: CachedCopy, charge: impl FnOnce() -> bool) -> bool {
         let Some((leaf, place)) = self.place(copy.page) else {
@@ -206,8 +206,8 @@ mod tests {
         }
     }
 
-    /// Random histories against a map from places to copies. No copy comes out that was not put in, none
-    /// twice, and none is lost: its slots would never be free again.
+    /// Random histories against a map from places to copies. No copy comes out that was not put in,
+    /// none twice, and none is lost: its slots would never be free again.
     #[test]
     fn every_copy_comes_out_once_and_for_its_own_page() {
         let leaves: Vec<Leaf> = (0..3).map(|_| Leaf::default()).collect();

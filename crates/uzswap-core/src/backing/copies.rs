@@ -1,9 +1,9 @@
-//! *What*: copies on the swap devices of pages that are in RAM: kept when a page is read back, reused
-//! when the unchanged page would be written again, or dropped.
+//! *What*: copies on the swap devices of pages that are in RAM: kept when a page is read back,
+//! reused when the unchanged page would be written again, or dropped.
 //!
-//! As in the kernel's swap cache, reading a page back leaves its copy on a device that is less than half
-//! full. The page then ages in RAM and pool like any other; only when the pool's object is to be written
-//! is it compared with the copy.
+//! As in the kernel's swap cache, reading a page back leaves its copy on a device that is less than
+//! half full. The page then ages in RAM and pool like any other; only when the pool's object is to
+//! be written is it compared with the copy.
 //!
 //! *Invariants*: as [`cache`](super::cache).
 //! *Locking*: a page's copy is kept and taken with its folio held. *Context*: signal, worker.
@@ -19,8 +19,8 @@ use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sync::strict_assert;
 
 impl Backing {
-    /// Keeps the copy of a page that was read back; the count of its former entry `old` passes to the
-    /// copy. `false`: it is not kept.
+    /// Keeps the copy of a page that was read back; the count of its former entry `old` passes to
+    /// the copy. `false`: it is not kept.
     pub(crate) fn keep_copy(
         &self,
         op: &mut Op,
@@ -46,8 +46,8 @@ impl Backing {
         kept
     }
 
-    /// The entry that names the copy of `page`, if the copy equals `body`, the page's stored form. The
-    /// entry takes over the copy's count. A copy that differs is dropped.
+    /// The entry that names the copy of `page`, if the copy equals `body`, the page's stored form.
+    /// The entry takes over the copy's count. A copy that differs is dropped.
     pub(crate) fn unchanged_copy(&self, page: Page, body: &[u8]) -> Option<Entry> {
         let counters = self.account.counters();
         if counters.swap_cached_pages.load(Relaxed) == 0 {

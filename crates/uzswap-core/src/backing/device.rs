@@ -1,14 +1,14 @@
-//! *What*: one swap device, open in this process: its file, its slot allocator, and its place in the
-//! number space of locations.
+//! *What*: one swap device, open in this process: its file, its slot allocator, and its place in
+//! the number space of locations.
 //!
-//! The supervisor holds the device and its allocator's memory open; every process under it opens both
-//! through `/proc`.
+//! The supervisor holds the device and its allocator's memory open; every process under it opens
+//! both through `/proc`.
 //!
-//! *Invariants*: a device that is not on gets nothing new; its objects stay readable. A full device is
-//! skipped a few times before it is tried again: fewer times than reclaim retries before it gives up,
-//! so that "no room" is reported only after looking.
-//! *Locking*: none of its own; a cluster's lock is a leaf below all others. *Context*: init (`open`);
-//! signal, worker.
+//! *Invariants*: a device that is not on gets nothing new; its objects stay readable. A full device
+//! is skipped a few times before it is tried again: fewer times than reclaim retries before it
+//! gives up, so that "no room" is reported only after looking.
+//! *Locking*: none of its own; a cluster's lock is a leaf below all others. *Context*: init
+//! (`open`); signal, worker.
 
 use core::cell::UnsafeCell;
 use core::fmt::Write;
@@ -36,13 +36,14 @@ const MAX_SKIPPED: u32 = 7;
 /// Maximum clusters that are discarded at once to make room on the disk.
 const MAX_DISCARDED: usize = 16;
 
-/// Attempts in a row that free nothing before reclaim gives up (the kernel's constant of that name).
+/// Attempts in a row that free nothing before reclaim gives up (the kernel's constant of that
+/// name).
 pub(crate) const MAX_RECLAIM_RETRIES: u32 = 16;
 
 const _: () = assert!(MAX_SKIPPED + 1 < MAX_RECLAIM_RETRIES);
 
-/// How often a full device is tried again: the longer it has been full the less, down to every eighth
-/// time.
+/// How often a full device is tried again: the longer it has been full the less, down to every
+/// eighth time.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     /// Times in a row that it had no room.
@@ -86,16 +87,16 @@ pub(crate) struct SwapDevice {
     device: Device,
     fd: i32,
     slots: Slots<'static>,
-    /// The owner that this process counts slots as; `None` in a fork child that got no number: it has
-    /// nothing on the device and writes nothing to it.
+    /// The owner that this process counts slots as; `None` in a fork child that got no number: it
+    /// has nothing on the device and writes nothing to it.
     owner: UnsafeCell<Option<Owner>>,
     /// The devices of the same priority, by number.
     pub peers: Range<usize>,
     pub backoff: Backoff,
 }
 
-// SAFETY: `owner` is written in `SwapDevice::set_owner` alone, when the process has one thread and no operation is
-// under way; all else is shared through atomics and locks.
+// SAFETY: `owner` is written in `SwapDevice::set_owner` alone, when the process has one thread and
+// no operation is under way; all else is shared through atomics and locks.
 unsafe impl Sync for SwapDevice {}
 
 impl SwapDevice {
@@ -185,9 +186,9 @@ impl SwapDevice {
         self.is_on() && self.backoff.is_due()
     }
 
-    /// Whether to keep copies of pages read back: while the device is less than half full (the kernel's
-    /// `vm_swap_full`). Decided per device, so that copies do not fill a small fast one beside a large
-    /// slow one.
+    /// Whether to keep copies of pages read back: while the device is less than half full (the
+    /// kernel's `vm_swap_full`). Decided per device, so that copies do not fill a small fast one
+    /// beside a large slow one.
     pub(crate) fn keeps_copies(&self) -> bool {
         self.slots.in_use() * 2 < u64::from(self.slots.nr_slots())
             && self.is_on()
@@ -223,7 +224,8 @@ impl SwapDevice {
         self.slots.alloc(self.owner()?, cpu, order as u8, counts)
     }
 
-    /// Counts the slots of an object that an entry is going to name. `false`: they cannot be counted.
+    /// Counts the slots of an object that an entry is going to name. `false`: they cannot be
+    /// counted.
     #[must_use]
     pub(crate) fn get(&self, extent: Extent) -> bool {
         let run = self.run_of(extent);
@@ -253,8 +255,8 @@ impl SwapDevice {
         Ok(())
     }
 
-    /// Retires the slots of `run` after a failed write. Returns `true` once: when the device has failed
-    /// too often and is turned off.
+    /// Retires the slots of `run` after a failed write. Returns `true` once: when the device has
+    /// failed too often and is turned off.
     pub(crate) fn write_failed(&self, run: Run) -> bool {
         let config = self.config;
         if let Some(owner) = self.owner() {
@@ -289,7 +291,8 @@ impl SwapDevice {
         extent: Extent,
         buffer: &mut [u8],
     ) -> bool {
-        // SAFETY: the caller's promise; the descriptor is never closed while operations are under way.
+        // SAFETY: the caller's promise; the descriptor is never closed while operations are under
+        // way.
         let started = unsafe { self.device.start_read(queue, extent, buffer) };
         if started {
             self.config.bytes_in.fetch_add(wide(buffer.len()), Relaxed);

@@ -1,7 +1,8 @@
-//! *What*: [`Backing`], the owner of the swap devices that this process has open, of their swap cache and
-//! readahead, and of the key.
+//! *What*: [`Backing`], the owner of the swap devices that this process has open, of their swap
+//! cache and readahead, and of the key.
 //!
-//! *Invariants*: as [`super`]. *Locking*: none of its own. *Context*: init (`open`); signal, worker.
+//! *Invariants*: as [`super`]. *Locking*: none of its own. *Context*: init (`open`); signal,
+//! worker.
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -43,8 +44,8 @@ pub(crate) struct Backing {
     pub(super) cache: SwapCache<'static>,
     /// The readahead windows.
     pub(super) readahead: Readahead,
-    /// For concurrent reads. Few, since the kernel limits them system-wide; a thread that finds all in use
-    /// reads one extent after the other.
+    /// For concurrent reads. Few, since the kernel limits them system-wide; a thread that finds all
+    /// in use reads one extent after the other.
     pub(super) queues: [Lock<Queue>; NR_QUEUES],
     /// An unreadable page has been reported.
     pub(super) reported_unreadable: AtomicBool,
@@ -57,8 +58,8 @@ pub(crate) type Owners = [Option<Owner>; NR_DEVICES];
 pub(crate) const KEY_PAGES: u64 = 2;
 
 impl Backing {
-    /// Opens the group's devices for this process; `None`: there are none, or they belong to another
-    /// user or pid namespace.
+    /// Opens the group's devices for this process; `None`: there are none, or they belong to
+    /// another user or pid namespace.
     pub(crate) fn open(account: &'static Account) -> Option<Backing> {
         let (group, process) = (account.group(), account.process());
         let config = &group.config.swap;
@@ -118,8 +119,8 @@ impl Backing {
         self.devices.get(number)?.as_ref()
     }
 
-    /// The devices with their numbers, in the order in which they are filled: those of equal priority
-    /// take turns.
+    /// The devices with their numbers, in the order in which they are filled: those of equal
+    /// priority take turns.
     pub(crate) fn in_turn(&self) -> impl Iterator<Item = (usize, &SwapDevice)> {
         let turn = self.turn.load(Relaxed) as usize;
         (0..NR_DEVICES).filter_map(move |at| {
@@ -185,8 +186,8 @@ impl Backing {
         self.devices().any(|device| device.owner().is_some())
     }
 
-    /// Before a fork, with no operation under way: reserves a record of the group for the child and counts
-    /// for it what this process counts. `None`: the group has no record left.
+    /// Before a fork, with no operation under way: reserves a record of the group for the child and
+    /// counts for it what this process counts. `None`: the group has no record left.
     pub(crate) fn fork<'a>(&self, group: &'a Group) -> Option<(&'a Process, Owners)> {
         if !self.counts() {
             return None;
@@ -269,7 +270,8 @@ impl Backing {
         self.readahead.hit(page);
     }
 
-    /// Counts the slots of an object that an entry is going to name. `false`: they cannot be counted.
+    /// Counts the slots of an object that an entry is going to name. `false`: they cannot be
+    /// counted.
     #[must_use]
     pub(crate) fn get(&self, location: u64, size: u16) -> bool {
         let extent = self.extent(location, size);
@@ -324,8 +326,8 @@ fn in_namespace_of(config: &SwapConfig) -> bool {
         .is_ok_and(|stat| stat.st_ino == config.pid_namespace.load(Relaxed))
 }
 
-/// A function that tells whether the process of a group record is alive; `false` only if it surely is
-/// not.
+/// A function that tells whether the process of a group record is alive; `false` only if it surely
+/// is not.
 fn liveness_probe(group: &'static Group) -> Option<IsAlive<'static>> {
     let ask = move |number: usize| {
         let Some(process) = group.processes.get(number) else {
@@ -384,8 +386,9 @@ pub(crate) fn label(page: Page, age: Age) -> Label {
 mod tests {
     use super::*;
 
-    /// Against a plain model, for all ways in which up to five devices can share priorities: higher ones first, and in
-    /// as many turns as there are peers each of them is at each of their places once.
+    /// Against a plain model, for all ways in which up to five devices can share priorities: higher
+    /// ones first, and in as many turns as there are peers each of them is at each of their places
+    /// once.
     #[test]
     fn devices_are_filled_by_priority_and_peers_by_turns() {
         for nr in 1..=5_usize {

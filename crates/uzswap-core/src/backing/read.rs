@@ -1,5 +1,5 @@
-//! *What*: reads objects from the swap devices: those of several pages at once, and what lies beside one
-//! on its device.
+//! *What*: reads objects from the swap devices: those of several pages at once, and what lies
+//! beside one on its device.
 //!
 //! *Invariants*: an object's seal is checked before its contents are used.
 //! *Locking*: the folio is held. *Context*: signal, worker.
@@ -18,9 +18,9 @@ use uzswap_sys::fmt::write_line;
 use super::label;
 
 impl Backing {
-    /// Passes to `unpack` the stored form of a swapped `page`, read into `window` unless it is there
-    /// already, and its fingerprint if its copy on the device is worth keeping. The pages that follow in
-    /// `range` are read with it. `None`: it cannot be read.
+    /// Passes to `unpack` the stored form of a swapped `page`, read into `window` unless it is
+    /// there already, and its fingerprint if its copy on the device is worth keeping. The pages
+    /// that follow in `range` are read with it. `None`: it cannot be read.
     pub(crate) fn read_object<T>(
         &self,
         pages: &Pages,
@@ -66,8 +66,8 @@ impl Backing {
             })
     }
 
-    /// Adds `needed`, the extent of `page`, to the window, and as many of the pages that follow in `range`
-    /// as fit.
+    /// Adds `needed`, the extent of `page`, to the window, and as many of the pages that follow in
+    /// `range` as fit.
     fn plan_read(
         &self,
         pages: &Pages,

@@ -1,13 +1,13 @@
 //! *What*: readahead: how many pages around one that is read from a swap device are read with it.
 //!
 //! Pages read ahead go into the pool, compressed as they are, and their entries say so
-//! ([`Content::ReadAhead`](crate::page::Content::ReadAhead)): hits are counted, not guessed. The window
-//! follows the kernel's rule: two more than the hits since the last read, rounded up to a power of two,
-//! or half the last window if that is more. Without hits it shrinks to the page alone, and opens again
-//! when a read is near the last one.
+//! ([`Content::ReadAhead`](crate::page::Content::ReadAhead)): hits are counted, not guessed. The
+//! window follows the kernel's rule: two more than the hits since the last read, rounded up to a
+//! power of two, or half the last window if that is more. Without hits it shrinks to the page
+//! alone, and opens again when a read is near the last one.
 //!
-//! Windows are kept per area of the address space, since a program may scan one table while it looks
-//! things up in another. Strictly sequential accesses are left to [`crate::op::Streams`].
+//! Windows are kept per area of the address space, since a program may scan one table while it
+//! looks things up in another. Strictly sequential accesses are left to [`crate::op::Streams`].
 //!
 //! *Invariants*: none; a lost or wrong number costs speed only.
 //! *Locking*: none. *Context*: signal, worker.

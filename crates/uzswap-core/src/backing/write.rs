@@ -1,12 +1,12 @@
-//! *What*: writes a run: slots on the first device that has room, and on another device when the write
-//! fails.
+//! *What*: writes a run: slots on the first device that has room, and on another device when the
+//! write fails.
 //!
-//! Devices are filled by priority; those of equal priority take turns by run. When no device has room,
-//! the copies of pages in RAM are dropped; likewise, once per run, when a device reports that its disk
-//! is full.
+//! Devices are filled by priority; those of equal priority take turns by run. When no device has
+//! room, the copies of pages in RAM are dropped; likewise, once per run, when a device reports that
+//! its disk is full.
 //!
-//! *Invariants*: taken slots are counted once for the writeback until it is done with them; slots whose
-//! write failed are freed or retired before others are taken.
+//! *Invariants*: taken slots are counted once for the writeback until it is done with them; slots
+//! whose write failed are freed or retired before others are taken.
 //! *Locking*: the writeback lock is held. *Context*: signal, worker.
 
 use core::ops::RangeInclusive;
@@ -127,7 +127,8 @@ impl Backing {
         taken
     }
 
-    /// Writes `bytes` to `taken` or, if its device fails, to slots of another. Returns where they went.
+    /// Writes `bytes` to `taken` or, if its device fails, to slots of another. Returns where they
+    /// went.
     pub(crate) fn write_out<'a>(
         &'a self,
         mut candidates: Candidates,

@@ -87,7 +87,8 @@ impl Streams {
         }
     }
 
-    /// Notes that a first touch filled `range`, so that a scan from there moves whole folios at once.
+    /// Notes that a first touch filled `range`, so that a scan from there moves whole folios at
+    /// once.
     pub fn note(&mut self, range: PageRange) {
         let number = self.free_or_oldest();
         self.set(number, range, range.len());

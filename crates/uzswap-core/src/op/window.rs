@@ -45,8 +45,8 @@ impl ReadWindow {
         }
     }
 
-    /// Notes the copy that the page at `place` of the load buffer was read from; `None`: its copy is
-    /// not kept.
+    /// Notes the copy that the page at `place` of the load buffer was read from; `None`: its copy
+    /// is not kept.
     pub fn note(&mut self, place: usize, fingerprint: Option<Fingerprint>) {
         if let Some(noted) = self.fingerprints.get_mut(place) {
             *noted = fingerprint;
@@ -71,8 +71,8 @@ impl ReadWindow {
         self.current = true;
     }
 
-    /// Drops what was read before the folio was held, since the slots may be another's by now, unless
-    /// [`ReadWindow::set_current`] vouched for it.
+    /// Drops what was read before the folio was held, since the slots may be another's by now,
+    /// unless [`ReadWindow::set_current`] vouched for it.
     #[inline]
     pub const fn begin(&mut self) {
         if !core::mem::replace(&mut self.current, false) {
@@ -149,8 +149,8 @@ impl ReadWindow {
         self.add(wanted) && !alone
     }
 
-    /// The contents of the extent around `wanted`, and the number of its first slot; `None`: `wanted`
-    /// was not read.
+    /// The contents of the extent around `wanted`, and the number of its first slot; `None`:
+    /// `wanted` was not read.
     pub fn read(&mut self, wanted: Extent) -> Option<(u64, &mut [u8])> {
         let (at, extent) = self.find(wanted)?;
         let slots = self.buffer.get_mut(at..at + extent.bytes())?;

@@ -1,8 +1,8 @@
-//! *What*: the arena, the one address range that uzswap manages, and how addresses, pages and folios
-//! number each other in it.
+//! *What*: the arena, the one address range that uzswap manages, and how addresses, pages and
+//! folios number each other in it.
 //!
-//! *Invariants*: a [`Page`] is below [`NR_PAGES`], so its address lies in the arena and its entry in the
-//! page table; only the constructors make one.
+//! *Invariants*: a [`Page`] is below [`NR_PAGES`], so its address lies in the arena and its entry
+//! in the page table; only the constructors make one.
 //! *Locking*: none. *Context*: any.
 
 pub use uzswap_sys::{PAGE_SHIFT, PAGE_SIZE};

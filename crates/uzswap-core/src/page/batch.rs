@@ -1,7 +1,7 @@
 //! *What*: the pages and folios that one reclaim evicts together.
 //!
 //! *Invariants*: the pages of a folio are neighbours in `pages`, in rising order. The lengths never
-//! exceed the arrays: [`Batch::has_room`] is asked before [`Batch::add_folio`].
+//! exceed the arrays: the caller checks [`Batch::has_room`] before [`Batch::add_folio`].
 //! *Locking*: belongs to an operation. *Context*: signal, worker.
 
 use super::address::{Page, PageRange};
@@ -91,8 +91,8 @@ impl Batch {
         self.nr_folios < BATCH_FOLIOS && nr_pages <= BATCH_PAGES - self.nr_pages
     }
 
-    /// Adds a folio with the pages that `pages` yields, unless there are none. Returns their number.
-    /// The caller has found that there is room for all resident pages of the folio.
+    /// Adds a folio with the pages that `pages` yields, unless there are none. Returns their
+    /// number. The caller has found that there is room for all resident pages of the folio.
     pub fn add_folio(&mut self, index: u32, pages: impl Iterator<Item = Page>) -> usize {
         let first = self.nr_pages;
         for page in pages {
@@ -167,7 +167,8 @@ impl Batch {
         })
     }
 
-    /// The number of places from `at` on, before `end`, whose pages lie in the same aligned `block`.
+    /// The number of places from `at` on, before `end`, whose pages lie in the same aligned
+    /// `block`.
     #[must_use]
     pub fn nr_within_block(&self, at: usize, end: usize, block: usize) -> usize {
         if block == 1 {

@@ -1,10 +1,11 @@
-//! *What*: blocks: neighbouring pages that are compressed as one object, because together they take less.
+//! *What*: blocks: neighbouring pages that are compressed as one object, because together they take
+//! less.
 //!
-//! A block is up to 16 pages of one folio, aligned. Its compressed object is cut into pieces of a page
-//! at most. The entries of the block's first pages hold the pieces, in order. A piece is an object of
-//! pool or device like any other: compaction, writeback and free handle each alone. The pages behind
-//! the last piece have an entry that gives the size of the block; the last page always is one of them,
-//! so the block is found from any page in it. Pages may leave it
+//! A block is up to 16 pages of one folio, aligned. Its compressed object is cut into pieces of a
+//! page at most. The entries of the block's first pages hold the pieces, in order. A piece is an
+//! object of pool or device like any other: compaction, writeback and free handle each alone. The
+//! pages behind the last piece have an entry that gives the size of the block; the last page always
+//! is one of them, so the block is found from any page in it. Pages may leave it
 //! ([`Transition::exit_block`](super::transition::Transition::exit_block)).
 //!
 //! | event | effect on the block |
@@ -22,14 +23,15 @@
 //! A block is never written to: a write is a fault.
 //!
 //! *Invariants*
-//! - The entries of a block change from evicted pages to a block, and from a block to no block, under
-//!   one hold of their folio.
-//! - No page in a block is resident. A page that left it may be in any state but in a block: no block
-//!   is made where a larger one has pages left.
-//! - A range that covers part of a block brings in none of it, so whoever brings pages in extends the
-//!   range by [`Entries::whole_blocks`].
+//! - The entries of a block change from evicted pages to a block, and from a block to no block,
+//!   under one hold of their folio.
+//! - No page in a block is resident. A page that left it may be in any state but in a block: no
+//!   block is made where a larger one has pages left.
+//! - A range that covers part of a block brings in none of it, so whoever brings pages in extends
+//!   the range by [`Entries::whole_blocks`].
 //!
-//! *Locking*: the folio, held by the caller; without it results are hints. *Context*: signal, worker.
+//! *Locking*: the folio, held by the caller; without it results are hints. *Context*: signal,
+//! worker.
 
 use super::address::{Page, PageRange, wide};
 use super::entry::Entry;
@@ -97,7 +99,8 @@ pub trait Entries {
         }
     }
 
-    /// Whether `range` lies in a larger block that has pages left, so that no block may be made there.
+    /// Whether `range` lies in a larger block that has pages left, so that no block may be made
+    /// there.
     fn is_in_larger(&self, range: PageRange) -> bool {
         let start = range.start & !(MAX_BLOCK - 1);
         let around = PageRange {

@@ -1,7 +1,8 @@
-//! *What*: the eviction clock, which ages are measured by. One round is 16 times the limit in evictions.
+//! *What*: the eviction clock, which ages are measured by. One round is 16 times the limit in
+//! evictions.
 //!
-//! *Invariants*: it advances with every eviction and never goes back. It counts fractions of ticks, so
-//! the limit may change at any time and applies to evictions from then on.
+//! *Invariants*: it advances with every eviction and never goes back. It counts fractions of ticks,
+//! so the limit may change at any time and applies to evictions from then on.
 //! *Locking*: none; one relaxed atomic. *Context*: signal, worker.
 
 use crate::page::Age;
@@ -63,7 +64,8 @@ mod tests {
         assert_eq!(clock.pages_since(reading, limit), 0);
         for limit in [limit, limit / 2, limit * 3] {
             let (age, reading) = (clock.now(), clock.reading());
-            // A turnover is a sixteenth of the round, whatever the limit, as far as a power of two goes.
+            // A turnover is a sixteenth of the round, whatever the limit, as far as a power of two
+            // goes.
             clock.advance(limit, limit);
             let ticks = u64::from(age.distance(clock.now()));
             let pages = ticks << tick_shift(limit);

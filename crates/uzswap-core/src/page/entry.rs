@@ -1,8 +1,8 @@
 //! *What*: one page's entry in the page table: eight bytes that tell where its contents are.
 //!
-//! *Invariants*: bits outside a state's fields are zero. [`Entry::None`] is zero, so untouched table
-//! memory is valid. Writeback and [`Content`] are part of the state, so any other change of the entry
-//! ends a writeback. Layout:
+//! *Invariants*: bits outside a state's fields are zero. [`Entry::None`] is zero, so untouched
+//! table memory is valid. Writeback and [`Content`] are part of the state, so any other change of
+//! the entry ends a writeback. Layout:
 //!
 //! | state | bits from 0 |
 //! |---|---|
@@ -115,7 +115,8 @@ pub enum Entry {
         /// What the object holds.
         content: Content,
     },
-    /// In a block, without a piece: pieces are in the entries of its first pages, never of its last.
+    /// In a block, without a piece: pieces are in the entries of its first pages, never of its
+    /// last.
     Block {
         /// log2 of the block's pages.
         order: u8,
@@ -134,16 +135,16 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Whether an entry can hold a page filled with `word`: a small number, positive or negative, or
-    /// the same 32 bits twice.
+    /// Whether an entry can hold a page filled with `word`: a small number, positive or negative,
+    /// or the same 32 bits twice.
     #[inline]
     #[must_use]
     pub const fn can_fill(word: u64) -> bool {
         (word >> 32) == (word & 0xffff_ffff) || sign_extend(word << (64 - VALUE_BITS)) == word
     }
 
-    /// The entry as eight bytes. The caller has checked a `word` with [`Entry::can_fill`]: another one
-    /// loses bits.
+    /// The entry as eight bytes. The caller has checked a `word` with [`Entry::can_fill`]: another
+    /// one loses bits.
     #[inline]
     #[must_use]
     pub const fn encode(self) -> u64 {

@@ -1,14 +1,14 @@
-//! *What*: the folio table: sixteen bytes per folio of the arena: its lock, its state in reclaim, its
-//! links in the LRU lists, its resident pages and its pins.
+//! *What*: the folio table: sixteen bytes per folio of the arena: its lock, its state in reclaim,
+//! its links in the LRU lists, its resident pages and its pins.
 //!
 //! *Invariants*
 //! - `LOCKED` is held by one thread. All other bits of `word`, `nr_resident` and `pins`, and the
 //!   entries of the folio's pages, change only under it, except the lists' fields (`next`, `prev`,
 //!   the `LIST` bits), which change under the LRU lock.
-//! - `RECLAIM` is set by the one reclaimer that isolated the folio, and cleared by the same. While it is
-//!   set, the pages in that reclaimer's batch stay mapped and readable: whoever drops or hides them, or
-//!   needs them writable at once (a pin), sets `CANCELLED`, releases the folio and waits. A plain write
-//!   only cancels: if the page is protected once more, it faults once more.
+//! - `RECLAIM` is set by the one reclaimer that isolated the folio, and cleared by the same. While
+//!   it is set, the pages in that reclaimer's batch stay mapped and readable: whoever drops or
+//!   hides them, or needs them writable at once (a pin), sets `CANCELLED`, releases the folio and
+//!   waits. A plain write only cancels: if the page is protected once more, it faults once more.
 //! - A folio with `pins` is never isolated.
 //!
 //! *States of a page under reclaim*, modelled in tests: resident → isolated and write-protected →
@@ -141,7 +141,8 @@ impl Folio {
         FolioGuard { folio: self }
     }
 
-    /// Waits until the reclaimer that isolated this folio, if any, is done. The caller holds no folio.
+    /// Waits until the reclaimer that isolated this folio, if any, is done. The caller holds no
+    /// folio.
     #[cold]
     pub fn wait_reclaim(&self) {
         let mut rounds = 0_u32;
@@ -386,8 +387,8 @@ impl FolioTable {
         }
     }
 
-    /// Marks the pages of this table that the folios of `chunk` need. Returns how many were not marked
-    /// before; the caller charges them.
+    /// Marks the pages of this table that the folios of `chunk` need. Returns how many were not
+    /// marked before; the caller charges them.
     pub fn charge_chunk(&self, chunk: PageRange) -> u64 {
         let bytes = |page: usize| (page >> self.order) * size_of::<Folio>();
         let first = bytes(chunk.start) / PAGE_SIZE;

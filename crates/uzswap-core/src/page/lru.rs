@@ -1,10 +1,11 @@
 //! *What*: the LRU lists: the folios with resident pages, coldest last.
 //!
-//! User space has no accessed bit, so recency comes from two events. A new folio joins the head of the
-//! inactive list and leaves at its tail, first in, first out. A page whose refault distance is below
-//! the size of the resident set shows that its folio is used more often than the resident ones, and the
-//! folio joins the active list (as in the kernel's workingset code). Scans take from the active list only
-//! while it holds more than three quarters of all folios, or nothing on the inactive list can go.
+//! User space has no accessed bit, so recency comes from two events. A new folio joins the head of
+//! the inactive list and leaves at its tail, first in, first out. A page whose refault distance is
+//! below the size of the resident set shows that its folio is used more often than the resident
+//! ones, and the folio joins the active list (as in the kernel's workingset code). Scans take from
+//! the active list only while it holds more than three quarters of all folios, or nothing on the
+//! inactive list can go.
 //!
 //! *Invariants*: a folio is on the list that its `LIST` bits name, or on none. `nr` is the length.
 //! *Locking*: one lock for both lists, taken under a folio's lock; so a scan only try-locks folios.
@@ -100,8 +101,8 @@ struct Lists {
 }
 
 impl Lists {
-    /// Whether a scan takes from the active list next, with `refused` folios so far. A refused folio
-    /// goes round to the head, so a scan of a list with nothing else would never end.
+    /// Whether a scan takes from the active list next, with `refused` folios so far. A refused
+    /// folio goes round to the head, so a scan of a list with nothing else would never end.
     fn takes_from_active(&self, refused: usize) -> bool {
         let (inactive, active) = (self.inactive.nr, self.active.nr);
         let prefers = active * 4 > (inactive + active) * 3;
@@ -261,7 +262,7 @@ mod tests {
         const ORDER: u32 = 9;
         let room = |len| {
             let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-            // SAFETY: a fresh mapping where the kernel likes, kept.
+            // SAFETY: a fresh mapping at an address of the kernel's choice, kept.
             unsafe { mmap(0, len, PROT_READ | PROT_WRITE, flags, -1, 0) }.unwrap() as *mut u8
         };
         let (folios, bitmap) = (

@@ -1,6 +1,7 @@
 //! *What*: [`Pages`], the owner of page table, folio table, LRU lists and eviction clock.
 //!
-//! *Invariants*: `nr_resident` is the number of resident entries, except for those changing right now.
+//! *Invariants*: `nr_resident` is the number of resident entries, except for those changing right
+//! now.
 //! *Locking*: an entry changes only under its folio's lock. *Context*: signal, worker, init.
 
 use core::ops::Range;

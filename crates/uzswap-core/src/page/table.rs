@@ -1,8 +1,8 @@
-//! *What*: the page table: eight bytes per page of the arena, indexed by page, in reserved memory that
-//! is touched, and charged, per 2 MiB of arena.
+//! *What*: the page table: eight bytes per page of the arena, indexed by page, in reserved memory
+//! that is touched, and charged, per 2 MiB of arena.
 //!
-//! *Invariants*: no entry of a chunk is read or written before [`PageTable::is_ready`] reports the chunk
-//! charged. Entries not ready are [`Entry::None`].
+//! *Invariants*: no entry of a chunk is read or written before [`PageTable::is_ready`] reports the
+//! chunk charged. Entries not ready are [`Entry::None`].
 //! *Locking*: an entry changes only under its folio's lock; a read without it is a hint.
 //! *Context*: signal, worker, init.
 
@@ -91,7 +91,8 @@ impl PageTable {
         arch::prefetch(cell.addr(), size_of::<AtomicU64>());
     }
 
-    /// Replaces the entry of `page`. The caller holds the folio's lock; its release publishes the entry.
+    /// Replaces the entry of `page`. The caller holds the folio's lock; its release publishes the
+    /// entry.
     #[inline]
     pub fn set(&self, page: Page, entry: Entry) {
         self.cell(page).store(entry.encode(), Ordering::Relaxed);

@@ -22,8 +22,8 @@ impl Pages {
     pub(crate) fn wait_reclaim(&self, range: PageRange) {
         self.for_each_folio(range, |index, _| {
             let folio = self.folio(index);
-            // Under the lock: an isolation before this is seen here; one after it sees the region map
-            // as it is now.
+            // Under the lock: an isolation before this is seen here; one after it sees the region
+            // map as it is now.
             if folio.lock().cancel_reclaim() {
                 folio.wait_reclaim();
             }
