@@ -1,6 +1,7 @@
-//! *What*: the façade of the engine: everything that the preload library, tests and benches call, and nothing else.
+//! *What*: the engine's façade: all that the preload library, tests and benches call.
 //!
-//! *Invariants*: every operation takes a [`Masked`] and holds one operation context ([`crate::op`]) from beginning to end.
+//! *Invariants*: every operation takes a [`Masked`] and holds one operation context ([`crate::op`])
+//! from beginning to end.
 //! *Locking*: see [`crate::parts`]. *Context*: `start` at init; the rest signal or worker.
 
 use core::cell::UnsafeCell;
@@ -37,7 +38,8 @@ pub struct Engine {
 }
 
 // SAFETY: `parts` is written once in `start`, before `started` is set; everything in it is shared
-// through atomics and locks. The raw pointers in it are to memory that lives as long as the process.
+// through atomics and locks. The raw pointers in it are to memory that lives as long as the
+// process.
 unsafe impl Sync for Engine {}
 
 impl Default for Engine {
@@ -92,7 +94,8 @@ impl Engine {
         if !self.started() {
             return None;
         }
-        // SAFETY: started: `parts` was written, and does not move or change as the engine is static.
+        // SAFETY: started: `parts` was written, and does not move or change as the engine is
+        // static.
         Some(unsafe { &*(*self.parts.get()).as_ptr() })
     }
 
@@ -329,8 +332,8 @@ impl Engine {
             .is_some_and(|parts| pin::is_resident(parts, addr, len))
     }
 
-    /// Announces that a system call of thread `nr` uses `[addr, addr + len)`, if all of it is in the
-    /// arena and nobody is about to evict it. Until that is withdrawn its pages are present and
+    /// Announces that a system call of thread `nr` uses `[addr, addr + len)`, if all of it is in
+    /// the arena and nobody is about to evict it. Until that is withdrawn its pages are present and
     /// writable as the program mapped them, unless the program itself does away with them.
     #[inline]
     pub fn announce(&self, nr: usize, addr: usize, len: usize) -> Option<Hazard<'static>> {
@@ -384,7 +387,8 @@ impl Engine {
         }
     }
 
-    /// One more accelerator, for as long as the process lives. `false`: there are too many, or the engine has not started.
+    /// One more accelerator, for as long as the process lives. `false`: there are too many, or the
+    /// engine has not started.
     pub fn add_queue(&self, queue: &'static dyn WorkQueue) -> bool {
         self.parts()
             .is_some_and(|parts| parts.store.add_queue(queue))

@@ -1,22 +1,23 @@
-//! *What*: what happens to pages: functions over the [parts](crate::parts), each taking just the owners it needs. A flow
-//! calls those below it, never back up:
+//! *What*: what happens to pages: functions over the [parts](crate::parts), each taking just the
+//! owners it needs. A flow calls those below it, never those above:
 //!
 //! ```text
-//! fork  remap  threads                          what the program or the kernel asks for
+//! fork  remap  threads                          requests of the program or the kernel
 //! pin  request  space
-//! fault  swapoff                                pages are wanted back
+//! fault  swapoff                                pages come back
 //! overlapped_read  reserve  shut                room for a caller
-//! densify  follow                               cold pages get denser; knobs are taken up
+//! densify  follow                               cold pages get denser; knobs are followed
 //! workers
 //! codecs
 //! reclaim                                       room is made
 //! evict                                         isolate → protect → store → drop
-//! block_exit  shrink                            one page of a block; the pool becomes smaller
-//! drop  load  recompress                        away; back in; once more, denser
+//! block_exit  shrink                            one page leaves its block; the pool shrinks
+//! drop  load  recompress                        discard; bring in; compress again, denser
 //! access  compact  decode  readahead  sample  sizes  writeback
 //! ```
 //!
-//! *Invariants*: entries change with their folio held. *Locking*: see [`crate::parts`]. *Context*: signal, worker.
+//! *Invariants*: an entry changes only while its folio is locked.
+//! *Locking*: see [`crate::parts`]. *Context*: signal, worker.
 
 pub(crate) mod access;
 mod block_exit;

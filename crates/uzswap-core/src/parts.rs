@@ -1,8 +1,8 @@
-//! *What*: [`Parts`], what a started engine is made of: four owners of state, the rules of policy, and the contexts that
-//! operations take.
+//! *What*: [`Parts`], what a started engine is made of: four owners of state, the policies, and the
+//! operation contexts.
 //!
-//! *Invariants*: built whole by [`start`](crate::start), published once, never moved. Who owns state keeps it private:
-//! [`flow`](crate::flow) alone reaches several owners.
+//! *Invariants*: built whole by [`start`](crate::start), published once, never moved. Each owner
+//! keeps its state private: only [`flow`](crate::flow) reaches several owners.
 //! *Locking*: op → writeback → folio → LRU → pool class → pool window, region map, swap cluster.
 //! *Context*: any.
 

@@ -1,13 +1,15 @@
-//! *What*: the rules: which codec, what to write back and when, when memory is short. They decide; [`flow`](crate::flow)
-//! moves pages.
+//! *What*: policies: which codec, what to write back and when, when memory is short. They decide;
+//! [`flow`](crate::flow) moves pages.
 //!
 //! - `auto`: the codec of `--compressor auto`
-//! - `pool_limit`: whether the pool is kept, recompressed or written back; `sweep`: what is written next
-//! - `recompress`: when what is in the pool is compressed once more
-//! - `shrinker`: what is written before there is need
+//! - `pool_limit`: whether the pool is kept, recompressed or written back
+//! - `recompress`: position and pauses of the recompression sweep
+//! - `shrinker`: what is written back ahead of need
+//! - `sweep`: what is written back next
 //! - `watermark`: when the background reclaimer works
 //!
 //! *Invariants*: nothing here changes an entry or a page.
+//! *Locking*: as each says. *Context*: signal, worker.
 
 pub(crate) mod auto;
 pub(crate) mod pool_limit;

@@ -1,6 +1,6 @@
 //! *What*: start: maps the arena and the engine's own memory, and builds the parts.
 //!
-//! *Invariants*: every byte of the engine's own memory is outside the arena. What is touched from the
+//! *Invariants*: all of the engine's own memory is outside the arena. What is touched from the
 //! beginning is charged here; what grows is charged where it grows.
 //! *Locking*: none; runs once, before anything else of the engine. *Context*: init.
 
@@ -142,7 +142,8 @@ fn new_pool() -> Result<Pool, StartError> {
     Ok(pool)
 }
 
-/// The swap devices, with room for their buffers. Without that the process goes on as if there were none.
+/// The swap devices, with room for their buffers. Without that the process goes on as if there were
+/// none.
 fn open_backing(account: &'static Account, ops: &OpTable) -> Option<Backing> {
     let backing = Backing::open(account)?;
     match add_swap_buffers(ops, account.charge()) {
@@ -206,25 +207,26 @@ fn nr_ops() -> usize {
     (nr_cpus() + 1).clamp(2, MAX_OPS)
 }
 
-/// Pages that the slots take with this codec.
+/// Pages that the operations take with this codec.
 fn op_pages(codec: Codec) -> u64 {
     let nr = nr_ops();
-    // Of the store buffer a page, as long as there are no blocks; of the decompressor one codec's part.
+    // Of the store buffer a page, as long as there are no blocks; of the decompressor one codec's
+    // part.
     let each = DECOMPRESSOR_AT - (STORE_LEN - PAGE_SIZE)
         + compressor_len(codec, PAGE_SIZE)
         + Decompressor::part_size(codec.id(), PAGE_SIZE);
     wide(nr * each + size_of::<OpCell>() * nr).div_ceil(wide(PAGE_SIZE))
 }
 
-/// The least limit that the engine starts with on this machine, bytes: [`MIN_RAM`], or more where many
-/// CPUs or a codec with large tables need it.
+/// The least limit that the engine starts with on this machine, bytes: [`MIN_RAM`], or more where
+/// many CPUs or a codec with large tables need it.
 #[must_use]
 pub fn min_ram(codec: Codec) -> u64 {
     // An eighth of the limit for buffers is the most that makes sense.
     MIN_RAM.max((op_pages(codec) * 8) << PAGE_SHIFT)
 }
 
-/// Maps and charges the slots.
+/// Maps and charges the operations' memory.
 fn make_ops(account: &'static Account, codec: Codec) -> Result<OpTable, StartError> {
     let nr = nr_ops();
     let each = DECOMPRESSOR_AT + Decompressor::required_size();
@@ -241,7 +243,7 @@ fn make_ops(account: &'static Account, codec: Codec) -> Result<OpTable, StartErr
     let cells = reserve(size_of::<OpCell>() * nr)?.cast::<MaybeUninit<OpCell>>();
     for at in 0..nr {
         let op = make_op(charge, codec, reserve(each)?)?;
-        // SAFETY: fresh memory for `nr` slots, page aligned.
+        // SAFETY: fresh memory for `nr` operations, page aligned.
         unsafe { (*cells.add(at)).write(OpCell::new(op)) };
     }
     // SAFETY: all `nr` were written, and their memory is mapped for good.
@@ -250,8 +252,8 @@ fn make_ops(account: &'static Account, codec: Codec) -> Result<OpTable, StartErr
     }))
 }
 
-/// Gives every slot a buffer to read from the device into; charges them and the buffer that is written
-/// from. Returns the pages; `None`: they do not fit.
+/// Gives every operation a buffer to read from the device into; charges them and the buffer that is
+/// written from. Returns the pages; `None`: they do not fit.
 fn add_swap_buffers(ops: &OpTable, charge: &'static Charge) -> Option<u64> {
     let pages =
         wide(ops.all().len() * READ_LEN).div_ceil(wide(PAGE_SIZE)) + KEY_PAGES + WRITEBACK_PAGES;
@@ -263,7 +265,7 @@ fn add_swap_buffers(ops: &OpTable, charge: &'static Charge) -> Option<u64> {
             charge.uncharge(pages);
             return None;
         };
-        // SAFETY: a fresh mapping of that length, never unmapped, used by this slot alone.
+        // SAFETY: a fresh mapping of that length, never unmapped, used by this operation alone.
         let buffer = unsafe { core::slice::from_raw_parts_mut(memory, READ_LEN) };
         op.acquire().window = ReadWindow::new(buffer);
     }
@@ -275,7 +277,7 @@ const BATCH_AT: usize = STORE_AT + STORE_LEN;
 const JOBS_AT: usize = BATCH_AT + size_of::<Batch>().next_multiple_of(align_of::<Job>());
 const DECOMPRESSOR_AT: usize = (JOBS_AT + BATCH * size_of::<Job>()).next_multiple_of(PAGE_SIZE);
 
-/// Lays a slot out in `memory`, which has room for a decompressor at [`DECOMPRESSOR_AT`].
+/// Lays an operation out in `memory`, which has room for a decompressor at [`DECOMPRESSOR_AT`].
 fn make_op(charge: &'static Charge, codec: Codec, memory: *mut u8) -> Result<Op, StartError> {
     let reserve = Reserve::charged(charge, RESERVE_PAGES)
         .ok_or(failed(StartStep::RamTooSmall, Errno::ENOMEM))?;

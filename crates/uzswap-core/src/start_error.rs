@@ -1,6 +1,6 @@
 //! *What*: why the engine could not start: the step, and the system call's error.
 //!
-//! *Invariants*: a step's number is its exit record in the group, for good.
+//! *Invariants*: a step's number is stored in the group's exit record, and never changes.
 //! *Locking*: none. *Context*: init.
 
 use core::fmt;
@@ -11,7 +11,8 @@ use uzswap_sys::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum StartStep {
-    /// Reserving the arena: EEXIST if something is mapped there, ENOMEM under an address space limit.
+    /// Reserving the arena: EEXIST if something is mapped there, ENOMEM under an address space
+    /// limit.
     Arena = 1,
     /// Reserving memory for the engine's tables.
     Tables = 2,
@@ -23,15 +24,15 @@ pub enum StartStep {
     UffdRegister = 5,
     /// A compressor's or decompressor's memory.
     Workspace = 6,
-    /// The limit is below [`MIN_RAM`] or what the slots need.
+    /// The limit is below [`MIN_RAM`] or what the operations need.
     RamTooSmall = 7,
     /// A compressor or level that this library does not have.
     Compressor = 8,
     /// Installing the system call guard: ENOMEM below more than a hundred programs that each
     /// started the next; EEXIST if its addresses are taken; EACCES, EINVAL without seccomp.
     Guard = 9,
-    /// Opening /proc/self/mem, or writing through it to memory that nobody may access: ENOENT without /proc, EIO where
-    /// the kernel forbids that (`proc_mem.force_override`).
+    /// Opening /proc/self/mem, or writing through it to memory that nobody may access: ENOENT
+    /// without /proc, EIO where the kernel forbids that (`proc_mem.force_override`).
     Memory = 10,
 }
 

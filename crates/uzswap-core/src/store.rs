@@ -1,10 +1,12 @@
-//! *What*: the store: what was evicted, compressed, in the pool.
+//! *What*: the store: evicted pages, compressed, in the pool.
 //!
 //! - `page`: pages compressed one by one; `block`: several as one object
-//! - `object`: the bytes of an object; `codec`: compressors and what decoding needs
-//! - `offload`: batches of pages on their way through accelerators; `workers`: accelerators that are threads
+//! - `object`: an object's bytes; `codec`: compressors and the memory to decode
+//! - `offload`: batches of pages compressed and decoded by accelerators; `workers`: those that are
+//!   threads
 //!
-//! *Invariants*: an object belongs to the entry that names it, and is freed by whoever replaces that entry.
+//! *Invariants*: an object belongs to the entry that names it; whoever replaces that entry frees
+//! it.
 //! *Locking*: pool class. *Context*: signal, worker, init.
 
 pub(crate) mod block;
@@ -101,8 +103,8 @@ impl Store {
         unsafe { self.pool.note(loc) }
     }
 
-    /// Notes the checksum of `data` beside the new object `loc` that holds it, if it is a page as it is and
-    /// checksums are asked for.
+    /// Notes the checksum of `data` beside the new object `loc` that holds it, if it is a page as
+    /// it is and checksums are asked for.
     pub(crate) fn note_raw(&self, loc: Loc, data: &[u8]) {
         if data.len() == PAGE_SIZE && is_on(&self.account.knobs().checksum) {
             // SAFETY: an object of a page, made by the caller and not published yet.
@@ -165,7 +167,8 @@ impl Objects for Store {
     }
 }
 
-/// How objects are damaged, as the configuration of the first swap device tells it, be there a device or not.
+/// How objects are damaged, as the configuration of the first swap device tells it, be there a
+/// device or not.
 #[cfg(feature = "fault-injection")]
 fn pool_injector(group: &uzswap_group::group::Group) -> uzswap_io::inject::Injector {
     let mut text = [0; uzswap_group::group::Text::LEN];

@@ -1,5 +1,5 @@
-//! Batches dealt out to devices: who gets what, and that software reads what devices make and the reverse, whatever codec they are
-//! changed to and however often they come and go meanwhile.
+//! Batches dealt out to devices: who gets what, and that software reads what devices make and the
+//! reverse, whatever codec they are changed to and however often they come and go meanwhile.
 #![cfg(not(any(loom, miri)))]
 
 use std::sync::Mutex;
@@ -122,7 +122,8 @@ fn a_batch_is_shared_by_the_devices_that_are_there() {
     queues[1].there.store(false, Relaxed);
     assert_eq!(accel.dispatch(jobs(), OP, Spread::RoundRobin).nr, BATCH);
     assert_eq!(nr_taken(), [8, 0, 8]);
-    // A processor keeps to its own; there are two left, so the third processor shares the first one's.
+    // A processor keeps to its own; there are two left, so the third processor shares the first
+    // one's.
     for (cpu, expected) in [(0, [16, 0, 0]), (1, [0, 0, 16]), (2, [16, 0, 0])] {
         assert_eq!(accel.dispatch(jobs(), OP, Spread::Mapped { cpu }).nr, BATCH);
         assert_eq!(nr_taken(), expected, "processor {cpu}");

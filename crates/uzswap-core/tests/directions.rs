@@ -1,5 +1,5 @@
-//! The layout is the architecture: imports point down only. A rank for each module of the engine; a module imports from
-//! lower ranks and from its own folder. Flows have ranks of their own.
+//! The layout is the architecture: imports point down only. A rank for each module of the engine; a
+//! module imports from lower ranks and from its own folder. Flows have ranks of their own.
 #![cfg(not(loom))]
 #![allow(
     clippy::indexing_slicing,
@@ -51,7 +51,8 @@ fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// The statements of `text` that import, without `use` and the semicolon. Tests may import what they like.
+/// The statements of `text` that import, without `use` and the semicolon. Tests may import what
+/// they like.
 fn use_statements(text: &str) -> Vec<String> {
     let mut statements = Vec::new();
     let mut open: Option<String> = None;

@@ -1,5 +1,5 @@
-//! Cold pages are made denser while threads read and write all of them, and across fork; afterwards the pool is
-//! smaller, and every byte is what was written.
+//! Cold pages are made denser while threads read and write all of them, and across fork; afterwards
+//! the pool is smaller, and every byte is what was written.
 
 mod engine_support;
 

@@ -1,5 +1,5 @@
-//! The engine's stories without userfaultfd, where pages come and go by protection, with a SIGSEGV handler of the
-//! test's own.
+//! The engine's stories without userfaultfd, where pages come and go by protection, with a SIGSEGV
+//! handler of the test's own.
 
 mod engine_support;
 

@@ -1,5 +1,5 @@
-//! The engine on the real kernel, with a SIGBUS handler of the test's own: threads work on four times the
-//! memory that the limit allows, and every byte is what they wrote.
+//! The engine on the real kernel, with a SIGBUS handler of the test's own: threads work on four
+//! times the memory that the limit allows, and every byte is what they wrote.
 
 mod engine_support;
 

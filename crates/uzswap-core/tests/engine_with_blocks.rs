@@ -1,5 +1,6 @@
-//! The engine on the real kernel, with 16 pages compressed as one wherever they are evicted together: threads work on four times
-//! the memory that the limit allows, and every byte is what they wrote.
+//! The engine on the real kernel, with 16 pages compressed as one wherever they are evicted
+//! together: threads work on four times the memory that the limit allows, and every byte is what
+//! they wrote.
 
 mod engine_support;
 
@@ -20,7 +21,8 @@ fn the_engine_tells_its_stories() {
     }
 }
 
-/// Page by page, no two of them neighbours; each is changed, and evicted again with others of the block still out.
+/// Page by page, no two of them neighbours; each is changed, and evicted again with others of the
+/// block still out.
 fn pages_leave_their_block_until_half_is_left(group: &Group) {
     const NR: usize = 32;
     const LEN: usize = NR * PAGE_SIZE;

@@ -1,5 +1,5 @@
-//! The engine on the real kernel with devices: two engines, which come and go and change their codec, and a device that does all
-//! that a bad one may do. Every byte is what the threads wrote.
+//! The engine on the real kernel with devices: two engines, which come and go and change their
+//! codec, and a device that does all that a bad one may do. Every byte is what the threads wrote.
 
 mod engine_support;
 

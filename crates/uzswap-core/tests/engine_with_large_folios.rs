@@ -1,5 +1,5 @@
-//! The engine on the real kernel, with folios of 2 MiB and a background reclaimer: threads work on four times the
-//! memory that the limit allows, and every byte is what they wrote.
+//! The engine on the real kernel, with folios of 2 MiB and a background reclaimer: threads work on
+//! four times the memory that the limit allows, and every byte is what they wrote.
 
 mod engine_support;
 

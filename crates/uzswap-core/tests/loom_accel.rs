@@ -1,6 +1,7 @@
-//! A device's descriptors under the model checker: askers hand over, the device comes, goes in the middle and comes back. Whatever the
-//! order, every job that was taken is settled exactly once, none is done that was not asked for, nobody sleeps
-//! for ever, and what the device works with is changed only while it is away.
+//! A device's descriptors under the model checker: askers hand over, the device comes, goes in the
+//! middle and comes back. Whatever the order, every job that was taken is settled exactly once,
+//! none is done that was not asked for, nobody sleeps for ever, and what the device works with is
+//! changed only while it is away.
 //!
 //!     RUSTFLAGS="--cfg loom" cargo test --release -p uzswap-core --test loom_accel
 #![cfg(loom)]
@@ -48,7 +49,8 @@ fn jobs(nr: usize) -> &'static [Job] {
     Box::leak((0..nr).map(|_| Job::new()).collect())
 }
 
-/// Asks for all, hands over what is taken, does the rest itself, and waits. Returns how many the device did.
+/// Asks for all, hands over what is taken, does the rest itself, and waits. Returns how many the
+/// device did.
 fn prepare(device: &Device, jobs: &'static [Job], base: usize) -> u32 {
     for (nr, job) in jobs.iter().enumerate() {
         let work = Params {

@@ -3,8 +3,8 @@
 //!
 //!     RUSTFLAGS="--cfg loom" cargo test --release -p uzswap-core --test loom_folio
 //!
-//! The page's hardware side is one atomic word: present, write-protected, contents. A program thread
-//! reads and writes it only as the processor would let it, and faults otherwise.
+//! The page's hardware side is one atomic word: present, write-protected, contents. A program
+//! thread reads and writes it only as the processor would let it, and faults otherwise.
 #![cfg(loom)]
 
 use loom::sync::Arc;

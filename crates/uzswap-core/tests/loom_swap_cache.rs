@@ -61,8 +61,8 @@ impl Shared {
     }
 }
 
-/// Two threads read pages back and write them, one of them finds the device full in between. Pages 0 and 2 share a
-/// place, of two.
+/// Two threads read pages back and write them, one of them finds the device full in between. Pages
+/// 0 and 2 share a place, of two.
 #[test]
 fn no_count_is_lost_or_put_twice_and_the_leaf_is_charged_once() {
     let mut builder = loom::model::Builder::new();

@@ -1,4 +1,7 @@
-//! *What*: what an access tells reclaim: where a folio belongs on the LRU lists.
+//! *What*: tells reclaim of an access: places the folio on the LRU lists.
+//!
+//! *Invariants*: a folio under reclaim is left to its reclaimer.
+//! *Locking*: folio → LRU. *Context*: signal, worker.
 
 use crate::page::clock::tick_shift;
 use crate::page::folio::{

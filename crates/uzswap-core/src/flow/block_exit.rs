@@ -1,15 +1,18 @@
-//! *What*: one page of a block comes in, alone, and leaves the block, which stays.
+//! *What*: brings in a single page of a block, which leaves the block; the block stays.
 //!
-//! To decode a block for one access takes less than to find room for all of its pages, each of which sends another out
-//! (figures: docs/notes/engine.md). So where a fault has nothing of a stream about it, the object is decoded as far as that page
-//! (further, if its codec cannot stop there), and only that page is copied in. Evicted again, it is a page like any other.
+//! Decoding a block for one access costs less than making room for all of its pages, each of which
+//! evicts another (figures: docs/notes/engine.md). So a fault that belongs to no stream decodes the
+//! object up to its page (further, if the codec cannot stop there) and copies in that page alone.
+//! Evicted again, it is stored as a single page.
 //!
-//! The pieces of the object must stay, in order: the entry of a page that leaves gives its piece to the next entry,
-//! which passes on its own, and so on to the first that has none. What is left of a block holds all of the
-//! object, so this goes on only while it has more than half of its contents; then the rest comes in as one.
+//! The object's pieces must stay, in order: the entry of the leaving page passes its piece to the
+//! next entry, which passes on its own, and so on to the first entry without one. The rest of the
+//! block keeps the whole object, so pages may leave only while more than half of the contents
+//! remain; after that the rest comes in as a whole.
 //!
-//! *Invariants*: after each step but the last the block is one, of the same contents, so a page that could not be copied in is
-//! still in it. *Locking*: the folio is held by the caller. *Context*: signal.
+//! *Invariants*: after each step but the last the block is whole, with the same contents, so a page
+//! that could not be copied in is still in it.
+//! *Locking*: the caller holds the folio. *Context*: signal.
 
 use super::decode::{LoadError, load_block};
 use super::load::{Brought, Run, Source, copy_in};
@@ -30,12 +33,12 @@ pub(crate) fn bring_in_exiting(
 ) -> Result<Brought, LoadError> {
     let mut brought = Brought::default();
     let block = parts.pages.block_of(page);
-    let (Some(way), Some(left)) = (exit_range(&parts.pages, page), credit.checked_sub(1)) else {
+    let (Some(range), Some(left)) = (exit_range(&parts.pages, page), credit.checked_sub(1)) else {
         return Ok(brought);
     };
     let place = page.index() - block.start;
     load_block(parts, op, block, place + 1, 0)?;
-    parts.transition().exit_block(way);
+    parts.transition().exit_block(range);
     *credit = left;
     let run = Run {
         start: page.index(),

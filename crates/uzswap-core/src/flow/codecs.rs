@@ -1,16 +1,16 @@
-//! *What*: which codec pages are stored with, in blocks of up to what size, and their change while the program runs.
+//! *What*: changes the codec, and the largest block size, that operations store with while the
+//! program runs.
 //!
-//! Two knobs say what is asked for; what `auto` is says [`auto`](super::auto), and a slot has a second compressor as long as that needs one.
-//! Each slot has a compressor of its own, and
-//! takes up another one by itself, when it next makes room; no operation of another slot stops for
-//! it. An object's first byte says which codec made it, so what was stored before stays readable, in the pool
-//! and on the device, for as long as it is there. The old compressor's memory goes at once; what decoding
-//! needs, a tenth of it or less, stays.
+//! Two knobs ask for them; [`crate::policy::auto`] decides what `auto` means, and an operation has
+//! a second, denser compressor while that needs one. Each operation switches by itself when it next
+//! makes room; no other operation stops for it. An object's first byte names its codec, so older
+//! objects stay readable, in the pool and on the device. The old compressor's memory is freed at
+//! once; the memory to decode its objects, a tenth of that or less, stays.
 //!
-//! *Invariants*: a slot compresses with a codec, or in blocks, only when the memory to decode that is charged for every
-//! slot: whichever meets such an object can decode it. A slot always has a compressor: one for which there is
-//! no room is not taken up.
-//! *Locking*: slot. *Context*: init; signal, worker.
+//! *Invariants*: an operation compresses with a codec, or in blocks, only when the memory to decode
+//! the result is charged for every operation: whichever meets such an object can decode it. An
+//! operation always has a compressor: without room for the new one it keeps the old.
+//! *Locking*: op. *Context*: init; signal, worker.
 
 use super::reclaim;
 use crate::memory;
@@ -24,11 +24,12 @@ use uzswap_compress::{Codec, CodecId, Compressor, Decompressor};
 use uzswap_sync::primitive::Ordering;
 use uzswap_sys::mem;
 
-/// The part of the limit that compressors for blocks may take, in all operations together: they are made for smaller
-/// blocks where that is not enough.
+/// The part of the limit that compressors for blocks may take, in all operations together: they are
+/// made for smaller blocks where that is not enough.
 const MAX_BLOCKS_PART: u64 = 32;
 
-/// Takes up the codec and the size of blocks that the group asks for, if there is room for the compressor.
+/// Takes up the codec and the size of blocks that the group asks for, if there is room for the
+/// compressor.
 #[inline]
 pub(crate) fn follow_compressor(parts: &Parts, op: &mut OpGuard<'_>) {
     let knobs = parts.account.knobs();
@@ -103,7 +104,7 @@ pub(crate) fn charged_compressor(
     let new = unsafe { Compressor::init(memory.as_ptr(), len, codec, max_block) };
     if new.is_err() {
         // SAFETY: nothing was made in it.
-        unsafe { give_back_memory(parts, op, memory, len) };
+        unsafe { unmap_charged(parts, op, memory, len) };
     }
     new.ok()
 }
@@ -126,9 +127,10 @@ fn charged_memory(parts: &Parts, op: &mut OpGuard<'_>, len: usize) -> Option<Non
 ///
 /// # Safety
 /// Nobody uses what is in it any more.
-unsafe fn give_back_memory(parts: &Parts, op: &mut OpGuard<'_>, memory: NonNull<u8>, len: usize) {
+unsafe fn unmap_charged(parts: &Parts, op: &mut OpGuard<'_>, memory: NonNull<u8>, len: usize) {
     let len = len.next_multiple_of(PAGE_SIZE);
-    // SAFETY: the mapping that was made for this; by the caller's promise nobody uses what is in it. If it stays, it stays charged.
+    // SAFETY: the mapping that was made for this; by the caller's promise nobody uses what is in
+    // it. If it stays, it stays charged.
     if unsafe { mem::munmap(memory.addr().get(), len) }.is_ok() {
         let pages = wide(len / PAGE_SIZE);
         parts.account.sub_metadata(pages);
@@ -140,10 +142,11 @@ unsafe fn give_back_memory(parts: &Parts, op: &mut OpGuard<'_>, memory: NonNull<
 pub(crate) fn retire_compressor(parts: &Parts, op: &mut OpGuard<'_>, old: Compressor) {
     let len = compressor_len(old.codec(), old.max_block());
     // SAFETY: it is owned here, and gone after this.
-    unsafe { give_back_memory(parts, op, old.memory(), len) };
+    unsafe { unmap_charged(parts, op, old.memory(), len) };
 }
 
-/// Charges every operation's memory to decode objects of that codec, in blocks of up to that size, unless that is done.
+/// Charges every operation's memory to decode objects of that codec, in blocks of up to that size,
+/// unless that is done.
 pub(crate) fn charge_decoding(
     parts: &Parts,
     op: &mut OpGuard<'_>,

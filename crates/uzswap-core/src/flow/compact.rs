@@ -1,7 +1,8 @@
-//! *What*: the pool is compacted; what it gives back goes to the operation that asked.
+//! *What*: compacts the pool; freed pages go to the operation that asked.
 //!
-//! *Invariants*: an object moves only while its page's entry is held. *Locking*: pool class → folio, against the
-//! order, so the folio is only tried. *Context*: signal, worker.
+//! *Invariants*: an object moves only while the folio of its page is locked.
+//! *Locking*: pool class → folio, against the order, so the folio is only tried.
+//! *Context*: signal, worker.
 
 use crate::op::OpGuard;
 use crate::page::block::Entries;
@@ -11,15 +12,16 @@ use crate::parts::Parts;
 use uzswap_group::counters::add;
 use uzswap_pool::{Loc, Relocate};
 
-/// Pool pages that compaction could free before it is tried, as a part of the pool.
+/// The pool is compacted when that could free more than 1/64 of its pages.
 const COMPACT_PART: u64 = 64;
-/// Pages that are compacted at least.
+/// Least number of pages that one compaction tries to free.
 const MIN_PAGES: u64 = 64;
 
-/// Compacts the pool by about `aim` pages (at least 64) once it could give back a good part of itself.
-pub(crate) fn compact_if_fragmented(parts: &Parts, op: &mut OpGuard<'_>, aim: u64) {
-    if parts.store.fragmentation() * COMPACT_PART > parts.store.pool_pages() + aim {
-        compact(parts, op, aim.max(MIN_PAGES));
+/// Compacts the pool by about `target` pages (at least 64) once it could give back a good part of
+/// itself.
+pub(crate) fn compact_if_fragmented(parts: &Parts, op: &mut OpGuard<'_>, target: u64) {
+    if parts.store.fragmentation() * COMPACT_PART > parts.store.pool_pages() + target {
+        compact(parts, op, target.max(MIN_PAGES));
     }
 }
 

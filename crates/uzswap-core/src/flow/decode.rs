@@ -1,7 +1,7 @@
-//! *What*: what is stored of a page, or of a block, decoded into the operation's load buffer.
+//! *What*: decodes a stored page or block into the operation's load buffer.
 //!
-//! *Invariants*: nothing is taken for a page's contents before its seal or checksum was checked.
-//! *Locking*: the folio is held by the caller. *Context*: signal, worker.
+//! *Invariants*: data are used only after their seal or checksum was verified.
+//! *Locking*: the caller holds the folio. *Context*: signal, worker.
 
 use crate::op::{Op, OpGuard};
 use crate::page::block::Entries;
@@ -17,7 +17,8 @@ use uzswap_sys::fmt::write_line;
 /// Why pages could not be brought in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadError {
-    /// The stored data of this page, or of the block that begins here, cannot be read from the device.
+    /// The stored data of this page, or of the block that begins here, cannot be read from the
+    /// device.
     Unreadable(Page),
     /// They do not decode, or are not what was stored.
     Damaged(Page),
@@ -62,7 +63,8 @@ pub(crate) fn decode(
         Entry::Swapped { .. } => {
             let read = parts.backing.as_ref().and_then(|backing| {
                 backing.read_object(&parts.pages, window, page, range, |data, fingerprint| {
-                    // A page stored as it is was checked when it was written, and its seal just now.
+                    // A page stored as it is was checked when it was written, and its seal just
+                    // now.
                     let unpacked = count_failure(parts, unpack_page(decompressor, data, 0, out));
                     (unpacked, fingerprint)
                 })
@@ -76,7 +78,8 @@ pub(crate) fn decode(
     .map_err(|Undecodable| damaged)
 }
 
-/// Decodes the first `nr` pages of `block` at least into the operation's load buffer at byte `at`, where there is room for all.
+/// Decodes the first `nr` pages of `block` at least into the operation's load buffer at byte `at`,
+/// where there is room for all.
 pub(crate) fn load_block(
     parts: &Parts,
     op: &mut Op,
@@ -123,8 +126,8 @@ fn count_failure<T>(parts: &Parts, unpacked: Result<T, Undecodable>) -> Result<T
     unpacked
 }
 
-/// A page's contents are lost: the caller has the program get SIGBUS for the access. The first that a device lost, and the first that
-/// the pool did, are reported on stderr.
+/// A page's contents are lost: the caller has the program get SIGBUS for the access. The first that
+/// a device lost, and the first that the pool did, are reported on stderr.
 pub(crate) fn report_lost(parts: &Parts, error: LoadError) {
     match error {
         LoadError::Unreadable(page) => {

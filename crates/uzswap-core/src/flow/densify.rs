@@ -1,20 +1,22 @@
-//! *What*: densify: what has stayed cold in the pool is compressed once more, in blocks of 16 pages and with a denser
-//! codec, by a thread of its own that takes no more than its share of a CPU (`densify`).
+//! *What*: densify: compresses cold pages of the pool again, in blocks of 16 pages with a denser
+//! codec, on a thread of its own that takes no more than its share of a CPU (knob `densify`).
 //!
-//! The thread sleeps until something is evicted. What is still out [`COLD_NS`] later is cold, and a *round* begins: it
-//! goes over the page table four times, the oldest first. A block is taken if all of its pages are in the pool and as
-//! old as that. If it is not an eighth smaller it is thrown away, and the folio left alone until it is evicted again. A
-//! round stops while the program is under pressure: when reclaim takes more than a sixteenth of the time.
+//! The thread sleeps until something is evicted. What is still evicted [`COLD_NS`] later is cold,
+//! and a *round* begins: four passes over the page table, the oldest pages first. A block is taken
+//! if all of its pages are in the pool and that old. If the result is not an eighth smaller it is
+//! thrown away, and the folio is not tried again until it is next evicted. A round stops while the
+//! program is under pressure: when reclaim takes more than a sixteenth of the time.
 //!
 //! *Invariants*
-//! - The thread neither reads nor writes memory in the arena, and makes no page present: it works on what is in the pool. So a
-//!   program with one thread of its own is single-threaded for reclaim though this one is there, which it is for good once
-//!   `running` says so.
-//! - A block's entries change under one hold of their folio, which is only tried for: nobody's fault finds it busy for longer
-//!   than a block takes. Nothing is left to be done at fork: whoever has all operations finds no block half done.
-//! - Its compressor is charged, and there during a round only.
+//! - The thread neither reads nor writes arena memory and makes no page present: it works on the
+//!   pool. So a program with one thread of its own stays single-threaded for reclaim. Once
+//!   `running` is set the thread stays for good.
+//! - A block's entries change under one hold of their folio's lock, which is only tried: a fault
+//!   waits for one block at most. Fork, which acquires all operations, finds no block half done.
+//! - The compressor is charged, and exists during a round only.
 //!
-//! *Locking*: op → [`Work`] → folio (tried) → pool class. *Context*: a thread of its own, with all signals blocked.
+//! *Locking*: op → [`Work`] → folio (tried) → pool class.
+//! *Context*: a thread of its own, with all signals blocked.
 
 use super::codecs::{charge_decoding, charged_compressor, retire_compressor};
 use super::compact::compact;
@@ -36,23 +38,25 @@ use uzswap_sync::charge::Reserve;
 use uzswap_sync::primitive::Ordering;
 use uzswap_sys::{arch, thread};
 
-/// For how long nothing of a block came back before it is cold, nanoseconds.
+/// Time after eviction, in nanoseconds, after which a block that did not come back is cold.
 const COLD_NS: u64 = 3_000_000_000;
-/// The part of the time that reclaim may take before that is pressure.
+/// Reclaim taking more than 1/16 of the time is pressure.
 const PRESSURE_PART: u64 = 16;
-/// Passes of a round.
+/// Passes over the page table in a round.
 const PASSES: u16 = 4;
-/// What is tried, densest first: the first whose tables take no more than [`MAX_TABLES_PART`] of the limit.
+/// What is tried, densest first: the first whose tables take no more than [`MAX_TABLES_PART`] of
+/// the limit.
 const CODECS: [Codec; 3] = [
     Codec::Zstd { level: 5 },
     Codec::Zstd { level: 3 },
     Codec::Zstd { level: 1 },
 ];
+/// A compressor's tables may take 1/16 of the limit.
 const MAX_TABLES_PART: u64 = 16;
 /// log2 of the pages of the smallest block that is worth it.
 pub const MIN_DENSE_ORDER: u32 = 2;
-/// How long the program is watched before the thread says that there is pressure, nanoseconds.
-const WINDOW_NS: u64 = 50_000_000;
+/// Time between two checks for pressure, nanoseconds.
+const PRESSURE_WINDOW_NS: u64 = 50_000_000;
 
 /// Makes what is cold denser for as long as the process lives, asleep while nothing is evicted.
 pub(crate) fn run(parts: &Parts, masked: &Masked) {
@@ -80,8 +84,8 @@ pub(crate) fn run_once(parts: &Parts, masked: &Masked) {
     densify_round(parts, masked, parts.pages.clock().now(), false);
 }
 
-/// Tries what was evicted by `then`, as far as there is room. `gently`: not beyond its share of the CPU, and not
-/// under pressure. `false`: it stopped because of that.
+/// Tries what was evicted by `then`, as far as there is room. `gently`: not beyond its share of the
+/// CPU, and not under pressure. `false`: it stopped because of that.
 fn densify_round(parts: &Parts, masked: &Masked, then: Age, gently: bool) -> bool {
     let min_age = then.distance(parts.pages.clock().now());
     let any = dense_order(parts) >= u64::from(MIN_DENSE_ORDER)
@@ -90,12 +94,12 @@ fn densify_round(parts: &Parts, masked: &Masked, then: Age, gently: bool) -> boo
         return true;
     }
     // Without room it is as if there were nothing: until something is evicted again.
-    let done = !begin_round(parts, masked) || go_over_pool(parts, masked, then, gently);
+    let done = !begin_round(parts, masked) || densify_pool(parts, masked, then, gently);
     end_round(parts, masked);
     done
 }
 
-fn go_over_pool(parts: &Parts, masked: &Masked, then: Age, gently: bool) -> bool {
+fn densify_pool(parts: &Parts, masked: &Masked, then: Age, gently: bool) -> bool {
     let clock = parts.pages.clock();
     let oldest = max_age(parts).saturating_sub(then.distance(clock.now()));
     let mut budget = gently.then(|| Budget::new(parts));
@@ -146,7 +150,8 @@ fn max_age(parts: &Parts) -> u16 {
     ages.map(|age| age.distance(now)).max().unwrap_or(0)
 }
 
-/// Whether the block is all in the pool, was `min_age` ticks ago, and was not tried. Without its folio, a hint.
+/// Whether the block is all in the pool, was `min_age` ticks ago, and was not tried. Without its
+/// folio, a hint.
 fn is_cold(parts: &Parts, block: PageRange, min_age: u16) -> bool {
     let pages = &parts.pages;
     let now = pages.clock().now();
@@ -163,7 +168,8 @@ fn is_cold(parts: &Parts, block: PageRange, min_age: u16) -> bool {
         let age = entry.age().map_or(0, |age| age.distance(now));
         in_pool && !entry.is_dropped() && age >= min_age
     });
-    // Of a large folio nobody remembers which of its blocks were tried: those that became one stay so.
+    // Of a large folio nobody remembers which of its blocks were tried: those that became one stay
+    // so.
     let large = pages.folio_pages() > block.len();
     cold && stored
         && !pages.folio_of(first).has(TRIED)
@@ -252,7 +258,8 @@ fn densify_block(parts: &Parts, masked: &Masked, block: PageRange, min_age: u16)
     outcome
 }
 
-/// Sees that there is room for what a block is stored in: first of what earlier ones left in pieces.
+/// Sees that there is room for what a block is stored in: first of what earlier ones left in
+/// pieces.
 fn refill(parts: &Parts, op: &mut OpGuard<'_>, reserve: &mut Reserve<'static>) -> bool {
     let missing = RESERVE_PAGES.saturating_sub(reserve.pages());
     if missing == 0 {
@@ -293,7 +300,7 @@ impl Pressure {
 struct Budget {
     /// CPU time of this thread when it last began to work, nanoseconds.
     cpu: u64,
-    looked: u64,
+    last_check_ns: u64,
     pressure: Pressure,
 }
 
@@ -301,7 +308,7 @@ impl Budget {
     fn new(parts: &Parts) -> Self {
         Budget {
             cpu: thread::thread_cpu_ns(),
-            looked: thread::monotonic_ns(),
+            last_check_ns: thread::monotonic_ns(),
             pressure: Pressure::now(parts),
         }
     }
@@ -314,12 +321,12 @@ impl Budget {
         }
         self.sleep(share.min(100));
         let now = thread::monotonic_ns();
-        if now.saturating_sub(self.looked) < WINDOW_NS {
+        if now.saturating_sub(self.last_check_ns) < PRESSURE_WINDOW_NS {
             return true;
         }
         let pressure = Pressure::now(parts);
         let calm = !pressure.since(&self.pressure);
-        self.looked = now;
+        self.last_check_ns = now;
         self.pressure = pressure;
         if !calm {
             add(&parts.account.counters().densify_paused, 1);

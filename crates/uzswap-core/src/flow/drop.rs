@@ -1,6 +1,6 @@
-//! *What*: contents that the program gives up are dropped, wherever they are.
+//! *What*: drops contents that the program gives up, resident or stored.
 //!
-//! *Invariants*: a folio under reclaim is waited for with no folio held.
+//! *Invariants*: no folio is held while waiting for one under reclaim.
 //! *Locking*: op → folios (rising, at most [`HELD_FOLIOS`] at once). *Context*: worker.
 
 use super::sizes;
@@ -17,7 +17,8 @@ const HELD_FOLIOS: usize = 32;
 /// Drops all contents of `range`, wherever they are.
 ///
 /// # Errors
-/// ENOMEM: the kernel had no mapping left to close some pages with; those stay resident, full of zeroes.
+/// ENOMEM: the kernel had no mapping left to close some pages with; those stay resident, full of
+/// zeroes.
 pub(crate) fn drop_pages(parts: &Parts, range: PageRange) -> Result<(), Errno> {
     let mut kept = false;
     let mut held = HeldFolios {
@@ -45,7 +46,8 @@ pub(crate) fn drop_pages(parts: &Parts, range: PageRange) -> Result<(), Errno> {
     if kept { Err(Errno::ENOMEM) } else { Ok(()) }
 }
 
-/// Empties the entries of `part`, but for those of resident pages that are `kept`. Returns how many pages were resident.
+/// Empties the entries of `part`, but for those of resident pages that are `kept`. Returns how many
+/// pages were resident.
 fn clear_entries(
     parts: &Parts,
     index: u32,
@@ -84,7 +86,8 @@ struct HeldFolios<'a> {
 }
 
 impl HeldFolios<'_> {
-    /// Adds a folio that lies right of those held, or drops those first. `false`: its resident pages stay.
+    /// Adds a folio that lies right of those held, or drops those first. `false`: its resident
+    /// pages stay.
     fn add(&mut self, index: u32, part: PageRange, guard: FolioGuard<'_>) -> bool {
         if self.nr > 0 && (self.range.end != part.start || self.nr == HELD_FOLIOS) {
             self.flush();

@@ -1,15 +1,14 @@
-//! *What*: reclaim: makes room by evicting the coldest folios, in batches: isolate → protect →
-//! store → drop.
+//! *What*: eviction of the coldest folios, in batches: isolate → protect → store → drop.
 //!
-//! A batch isolates folios from the LRU's cold end, write-protects them, compresses their pages from
-//! where they are, and then, folio by folio under its lock, publishes the entries and drops all pages
-//! of the batch with one vectored call. A write to a protected page faults and cancels its folio.
-//! While the process has one thread, which is here, nobody can write and nothing is protected.
+//! A batch isolates folios from the LRU's cold end, write-protects them, and compresses their pages
+//! in place. Then, folio by folio under its lock, it publishes the entries; one vectored call drops
+//! all pages of the batch. A write to a protected page faults and cancels its folio. While the
+//! calling thread is the process's only one, nothing can write and nothing is protected.
 //!
 //! *Invariants*: a page is dropped only if its folio was not cancelled between isolation and the
-//! taking of its lock, so what was compressed is what is dropped. Freed pages stay charged, in the
-//! slot's reserve, until the caller has taken its own: nobody can snatch them.
-//! *Locking*: slot, then folios. Publishing holds many folios at once: all isolated by this thread.
+//! locking of the folio, so what was compressed is what is dropped. Freed pages stay charged, in
+//! the operation's reserve, until the caller has taken its own.
+//! *Locking*: op → folios. Publishing holds many folios at once, all isolated by this thread.
 //! *Context*: signal, worker.
 
 use super::{compact, sample, shrink, sizes};
@@ -20,16 +19,17 @@ use crate::page::folio::{CANCELLED, FolioGuard, PROT_STALE, RECLAIM, TRIED};
 use crate::page::tally::Tally;
 use crate::page::{Entry, Page, PageRange, wide};
 use crate::parts::Parts;
-use crate::store::page::Manner;
+use crate::store::page::StoreMode;
 use uzswap_group::counters::add;
 use uzswap_group::group::FailureReason;
+use uzswap_sync::strict_assert;
 use uzswap_sys::{arch, thread};
 
-/// Evicts up to about `aim` pages; what is freed goes into the operation's reserve.
-pub(crate) fn reclaim_batch(parts: &Parts, op: &mut OpGuard<'_>, aim: usize) -> usize {
+/// Evicts up to about `target` pages; what is freed goes into the operation's reserve.
+pub(crate) fn reclaim_batch(parts: &Parts, op: &mut OpGuard<'_>, target: usize) -> usize {
     let started = arch::ticks();
-    compact::compact_if_fragmented(parts, op, wide(aim));
-    isolate(parts, op, aim);
+    compact::compact_if_fragmented(parts, op, wide(target));
+    isolate(parts, op, target);
     let dropped = evict_batch(parts, op);
     shrink::shrink(parts, op);
     let counters = parts.account.counters();
@@ -57,7 +57,7 @@ fn evict_batch(parts: &Parts, op: &mut OpGuard<'_>) -> usize {
 /// Whether this thread is the only one that can reach the process's memory. The densifier does not,
 /// and the accelerator's workers only read what a batch of ours names.
 fn is_single_threaded(parts: &Parts) -> bool {
-    // Before the threads are counted: then they are among them.
+    // Read before all threads are counted: a thread that starts in between is then in the total.
     let ours = parts.densifier.nr_threads() + parts.store.workers().nr_threads();
     parts.arena.mode() != FaultMode::Thread
         && !parts.background.is_enabled()
@@ -66,9 +66,9 @@ fn is_single_threaded(parts: &Parts) -> bool {
 }
 
 /// Fills the operation's batch with the coldest folios.
-pub(crate) fn isolate(parts: &Parts, op: &mut OpGuard<'_>, aim: usize) {
+fn isolate(parts: &Parts, op: &mut OpGuard<'_>, target: usize) {
     op.batch.clear();
-    parts.pages.scan(aim, |index, guard| {
+    parts.pages.scan(target, |index, guard| {
         isolate_folio(parts, op, index, guard, parts.pages.range_of(index))
     });
 }
@@ -110,21 +110,20 @@ fn isolate_folio(
 fn store_batch(parts: &Parts, op: &mut OpGuard<'_>, stable: bool) {
     let age = parts.pages.clock().now();
     for at in 0..op.batch.nr_folios {
-        let Some(mut folio) = op.batch.folios.get(at).copied() else {
+        let denser = op.denser.is_some() && parts.auto.is_denser();
+        let Some(folio) = op.batch.folios.get_mut(at) else {
+            strict_assert!(false, "a batch counts more folios than it holds");
             break;
         };
-        let denser = op.denser.is_some() && parts.auto.is_denser();
         folio.denser = denser;
-        if let Some(place) = op.batch.folios.get_mut(at) {
-            *place = folio;
-        }
+        let folio = *folio;
         sample::sample(parts, op, folio, stable);
-        let manner = Manner {
+        let mode = StoreMode {
             age,
             stable,
             denser,
         };
-        parts.store.store_folio(&parts.pages, op, folio, manner);
+        parts.store.store_folio(&parts.pages, op, folio, mode);
     }
 }
 
@@ -132,25 +131,26 @@ fn store_batch(parts: &Parts, op: &mut OpGuard<'_>, stable: bool) {
 fn drop_batch(parts: &Parts, op: &mut OpGuard<'_>, stable: bool) -> usize {
     let mut dropped = 0;
     for at in 0..op.batch.nr_folios {
-        let Some(mut batch) = op.batch.folios.get(at).copied() else {
+        let Some(folio) = op.batch.folios.get(at).copied() else {
+            strict_assert!(false, "a batch counts more folios than it holds");
             break;
         };
-        let guard = parts.pages.folio(batch.index).lock();
-        if guard.has(CANCELLED) || !parts.arena.close_stored(&guard, op.batch, &batch) {
-            roll_back(parts, op, &guard, &batch);
+        let guard = parts.pages.folio(folio.index).lock();
+        if guard.has(CANCELLED) || !parts.arena.close_stored(&guard, op.batch, &folio) {
+            roll_back(parts, op, &guard, &folio);
             continue;
         }
-        let stored = publish(parts, op, &guard, &batch);
+        let stored = publish(parts, op, &guard, &folio);
         dropped += stored;
         if stored == 0 {
-            give_back(parts, &guard, batch.index, stable);
+            end_isolation(parts, &guard, folio.index, stable);
             continue;
         }
-        batch.dropping = true;
-        if let Some(place) = op.batch.folios.get_mut(at) {
-            *place = batch;
+        if let Some(folio) = op.batch.folios.get_mut(at) {
+            folio.dropping = true;
         }
-        // Kept locked until the pages are gone: see below.
+        // Stays locked until `drop_ranges` is done: a load before that would be dropped with the
+        // old page.
         core::mem::forget(guard);
     }
     drop_ranges(parts, op);
@@ -158,7 +158,7 @@ fn drop_batch(parts: &Parts, op: &mut OpGuard<'_>, stable: bool) -> usize {
         if folio.dropping {
             // SAFETY: locked above by this thread, its guard forgotten.
             let guard = unsafe { parts.pages.folio(folio.index).held() };
-            give_back(parts, &guard, folio.index, stable);
+            end_isolation(parts, &guard, folio.index, stable);
         }
     }
     sizes::count_dropped(parts, dropped);
@@ -174,8 +174,9 @@ fn drop_batch(parts: &Parts, op: &mut OpGuard<'_>, stable: bool) -> usize {
     dropped
 }
 
-/// Publishes the entries of a folio's stored pages and lists the pages for dropping. Returns how many.
-pub(crate) fn publish(
+/// Publishes the entries of a folio's stored pages and lists the pages for dropping. Returns how
+/// many.
+fn publish(
     parts: &Parts,
     op: &mut OpGuard<'_>,
     guard: &FolioGuard<'_>,
@@ -186,10 +187,11 @@ pub(crate) fn publish(
     let mut stored = Tally::default();
     for at in folio.first..folio.first + folio.nr {
         let Some(&BatchPage { page, entry }) = batch.pages.get(at) else {
+            strict_assert!(false, "a folio's pages lie outside its batch");
             break;
         };
         if entry == Entry::None {
-            // No room was left for it: it stays.
+            // The pool had no room for it: it stays resident.
             continue;
         }
         transition.store(page, entry);
@@ -248,31 +250,28 @@ fn roll_back(parts: &Parts, op: &mut OpGuard<'_>, guard: &FolioGuard<'_>, folio:
     if guard.nr_resident() > 0 && in_use {
         parts.pages.activate(guard, folio.index);
     } else if guard.nr_resident() > 0 {
-        put_back(parts, guard, folio.index);
+        parts.pages.lru_add(guard, folio.index);
     }
     guard.clear(RECLAIM | CANCELLED);
 }
 
-/// Ends the isolation of a folio. What is still resident of it, or was brought in meanwhile, is writable again.
-pub(crate) fn give_back(parts: &Parts, guard: &FolioGuard<'_>, index: u32, stable: bool) {
+/// Ends the isolation of a folio. What is still resident of it, or was brought in meanwhile, is
+/// writable again.
+fn end_isolation(parts: &Parts, guard: &FolioGuard<'_>, index: u32, stable: bool) {
     if guard.nr_resident() > 0 {
         if !stable {
             parts
                 .arena
                 .unprotect(&parts.pages, guard, parts.pages.range_of(index));
         }
-        put_back(parts, guard, index);
+        // Where the next scan finds it late.
+        parts.pages.lru_add(guard, index);
     }
     guard.clear(RECLAIM);
 }
 
-/// Puts a folio that was isolated back where the next scan finds it late.
-fn put_back(parts: &Parts, guard: &FolioGuard<'_>, index: u32) {
-    parts.pages.lru_add(guard, index);
-}
-
 /// Drops the memory of what was published.
-pub(crate) fn drop_ranges(parts: &Parts, op: &OpGuard<'_>) {
+fn drop_ranges(parts: &Parts, op: &OpGuard<'_>) {
     let ranges = op.batch.to_drop();
     if ranges.is_empty() {
         return;
@@ -287,7 +286,7 @@ pub(crate) fn drop_ranges(parts: &Parts, op: &OpGuard<'_>) {
     }
 }
 
-/// Evicts what `range` holds, as far as it can be had.
+/// Evicts what `range` holds, except folios that are pinned or already under reclaim.
 pub(crate) fn pageout(parts: &Parts, op: &mut OpGuard<'_>, range: PageRange) {
     let mut at = range.start;
     loop {

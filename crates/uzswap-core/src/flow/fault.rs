@@ -1,10 +1,10 @@
-//! *What*: fault: one page fault served, from the address to the page in place.
+//! *What*: serves one page fault, from the address to the page in place.
 //!
-//! A [`Plan`] says what is brought in, by what the entry says without a lock, a hint. Memory for it is taken before the
-//! folio is locked, so that reclaim never waits for a folio that its own fault holds; the entry is looked at again under
-//! the lock.
+//! A [`Plan`] says what to bring in. It is made from the entry without a lock, so it is a hint.
+//! Memory for it is reserved before the folio is locked, so that reclaim never waits for a folio
+//! that its own fault holds; the entry is read again under the lock.
 //!
-//! *Invariants*: returns with every charged page either resident or given back.
+//! *Invariants*: on return every page charged for the fault is resident or returned.
 //! *Locking*: op → folio. *Context*: signal handler or handler thread.
 
 use super::access::{note_access, note_run};
@@ -45,7 +45,8 @@ pub enum Fault {
         /// Bytes that would have been enough for now.
         needed_bytes: u64,
     },
-    /// What was stored of the page cannot be read or decoded: SIGBUS to the program, as the kernel does.
+    /// What was stored of the page cannot be read or decoded: SIGBUS to the program, as the kernel
+    /// does.
     Corrupt,
 }
 
@@ -134,7 +135,7 @@ pub(crate) fn serve_timed(parts: &Parts, masked: &Masked, page: Page) -> Fault {
 fn serve(parts: &Parts, op: &mut OpGuard<'_>, page: Page) -> Fault {
     let mut neighbours = true;
     loop {
-        let mut plan = match look(parts, op, page) {
+        let mut plan = match plan_fault(parts, op, page) {
             Found::Resident => return serve_resident(parts, op, page),
             Found::NotMapped => return unmanaged(parts, page),
             Found::Absent(plan) => plan,
@@ -151,7 +152,7 @@ fn serve(parts: &Parts, op: &mut OpGuard<'_>, page: Page) -> Fault {
 }
 
 /// Decides which pages a fault on `page` brings in.
-fn look(parts: &Parts, op: &mut OpGuard<'_>, page: Page) -> Found {
+fn plan_fault(parts: &Parts, op: &mut OpGuard<'_>, page: Page) -> Found {
     let pages = &parts.pages;
     let entry = if pages.is_ready(page) {
         pages.get(page)
@@ -259,8 +260,8 @@ fn carry_out(parts: &Parts, op: &mut OpGuard<'_>, page: Page, plan: Plan) -> Att
     attempt
 }
 
-/// Takes charged pages for the plan, or for its minimum: a window that does not fit is no reason to fail. Returns
-/// what is to be brought in, and pages for it.
+/// Takes charged pages for the plan, or for its minimum: a window that does not fit is no reason to
+/// fail. Returns what is to be brought in, and pages for it.
 fn take_pages(parts: &Parts, op: &mut OpGuard<'_>, plan: &Plan) -> Option<(PageRange, u64)> {
     // For what comes into the pool along with the page: the operation keeps it until then.
     let ahead = plan
@@ -304,7 +305,7 @@ fn fill(
     op.window.around = None;
     match brought {
         Ok(brought) => {
-            settle(parts, op, guard, page, plan, entry, brought, range);
+            record_load(parts, op, guard, page, plan, entry, brought, range);
             // Another thread may have evicted or dropped the page since it was looked at.
             match parts.pages.get(page) {
                 Entry::Resident => Attempt::Served(Fault::Resolved),
@@ -328,7 +329,7 @@ fn fill(
     clippy::too_many_arguments,
     reason = "what a fault has found out by then"
 )]
-fn settle(
+fn record_load(
     parts: &Parts,
     op: &mut OpGuard<'_>,
     guard: &FolioGuard<'_>,

@@ -1,6 +1,7 @@
-//! *What*: knobs that change while the program runs are taken up: codecs and blocks, the accelerator's workers.
+//! *What*: applies knobs that change while the program runs: codecs, blocks, the accelerator's
+//! workers.
 //!
-//! *Invariants*: looked at when room is to be made, so a process that never reclaims has the cheapest of all.
+//! *Invariants*: knobs are read when room is made, so a process that never reclaims pays nothing.
 //! *Locking*: as reclaim. *Context*: signal, worker.
 
 use super::codecs::follow_compressor;

@@ -1,12 +1,14 @@
 //! *What*: the engine across fork.
 //!
-//! The parent stops all operations by taking every slot, then forks. The child's copy of arena, pool
-//! and tables is right as it is; what it lacks is a userfaultfd of its own (the inherited one acts on
-//! the parent, and the child's mappings are registered with none), which must be there before
-//! anything touches the arena. The limit holds for each process: pages that both share count in both.
+//! The parent stops all operations by acquiring every operation context, then forks. The child's
+//! copy of arena, pool and tables is right as it is. It lacks a userfaultfd of its own, which must
+//! exist before anything touches the arena: the inherited one acts on the parent, and no
+//! userfaultfd covers the child's mappings. The limit holds for each process: shared pages count in
+//! both.
 //!
 //! *Invariants*: between `fork_prepare` and `fork_child` the child touches no arena memory.
-//! *Locking*: all slots, then the region map. *Context*: the SIGSYS handler that re-issues clone.
+//! *Locking*: all operations, then the region map.
+//! *Context*: the SIGSYS handler that re-issues clone.
 
 use super::space;
 use crate::arena::region::{Flags, Held};
@@ -25,7 +27,8 @@ use uzswap_sync::primitive::Ordering::Relaxed;
 pub struct ForkGuard {
     _regions: Option<Held<'static>>,
     child: Option<(&'static Process, Owners)>,
-    /// What the child has a copy of: the parent's own are in shared memory, and change as soon as it goes on.
+    /// What the child has a copy of: the parent's own are in shared memory, and change as soon as
+    /// it goes on.
     gauges: Counters,
     refused: bool,
 }
@@ -40,8 +43,8 @@ impl ForkGuard {
         }
     }
 
-    /// Whether there can be no child: it would have pages on the swap device, and the group has no record
-    /// left under which to count them.
+    /// Whether there can be no child: it would have pages on the swap device, and the group has no
+    /// record left under which to count them.
     #[must_use]
     pub const fn refused(&self) -> bool {
         self.refused
@@ -161,7 +164,8 @@ fn apply_fork_policies(parts: &Parts, masked: &Masked) {
 
 fn release_ops(parts: &Parts) {
     for op in parts.ops.all() {
-        // SAFETY: taken in `prepare` by this thread (or the one it is a copy of), its guard forgotten.
+        // SAFETY: taken in `prepare` by this thread (or the one it is a copy of), its guard
+        // forgotten.
         drop(unsafe { op.held() });
     }
 }

@@ -1,12 +1,13 @@
-//! *What*: load: bringing pages into the arena, by decompressing (or zero-filling) into the operation's
-//! buffer and copying whole runs in with one call.
+//! *What*: load: decodes (or zero-fills) pages into the operation's buffer and copies whole runs
+//! into the arena with one call.
 //!
-//! Each page has a [`Step`], planned when it is its turn; neighbours whose steps agree are one [`Run`].
+//! Each page has a [`Step`], planned when its turn comes; neighbours whose steps agree form one
+//! [`Run`].
 //!
-//! *Invariants*: a page's entry becomes resident only after its copy succeeded, and its pool object
-//! is freed only after that, so a failed load loses nothing. What was decoded stays in the load buffer until it is
-//! copied in.
-//! *Locking*: the folio is held by the caller. *Context*: signal, worker.
+//! *Invariants*: an entry becomes resident only after its copy succeeded, and its pool object is
+//! freed only after that, so a failed load loses nothing. Decoded data stay in the load buffer
+//! until they are copied in.
+//! *Locking*: the caller holds the folio. *Context*: signal, worker.
 
 use super::decode::{LoadError, decode, load_block};
 use super::sizes::count_resident;
@@ -67,7 +68,8 @@ enum Step {
     Stop,
     /// Its block comes in, and it has no contents any more: it is fresh.
     Forget,
-    /// It is copied in, from byte `at` of the load buffer if it is loaded; if `decode`, it is decoded to there first.
+    /// It is copied in, from byte `at` of the load buffer if it is loaded; if `decode`, it is
+    /// decoded to there first.
     Copy {
         source: Source,
         at: usize,
@@ -95,8 +97,8 @@ struct Load<'a> {
     brought: Brought,
 }
 
-/// Brings in what `range` (within the folio of `guard`) has evicted, and with `zero_fill` also what was
-/// never touched, as far as `credit`, the caller's charged pages, goes.
+/// Brings in what `range` (within the folio of `guard`) has evicted, and with `zero_fill` also what
+/// was never touched, as far as `credit`, the caller's charged pages, goes.
 pub(crate) fn bring_in(
     parts: &Parts,
     op: &mut OpGuard<'_>,
@@ -119,14 +121,14 @@ pub(crate) fn bring_in(
         },
         brought: Brought::default(),
     };
-    let done = load.go_over(op, credit);
+    let done = load.load_pages(op, credit);
     // What was loaded before something failed is in all the same.
     load.flush(op)?;
     done.map(|()| load.brought)
 }
 
 impl Load<'_> {
-    fn go_over(&mut self, op: &mut OpGuard<'_>, credit: &mut u64) -> Result<(), LoadError> {
+    fn load_pages(&mut self, op: &mut OpGuard<'_>, credit: &mut u64) -> Result<(), LoadError> {
         for page in self.range.pages() {
             match self.plan(op, page, *credit)? {
                 Step::Skip => {}
@@ -183,7 +185,8 @@ impl Load<'_> {
         page.index() < self.decoded.pages.end
     }
 
-    /// Decodes the block that `page` is the first of in the range. `false`: it does not come in whole.
+    /// Decodes the block that `page` is the first of in the range. `false`: it does not come in
+    /// whole.
     fn decode_block(
         &mut self,
         op: &mut OpGuard<'_>,
@@ -205,8 +208,8 @@ impl Load<'_> {
         Ok(true)
     }
 
-    /// Has accelerators decode the pages from `page` on, if there are any, and if it is several. What they fail
-    /// to decode is decoded page by page.
+    /// Has accelerators decode the pages from `page` on, if there are any, and if it is several.
+    /// What they fail to decode is decoded page by page.
     fn decode_batch(
         &mut self,
         op: &mut OpGuard<'_>,
@@ -270,8 +273,8 @@ impl Load<'_> {
         }
     }
 
-    /// Where in the load buffer `nr` more pages go: behind what waits there to be copied in, or, that
-    /// being done, at its beginning.
+    /// Where in the load buffer `nr` more pages go: behind what waits there to be copied in, or,
+    /// that being done, at its beginning.
     fn room_in_buffer(&mut self, op: &mut OpGuard<'_>, nr: usize) -> Result<usize, LoadError> {
         let at = self.run.as_ref().map_or(0, Run::end_in_buffer);
         if at + nr * PAGE_SIZE <= LOAD_LEN {
@@ -355,8 +358,8 @@ pub(crate) fn count_loaded(parts: &Parts, brought: Brought) {
     add(&counters.pswpin, wide(brought.swapped));
 }
 
-/// The page, at `place` of the load buffer, is in: its entry says so, and what was stored of it goes,
-/// unless that is a copy on the swap device worth keeping. Says whether it was on the device.
+/// The page, at `place` of the load buffer, is in: its entry says so, and what was stored of it
+/// goes, unless that is a copy on the swap device worth keeping. Says whether it was on the device.
 fn make_resident(parts: &Parts, op: &mut OpGuard<'_>, page: Page, place: usize) -> bool {
     let fingerprint = op.window.noted(place);
     let keeps = |old: Entry| {

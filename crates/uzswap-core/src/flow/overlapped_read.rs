@@ -1,21 +1,23 @@
-//! *What*: read: the read of a page that a fault asks for, begun before there is memory for it: what is evicted to
-//! make that room is evicted while the device works, and not before.
+//! *What*: overlaps the device read of a faulting page with the eviction that makes room for it.
 //!
 //! ```text
-//! begin (folio held: entries noted, objects counted) → evict (nothing held) → wait → settle (folio held)
+//! begin (folio locked: entries noted, objects counted) → evict (nothing locked) → wait
+//!       → check the entries (folio locked)
 //! ```
 //!
-//! Only where memory has to be made anyway, and for a page that comes in alone, with what lies beside it.
+//! Done only where memory must be made anyway, and for a single page with its readahead.
 //!
 //! *Invariants*
-//! - While the read is under way its objects are counted once more, so nothing else can be written to their slots:
-//!   an entry that is the same when the folio is held again names what was read, whatever happened in between.
-//! - If one is not (the page was brought in, and perhaps changed and stored again; dropped; brought back by swapoff),
-//!   or the read failed, what was read is forgotten and the page brought in as if nothing had been.
-//! - The operation's slot is held all the while. So there is no fork meanwhile, whose child would count what it does not
-//!   name, and swapoff can wait for the counts.
+//! - While the read is under way its objects hold one more count, so their slots are not reused: an
+//!   entry that is unchanged when the folio is locked again names what was read.
+//! - If an entry has changed (the page was loaded, and perhaps modified and stored again; dropped;
+//!   or brought back by swapoff), or the read failed, the data are discarded and the page is loaded
+//!   again.
+//! - The operation is held throughout. So no fork happens meanwhile, whose child would inherit
+//!   counts that it has no entries for, and swapoff can wait for the counts.
 //!
-//! *Locking*: slot → queue (tried) → folio (tried; not held while anything is waited for). *Context*: signal, worker.
+//! *Locking*: op → queue (tried) → folio (tried; not held while waiting). *Context*: signal,
+//! worker.
 
 use super::{evict, follow};
 use crate::backing::Backing;
@@ -31,8 +33,8 @@ use uzswap_io::{Extent, Queue};
 use uzswap_sync::lock::LockGuard;
 use uzswap_sys::arch;
 
-/// Pages to evict while one is read, which takes about as long: of the last folio all are.
-const AIM_PAGES: usize = 4;
+/// Pages to evict during one read, rounded up to whole folios: takes about as long as the read.
+const READ_EVICT_PAGES: usize = 4;
 
 /// A read under way. Dropped, it is waited for, and its objects are counted off.
 pub(super) struct OverlappedRead<'a> {
@@ -76,8 +78,8 @@ impl OverlappedRead<'_> {
             return false;
         };
         let began = arch::ticks();
-        // SAFETY: the buffer is of an operation, which lives as long as the process and is held until this is dropped;
-        // nothing but what brings pages in, after that, looks at it.
+        // SAFETY: the buffer is of an operation, which lives as long as the process and is held
+        // until this is dropped; nothing but what brings pages in, after that, looks at it.
         let started = unsafe { device.start_read(&mut self.queue, extent, buffer) };
         if started {
             let counters = self.parts.account.counters();
@@ -133,8 +135,9 @@ impl Drop for OverlappedRead<'_> {
     }
 }
 
-/// Begins to read `page` into the operation's window, and of those `around` it what lies beside it, if it is on a
-/// device and memory has to be made for it. `None`: it is read when its folio is held.
+/// Begins to read `page` into the operation's window, and of those `around` it what lies beside it,
+/// if it is on a device and memory has to be made for it. `None`: it is read when its folio is
+/// held.
 pub(crate) fn begin_read<'a>(
     parts: &'a Parts,
     op: &mut OpGuard<'_>,
@@ -178,16 +181,17 @@ pub(crate) fn begin_read<'a>(
     read.start(op).then_some(read)
 }
 
-/// Whether room that is made now is wanted soon, and is made by evicting: what does not compress only moves to the pool, until
-/// that is full, so that of it no more is evicted than [`super::reclaim::make_room`] must, or what is hot would go for nothing.
+/// Whether room that is made now is wanted soon, and is made by evicting: what does not compress
+/// only moves to the pool, until that is full, so that of it no more is evicted than
+/// [`super::reclaim::make_room`] must, or what is hot would go for nothing.
 fn is_short(parts: &Parts, op: &OpGuard<'_>) -> bool {
     let wanted = op.reserve.pages() < RESERVE_PAGES + SLACK_PAGES
         && parts.account.charge().room() < SLACK_PAGES;
     wanted && !op.window.freed_nothing
 }
 
-/// Locks the folio, when what was to be read before has come: it is in the operation's window then, if it is still
-/// what the entries name.
+/// Locks the folio, when what was to be read before has come: it is in the operation's window then,
+/// if it is still what the entries name.
 pub(crate) fn lock_after_read<'a>(
     parts: &'a Parts,
     op: &mut OpGuard<'_>,
@@ -208,6 +212,6 @@ pub(crate) fn evict_during_read(parts: &Parts, op: &mut OpGuard<'_>) {
     follow::follow_knobs(parts, op);
     let room = |op: &OpGuard<'_>| op.reserve.pages() + parts.account.charge().room();
     let before = room(op);
-    evict::reclaim_batch(parts, op, AIM_PAGES);
+    evict::reclaim_batch(parts, op, READ_EVICT_PAGES);
     op.window.freed_nothing = room(op) <= before;
 }

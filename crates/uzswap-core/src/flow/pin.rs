@@ -1,9 +1,9 @@
-//! *What*: pins: memory that is brought in and kept in while a system call uses it.
+//! *What*: pins: brings memory in and keeps it resident while a system call uses it.
 //!
-//! *Invariants*: a pinned folio is not isolated, and an isolation under way is cancelled, so that from
+//! *Invariants*: a pinned folio is not isolated, and an isolation under way is cancelled. So from
 //! the return of `pin` until `unpin` its pages are present and writable as the program mapped them.
 //! Pins do not survive fork: the threads that hold them stay in the parent. `hold` does.
-//! *Locking*: slot → folio. *Context*: signal, worker.
+//! *Locking*: op → folio. *Context*: signal, worker.
 
 use super::access::note_access;
 use super::decode::{LoadError, report_lost};
@@ -19,7 +19,7 @@ use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};
 use crate::parts::Parts;
 use uzswap_group::counters::add;
 
-/// Pinned memory; give it back to [`Engine::unpin`].
+/// Pinned memory; give it back to [`Engine::unpin`](crate::Engine::unpin).
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Pin {
@@ -94,7 +94,7 @@ pub(crate) fn announce(
     None
 }
 
-pub(crate) fn is_in(parts: &Parts, range: PageRange) -> bool {
+fn is_in(parts: &Parts, range: PageRange) -> bool {
     range
         .pages()
         .all(|page| parts.pages.get(page) == Entry::Resident)
@@ -110,7 +110,7 @@ fn is_kept(parts: &Parts, range: PageRange) -> bool {
         && is_in(parts, range)
 }
 
-/// Takes one pin off every folio of `range`. The caller holds a slot.
+/// Takes one pin off every folio of `range`. The caller holds an operation.
 pub(crate) fn unpin_range(parts: &Parts, range: PageRange) {
     let mut at = range.start;
     while at < range.end {
@@ -191,7 +191,7 @@ fn keep_folio(
 }
 
 /// Brings in every page of `part` that is mapped. `guard` is let go of while memory is made.
-pub(crate) fn fill<'a>(
+fn fill<'a>(
     parts: &'a Parts,
     op: &mut OpGuard<'_>,
     index: u32,
@@ -262,7 +262,7 @@ fn fill_once(
 }
 
 /// Pages of `part` that are mapped and not in.
-pub(crate) fn missing(parts: &Parts, part: PageRange) -> usize {
+fn missing(parts: &Parts, part: PageRange) -> usize {
     let mut nr = 0;
     let mut mapped = PageRange { start: 0, end: 0 };
     for page in part.pages() {

@@ -1,8 +1,7 @@
-//! *What*: objects that come from a swap device into the pool as they are: what was read along with a page, and what
-//! swapoff brings back.
+//! *What*: moves objects from a swap device into the pool, still compressed: readahead and swapoff.
 //!
-//! *Invariants*: the object on the device is let go of only when its copy is in the pool.
-//! *Locking*: the folio is held. *Context*: signal, worker.
+//! *Invariants*: a device object is released only when its copy is in the pool.
+//! *Locking*: the caller holds the folio. *Context*: signal, worker.
 
 use crate::backing::Backing;
 use crate::op::{OpGuard, ReadWindow};
@@ -27,8 +26,8 @@ pub(super) enum Fetched {
     Unreadable,
 }
 
-/// Puts into the pool what of `around` was read along with the page that was asked for, as far as the operation has
-/// room. The folio is held since then.
+/// Puts into the pool what of `around` was read along with the page that was asked for, as far as
+/// the operation has room. The folio is held since then.
 pub(crate) fn keep_ahead(parts: &Parts, op: &mut OpGuard<'_>, around: PageRange) {
     let Some(backing) = &parts.backing else {
         return;
@@ -70,7 +69,8 @@ pub(crate) fn keep_ahead(parts: &Parts, op: &mut OpGuard<'_>, around: PageRange)
     add(&parts.account.counters().swap_ra, nr);
 }
 
-/// Puts what is on a device of `page` into the pool, as it is. What follows it in `range` is read with it.
+/// Puts what is on a device of `page` into the pool, as it is. What follows it in `range` is read
+/// with it.
 pub(crate) fn fetch(
     parts: &Parts,
     backing: &Backing,

@@ -1,8 +1,9 @@
-//! *What*: makes room for a charge: evicts batch after batch, writes back when that frees nothing, and says when
-//! there is no room to be made.
+//! *What*: makes room for a charge: evicts batch after batch, writes back when that frees nothing,
+//! and reports failure when neither frees anything.
 //!
-//! *Invariants*: freed pages stay charged, in the operation's reserve, until the caller has taken its own: nobody
-//! can snatch them. *Locking*: as eviction. *Context*: signal, worker.
+//! *Invariants*: freed pages stay charged, in the operation's reserve, until the caller has taken
+//! its own, so no other thread can take them.
+//! *Locking*: as eviction. *Context*: signal, worker.
 
 use super::{compact, evict, shrink};
 use crate::backing::device::MAX_RECLAIM_RETRIES;
@@ -13,8 +14,8 @@ use uzswap_group::counters::add;
 use uzswap_sync::primitive::Ordering::SeqCst;
 use uzswap_sys::thread;
 
-/// Pages that a batch aims for: enough to spread one TLB flush and one system call over.
-const AIM_PAGES: usize = 64;
+/// Pages that a batch evicts, about: enough to amortize one TLB flush and one system call.
+pub(super) const EVICT_PAGES: usize = 64;
 
 /// Reclaims until the operation has `nr` pages above its reserve, and takes them.
 #[cold]
@@ -23,17 +24,18 @@ pub(crate) fn make_room(parts: &Parts, op: &mut OpGuard<'_>, nr: u64) -> bool {
     op.window.freed_nothing = false;
     let mut failures = 0;
     loop {
-        // The limit was lowered: nothing that is freed is ours until we are below it. (A process that
-        // may go over its limit comes down when it is asked, not by faults that each evict all they can.)
+        // The limit was lowered: nothing that is freed is ours until we are below it. (A process
+        // that may go over its limit comes down when it is asked, not by faults that each evict all
+        // they can.)
         if !parts.account.may_exceed() && parts.account.charge().over() > 0 {
             op.reserve.shrink_to(RESERVE_PAGES);
         }
-        // Others may have freed meanwhile.
+        // Other threads may have freed pages meanwhile.
         let missing = (RESERVE_PAGES + nr).saturating_sub(op.reserve.pages());
         if missing == 0 || op.reserve.grow(missing) {
             return op.reserve.take(nr);
         }
-        if free_some(parts, op, AIM_PAGES.max(narrow(nr)), failures > 0) {
+        if reclaim_or_write_back(parts, op, EVICT_PAGES.max(narrow(nr)), failures > 0) {
             failures = 0;
             continue;
         }
@@ -46,25 +48,30 @@ pub(crate) fn make_room(parts: &Parts, op: &mut OpGuard<'_>, nr: u64) -> bool {
             parts.account.charge().charge_unchecked(nr);
             return true;
         }
-        // A limit that is being lowered ends nobody.
+        // While the limit is being lowered the old one still holds: no process ends for it.
         let ceiling = &parts.account.group().config.ram_ceiling;
         let ceiling = || ceiling.load(SeqCst) >> PAGE_SHIFT;
         if parts.account.charge().try_charge_below(nr, ceiling) {
             return true;
         }
-        // The reserve is there for reclaim; the last of it goes to whoever would fail else.
+        // Last resort: the part of the reserve that is kept for reclaim itself.
         return op.reserve.pages() >= nr && op.reserve.take(nr);
     }
 }
 
-/// Evicts a batch, and writes some back if that frees nothing. Whether anything was freed; that nothing
-/// was is counted.
-pub(crate) fn free_some(parts: &Parts, op: &mut OpGuard<'_>, aim: usize, again: bool) -> bool {
+/// Evicts a batch, and writes some back if that frees nothing. Whether anything was freed; that
+/// nothing was is counted.
+pub(crate) fn reclaim_or_write_back(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    target: usize,
+    again: bool,
+) -> bool {
     let before = op.reserve.pages();
-    let dropped = evict::reclaim_batch(parts, op, aim);
-    // A batch that freed nothing though it was no small one held data that do not compress; a
-    // small one met other threads', and is worth another try before anything is written.
-    let to_swap = again || dropped >= AIM_PAGES / 4;
+    let dropped = evict::reclaim_batch(parts, op, target);
+    // A large batch that freed nothing held incompressible data. A small one lost its folios to
+    // other threads: worth another try before anything is written.
+    let to_swap = again || dropped >= EVICT_PAGES / 4;
     let freed = op.reserve.pages() > before || (to_swap && shrink::write_back(parts, op).is_ok());
     if !freed {
         add(&parts.account.counters().reject_reclaim_fail, 1);
@@ -72,7 +79,7 @@ pub(crate) fn free_some(parts: &Parts, op: &mut OpGuard<'_>, aim: usize, again: 
     freed
 }
 
-/// Nothing was freed: before it is tried again.
+/// Between attempts that freed nothing: compacts the whole pool and yields the CPU.
 pub(crate) fn compact_and_yield(parts: &Parts, op: &mut OpGuard<'_>) {
     compact::compact(parts, op, u64::MAX);
     thread::sched_yield();

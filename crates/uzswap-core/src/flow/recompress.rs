@@ -1,20 +1,20 @@
-//! *What*: what is in the pool is compressed once more, denser, and takes the place of what was there.
+//! *What*: recompression: a stored object is compressed again, denser, and replaced.
 //!
-//! One mechanism, two triggers:
-//! - before the pool is written back ([`recompress_before_write`]): pages that the fast codec of `--compressor auto` made, while samples
-//!   say that much is gained. A page that is written has to be read again, at many times what it costs to make it denser;
+//! Two triggers:
+//! - before the pool is written back ([`recompress_before_write`]): pages that the fast codec of
+//!   `--compressor auto` made, while samples say that much is gained. A page that is written must
+//!   be read again, at many times the cost of recompressing it;
 //! - when pages have stayed cold ([`super::densify`]): whole blocks, by a thread of its own.
 //!
-//! *Invariants*: an entry changes under its folio's lock, from the decoding of its object to the publishing of
-//! the new one, so what was decoded is what is replaced; it keeps its age, so the order of writeback stays. What is new
-//! is allocated before what is old is freed, out of pages set aside, and is smaller: the pool is never larger after than before.
+//! *Invariants*: the folio is locked from decoding the old object to publishing the new one, so
+//! what was decoded is what is replaced. The entry keeps its age, and with it its place in
+//! writeback order. The new object is allocated, from pages set aside, before the old one is freed,
+//! and is smaller: the pool never grows.
 //! *Locking*: op → sweep (tried) → folio (tried) → pool class. *Context*: signal, worker.
 
 use super::access::is_workingset;
 use super::compact::{compact, compact_if_fragmented};
-use super::decode;
-use super::decode::LoadError;
-
+use super::decode::{self, LoadError};
 use crate::op::{Op, OpGuard};
 use crate::page::block::{Entries, MAX_BLOCK};
 use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};
@@ -28,13 +28,13 @@ use uzswap_group::knobs::is_on;
 use uzswap_pool::Pool;
 use uzswap_sync::charge::Reserve;
 
-/// Pages of a step, which takes about as long as a run is written in.
+/// Pages recompressed before one writeback: takes about as long as writing a run.
 const STEP_PAGES: usize = 32;
-/// Pages that a step looks at, at most.
-const MAX_LOOKS: usize = 4096;
-/// Pages that must be set aside for what is new before what was there is freed.
+/// Pages that a step scanned at, at most.
+const MAX_SCANNED_PAGES: usize = 4096;
+/// Pages set aside for the new objects, allocated before the old ones are freed.
 pub(super) const RESERVE_PAGES: u64 = 24;
-/// What is new must be smaller than what was there by this part of it.
+/// A new object must be smaller than the old by at least 1/8.
 const MIN_GAIN_PART: usize = 8;
 
 /// What came of compressing pages once more.
@@ -50,8 +50,8 @@ pub(super) enum Outcome {
     NoRoom,
 }
 
-/// Before a run is written: recompresses some pages of the pool, or leaves it to another thread that is at it. `false`: no
-/// page became denser.
+/// Before a run is written: recompresses some pages of the pool, or leaves it to another thread
+/// that is at it. `false`: no page became denser.
 pub(super) fn recompress_before_write(parts: &Parts, op: &mut OpGuard<'_>) -> bool {
     if op.denser.is_none() {
         return false;
@@ -71,13 +71,13 @@ pub(super) fn recompress_before_write(parts: &Parts, op: &mut OpGuard<'_>) -> bo
     let Some(mut denser) = op.denser.take() else {
         return false;
     };
-    let (mut nr, mut looks) = (0, 0);
-    sweep.go_on(&parts.pages, |page| {
-        if nr == STEP_PAGES || looks == MAX_LOOKS || room.pages() == 0 {
+    let (mut nr, mut scanned) = (0, 0);
+    sweep.advance(&parts.pages, |page| {
+        if nr == STEP_PAGES || scanned == MAX_SCANNED_PAGES || room.pages() == 0 {
             return false;
         }
-        if is_left_behind(parts, parts.pages.get(page)) {
-            looks += 1;
+        if is_recompressible(parts, parts.pages.get(page)) {
+            scanned += 1;
             let outcome = recompress_page(parts, op, &mut denser, &mut room, page);
             nr += usize::from(matches!(outcome, Outcome::Denser { .. }));
         }
@@ -90,9 +90,10 @@ pub(super) fn recompress_before_write(parts: &Parts, op: &mut OpGuard<'_>) -> bo
     nr > 0
 }
 
-/// Whether the page is in the pool, compressed alone, was not used for as long as the resident set takes to turn
-/// over (what is younger may come back before it is worth it), and nobody writes it back. Without its folio, a hint.
-fn is_left_behind(parts: &Parts, entry: Entry) -> bool {
+/// Whether the page is in the pool, compressed alone, was not used for as long as the resident set
+/// takes to turn over (what is younger may come back before it is worth it), and nobody writes it
+/// back. Without its folio, a hint.
+fn is_recompressible(parts: &Parts, entry: Entry) -> bool {
     let Entry::Stored {
         size,
         writing: false,
@@ -122,14 +123,14 @@ fn recompress_page(
     // SAFETY: the entry names it, and the folio is held.
     let object = unsafe { parts.store.object(loc, size) };
     let by_fast = object::codec_of(object) == Some(op.compressor.codec().id());
-    if !by_fast || !is_left_behind(parts, entry) {
+    if !by_fast || !is_recompressible(parts, entry) {
         return Outcome::Skipped;
     }
     recompress_held(parts, op, denser, room, PageRange::one(page))
 }
 
-/// Compresses `range` once more by `compressor`: a page as such, several as a block. Its folio is held, and it is all in
-/// the pool. What is new is allocated out of `room`.
+/// Compresses `range` once more by `compressor`: a page as such, several as a block. Its folio is
+/// held, and it is all in the pool. What is new is allocated out of `room`.
 pub(super) fn recompress_held(
     parts: &Parts,
     op: &mut OpGuard<'_>,
@@ -191,7 +192,8 @@ pub(super) fn recompress_held(
     Outcome::Denser { saved: old - new }
 }
 
-/// Decodes all of `range` into the operation's load buffer. Its folio is held, and it is all in the pool.
+/// Decodes all of `range` into the operation's load buffer. Its folio is held, and it is all in the
+/// pool.
 fn decode_all(parts: &Parts, op: &mut OpGuard<'_>, range: PageRange) -> Result<(), LoadError> {
     let place = |index: usize| (index - range.start) * PAGE_SIZE;
     let mut next = range.start;

@@ -1,11 +1,11 @@
-//! *What*: mremap: shrinking, growing in place, and moving a mapping with its contents.
+//! *What*: mremap: shrinks, grows in place, or moves a mapping with its contents.
 //!
-//! What is stored of a page changes its owner and stays where it is; a resident page is copied and
-//! its original dropped, one at a time, so that moving needs no memory of its own.
+//! A stored page changes its owner and stays where it is. A resident page is copied and its
+//! original dropped, one at a time, so that moving needs no extra memory.
 //!
-//! *Invariants*: a page's contents belong to one entry at any time, or to this operation alone. A move
-//! that fails puts back what it moved.
-//! *Locking*: slot → one folio at a time. *Context*: worker; addresses and lengths are page aligned.
+//! *Invariants*: a page's contents belong to one entry at any time, or to this operation alone. A
+//! move that fails moves back what it moved.
+//! *Locking*: op → one folio at a time. *Context*: worker; addresses and lengths are page aligned.
 
 use super::access::note_access;
 use super::decode::report_lost;
@@ -21,7 +21,7 @@ use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};
 use crate::parts::Parts;
 use uzswap_sys::{Errno, mem};
 
-/// Where [`Engine::remap`] may put the range.
+/// Where [`Engine::remap`](crate::Engine::remap) may put the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemapTo {
     /// Where it is.
@@ -165,8 +165,9 @@ fn move_page(
     }
 }
 
-/// Brings a page in, and the block it is in: from the device, where its label ties it to its address, or because
-/// it is not stored alone. It is then moved as a resident one. `false`: it is still to be moved.
+/// Brings a page in, and the block it is in: from the device, where its label ties it to its
+/// address, or because it is not stored alone. It is then moved as a resident one. `false`: it is
+/// still to be moved.
 fn bring_back(parts: &Parts, op: &mut OpGuard<'_>, page: Page) -> Result<bool, MapError> {
     let range = parts.pages.block_of(page);
     let mut credit = wide(range.len());
@@ -240,8 +241,8 @@ fn copy_resident(
     Ok(true)
 }
 
-/// Copies a page that is resident and pinned into fresh memory, through the load buffer: a system call that is given
-/// memory of the arena would be guarded.
+/// Copies a page that is resident and pinned into fresh memory, through the load buffer: a system
+/// call that is given memory of the arena would be guarded.
 fn copy_page(
     parts: &Parts,
     op: &mut OpGuard<'_>,
@@ -254,8 +255,8 @@ fn copy_page(
     let source = page.addr() as *const u8;
     let buffer = op.load.as_mut_ptr();
     loop {
-        // SAFETY: the source stays present while it is pinned, and the buffer is longer than a page; the target is
-        // fresh arena memory.
+        // SAFETY: the source stays present while it is pinned, and the buffer is longer than a
+        // page; the target is fresh arena memory.
         let copied = unsafe {
             core::ptr::copy_nonoverlapping(source, buffer, PAGE_SIZE);
             parts

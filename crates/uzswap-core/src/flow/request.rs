@@ -1,9 +1,11 @@
-//! *What*: what `uzswap reclaim`, `uzswap set` and `uzswap swapoff` ask of a process: see [`uzswap_group::request`].
+//! *What*: serves `uzswap reclaim`, `uzswap set` and `uzswap swapoff` in a process: see
+//! [`uzswap_group::request`].
 //!
-//! *Invariants*: a request ends: by what was asked, or by [`MAX_RECLAIM_RETRIES`] attempts in a row that
-//! moved nothing. *Locking*: as any operation. *Context*: a thread of its own, or the signal.
+//! *Invariants*: a request ends: when it is fulfilled, or after [`MAX_RECLAIM_RETRIES`] attempts in
+//! a row without progress.
+//! *Locking*: as any operation. *Context*: a thread of its own, or the signal.
 
-use super::writeback::Stuck;
+use super::writeback::WritebackError;
 use super::{evict, follow, reclaim, shrink, sizes, swapoff};
 use crate::backing::Backing;
 use crate::backing::device::MAX_RECLAIM_RETRIES;
@@ -64,8 +66,8 @@ fn come_down(parts: &Parts, masked: &Masked) -> u64 {
     while least > 0 && failures < MAX_RECLAIM_RETRIES {
         let mut op = parts.op(masked);
         follow::follow_knobs(parts, &mut op);
-        let aim = narrow(least).min(BATCH_PAGES);
-        if !reclaim::free_some(parts, &mut op, aim, failures > 0) {
+        let target = narrow(least).min(BATCH_PAGES);
+        if !reclaim::reclaim_or_write_back(parts, &mut op, target, failures > 0) {
             reclaim::compact_and_yield(parts, &mut op);
         }
         op.reserve.shrink_to(RESERVE_PAGES);
@@ -93,7 +95,7 @@ fn write_back_bytes(parts: &Parts, masked: &Masked, wanted: u64) -> u64 {
                 done += moved.bytes;
                 failures = 0;
             }
-            Err(Stuck::Raced) => failures += 1,
+            Err(WritebackError::Raced) => failures += 1,
             Err(_) => break,
         }
         op.reserve.shrink_to(RESERVE_PAGES + SLACK_PAGES);

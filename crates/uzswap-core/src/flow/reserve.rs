@@ -1,6 +1,8 @@
-//! *What*: charged pages for a caller: from the operation's reserve, from the limit's room, or by reclaim.
+//! *What*: charged pages for a caller: from the operation's reserve, from room below the limit, or
+//! by reclaim.
 //!
-//! *Invariants*: pages are charged before they are touched. *Locking*: as reclaim. *Context*: signal, worker.
+//! *Invariants*: pages are charged before they are touched.
+//! *Locking*: as reclaim. *Context*: signal, worker.
 
 use super::{follow, reclaim};
 use crate::op::{OpGuard, RESERVE_PAGES};

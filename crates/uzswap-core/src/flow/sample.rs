@@ -1,19 +1,22 @@
-//! *What*: samples for `--compressor auto`: a part of what is evicted, compressed and decoded by both codecs.
+//! *What*: samples for `--compressor auto`: some evicted pages are compressed and decoded with both
+//! codecs.
 //!
-//! *Invariants*: what a sample made is thrown away. *Locking*: slot → watch (tried). *Context*: signal, worker.
+//! *Invariants*: what a sample produces is discarded.
+//! *Locking*: op → watch (tried). *Context*: signal, worker.
 
 use crate::op::Op;
 use crate::page::batch::BatchFolio;
 use crate::page::{PageRange, wide};
 use crate::parts::Parts;
-use crate::policy::auto::Trial;
+use crate::policy::auto::Cost;
 use crate::store::block::max_block_object;
 use crate::store::object;
 use crate::store::object::Source;
 use crate::store::page::MAX_COMPRESSED;
 use uzswap_sys::arch;
 
-/// Tries both codecs on a part of the folio, if a sample is due. `stable`: nobody can write to it meanwhile.
+/// Tries both codecs on a part of the folio, if a sample is due. `stable`: nobody can write to it
+/// meanwhile.
 #[inline]
 pub(crate) fn sample(parts: &Parts, op: &mut Op, folio: BatchFolio, stable: bool) {
     if op.denser.is_some() {
@@ -41,8 +44,9 @@ fn sample_if_due(parts: &Parts, op: &mut Op, folio: BatchFolio, stable: bool) {
     }
 }
 
-/// What the fast and the denser codec make of the pages, which are mapped and readable: their folio is isolated.
-fn try_both(op: &mut Op, pages: PageRange, stable: bool) -> Option<[Trial; 2]> {
+/// What the fast and the denser codec make of the pages, which are mapped and readable: their folio
+/// is isolated.
+fn try_both(op: &mut Op, pages: PageRange, stable: bool) -> Option<[Cost; 2]> {
     let max = max_block_object(pages.len()).max(MAX_COMPRESSED);
     let Op {
         compressor,
@@ -56,13 +60,14 @@ fn try_both(op: &mut Op, pages: PageRange, stable: bool) -> Option<[Trial; 2]> {
         return None;
     };
     let (out, back) = (store.get_mut(..max)?, load.get_mut(..pages.bytes())?);
-    let mut made = [Trial::default(); 2];
+    let mut made = [Cost::default(); 2];
     for (compressor, made) in [compressor, denser].into_iter().zip(&mut made) {
         if compressor.max_block() < pages.bytes() {
             return None;
         }
         let began = arch::ticks();
-        // SAFETY: the pages are mapped and readable: their folio is isolated by this thread. A page is aligned.
+        // SAFETY: the pages are mapped and readable: their folio is isolated by this thread. A page
+        // is aligned.
         let source = unsafe { Source::new(pages.addr(), pages.bytes(), stable) };
         let size = object::pack(compressor, source, false, out);
         let object = size.ok().and_then(|size| out.get(..size));

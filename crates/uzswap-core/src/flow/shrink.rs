@@ -1,18 +1,19 @@
-//! *What*: the pool is made smaller: recompressed or written back when it is over its limit, and written back ahead of
-//! need where that is asked for.
+//! *What*: makes the pool smaller: recompresses or writes back while it is over its limit, and
+//! writes back ahead of need where that is asked for.
 //!
-//! Over its limit, and from then on until it is down to what it accepts, each batch of evictions writes a few runs. The thread
-//! that needs memory does it, so what the kernel queues for a worker is a flag here ([`crate::policy::pool_limit`]). A run
-//! whose objects were all in use is tried again with others, [`MAX_RECLAIM_RETRIES`] times in a row; any other failure ends
-//! the attempt.
+//! Once the pool exceeds its limit, and until it is down to its accept threshold, each batch of
+//! evictions writes a few runs. The thread that needs memory does this work: the kernel queues it
+//! for a worker, here it is a flag ([`crate::policy::pool_limit`]). A run whose objects were all in
+//! use is retried with others, [`MAX_RECLAIM_RETRIES`] times in a row; any other failure ends the
+//! attempt.
 //!
-//! *Invariants*: nothing is written while the knob `writeback` is off. Every entry that was to go and did not, and
-//! every attempt that got nowhere, counts in `reject_reclaim_fail`.
+//! *Invariants*: nothing is written while the knob `writeback` is off. Every chosen entry that was
+//! not written, and every attempt that wrote nothing, counts in `reject_reclaim_fail`.
 //! *Locking*: op → writeback. *Context*: signal, worker.
 
 use super::compact::compact_if_fragmented;
 use super::recompress::recompress_before_write;
-use super::writeback::{Moved, Stuck, write_run};
+use super::writeback::{WritebackError, WrittenBack, write_run};
 use crate::backing::device::MAX_RECLAIM_RETRIES;
 use crate::op::OpGuard;
 use crate::parts::Parts;
@@ -24,8 +25,8 @@ use uzswap_group::knobs::is_on;
 /// Runs that are written for one batch of evictions, at most: bounds the time of a single fault.
 const MAX_RUNS: u32 = 4;
 
-/// While the pool is above its limit, and until it is down to what it accepts, makes it smaller: as much
-/// as goes with one batch of evictions.
+/// While the pool is above its limit, and until it is down to what it accepts, makes it smaller: as
+/// much as goes with one batch of evictions.
 pub(crate) fn shrink(parts: &Parts, op: &mut OpGuard<'_>) {
     if parts.backing.is_none() {
         return;
@@ -45,7 +46,7 @@ pub(crate) fn shrink(parts: &Parts, op: &mut OpGuard<'_>) {
                     failures = 0;
                 }
                 // Another entry may be had.
-                Err(Stuck::Raced) => failures += 1,
+                Err(WritebackError::Raced) => failures += 1,
                 Err(_) => return,
             },
         }
@@ -66,21 +67,24 @@ fn may_write_back(parts: &Parts) -> bool {
 }
 
 /// Writes one run back. Returns what left the pool.
-pub(crate) fn write_back(parts: &Parts, op: &mut OpGuard<'_>) -> Result<Moved, Stuck> {
-    let backing = parts.backing.as_ref().ok_or(Stuck::Nothing)?;
+pub(crate) fn write_back(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+) -> Result<WrittenBack, WritebackError> {
+    let backing = parts.backing.as_ref().ok_or(WritebackError::Nothing)?;
     let counters = parts.account.counters();
     if !may_write_back(parts) {
         add(&counters.reject_writeback_off, 1);
-        return Err(Stuck::Nothing);
+        return Err(WritebackError::Nothing);
     }
     let done = write_run(parts, backing, &mut parts.writeback.lock(), 0);
     match done {
         Ok(moved) => count_written_back(parts, op, moved),
         // Its entries are counted.
-        Err(Stuck::Raced) => {}
-        Err(stuck) => {
+        Err(WritebackError::Raced) => {}
+        Err(error) => {
             add(&counters.reject_reclaim_fail, 1);
-            if stuck == Stuck::Full {
+            if error == WritebackError::Full {
                 add(&counters.swap_full, 1);
             }
         }
@@ -88,14 +92,15 @@ pub(crate) fn write_back(parts: &Parts, op: &mut OpGuard<'_>) -> Result<Moved, S
     done
 }
 
-fn count_written_back(parts: &Parts, op: &mut OpGuard<'_>, moved: Moved) {
+fn count_written_back(parts: &Parts, op: &mut OpGuard<'_>, moved: WrittenBack) {
     let counters = parts.account.counters();
     add(&counters.written_back_pages, moved.pages);
     add(&counters.zswpwb, moved.pages);
     compact_if_fragmented(parts, op, 0);
 }
 
-/// If the knob `shrinker_enabled` is on: writes one run of what has been cold for long, if there is.
+/// If the knob `shrinker_enabled` is on: writes one run of what has been cold for long, if there
+/// is.
 fn shrink_cold(parts: &Parts, op: &mut OpGuard<'_>) {
     let Some(backing) = &parts.backing else {
         return;

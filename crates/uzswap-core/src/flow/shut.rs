@@ -1,22 +1,22 @@
-//! *What*: a folio that no mapping was left for is opened by evicting others (segv mode).
+//! *What*: reopens a folio that could not be unprotected for want of mappings (segv mode) by
+//! evicting others.
 //!
 //! *Invariants*: as [`crate::arena`]. *Locking*: one folio at a time. *Context*: signal, worker.
 
 use super::evict::reclaim_batch;
 use super::follow::follow_knobs;
+use super::reclaim::EVICT_PAGES;
 use crate::op::{OpGuard, RESERVE_PAGES};
 use crate::page::folio::PROT_STALE;
 use crate::parts::Parts;
 use uzswap_group::group::FailureReason;
 use uzswap_sys::Errno;
 
-/// Pages evicted at once for two mappings or more.
-const AIM_PAGES: usize = 64;
-
-/// Batches evicted for a mapping before that is given up.
+/// Batches evicted to free a mapping before the process is ended.
 const MAX_BATCHES: u32 = 1000;
 
-/// Opens a folio that is `PROT_STALE` by evicting others: each that goes gives back its mapping and the one behind it.
+/// Opens a folio that is `PROT_STALE` by evicting others: each that goes gives back its mapping and
+/// the one behind it.
 pub(crate) fn open_shut_folio(parts: &Parts, op: &mut OpGuard<'_>, index: u32) {
     follow_knobs(parts, op);
     for _ in 0..MAX_BATCHES {
@@ -27,7 +27,7 @@ pub(crate) fn open_shut_folio(parts: &Parts, op: &mut OpGuard<'_>, index: u32) {
             return;
         }
         drop(guard);
-        reclaim_batch(parts, op, AIM_PAGES);
+        reclaim_batch(parts, op, EVICT_PAGES);
         op.reserve.shrink_to(RESERVE_PAGES);
     }
     parts

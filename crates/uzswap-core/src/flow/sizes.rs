@@ -1,4 +1,4 @@
-//! *What*: sizes that the group shows, published from the owners' own cells.
+//! *What*: publishes to the group the sizes that live in the engine's own cells.
 //!
 //! *Invariants*: none. *Locking*: none. *Context*: signal, worker.
 

@@ -1,14 +1,14 @@
-//! *What*: the address space: map, unmap, discard, protect, and their like, as bookkeeping on
-//! the arena's one mapping.
+//! *What*: the address space: map, unmap, discard, protect and the like, as bookkeeping on the
+//! arena's one mapping.
 //!
-//! Mapping is taking a range from the region map; its pages come at first touch. Unmapping drops the
-//! pages and gives the range back. Only protections, and mappings of the program's own that it lays
-//! over a part of the arena, change the kernel's mappings.
+//! Mapping takes a range from the region map; its pages come at first touch. Unmapping drops the
+//! pages and returns the range. Only protections, and mappings that the program lays over a part of
+//! the arena, change the kernel's mappings.
 //!
-//! *Invariants*: a range in no live region has no contents and no pages (entries only of [`blocks`](super::block) that
-//! lie in part elsewhere), and the arena's own mapping, so that it can be mapped again.
-//! *Locking*: slot → folios (rising, at most [`HELD_FOLIOS`] at once) or the region map. A folio under
-//! reclaim is waited for with no folio held.
+//! *Invariants*: a range in no live region has no contents and no pages (entries only of
+//! [blocks](crate::page::block) that lie partly elsewhere), and is covered by the arena's own
+//! mapping, so that it can be mapped again.
+//! *Locking*: op → folios (as [`super::drop`]) or the region map.
 //! *Context*: worker; the caller's addresses and lengths are page aligned.
 
 use super::drop::drop_pages;
@@ -194,7 +194,8 @@ pub(crate) fn unmap(
     Ok(())
 }
 
-/// Puts a fresh region in place of whatever is in its range, which is nobody else's in between.
+/// Puts a fresh region in place of whatever is in its range. No other thread can map the range in
+/// between: it stays dying.
 pub(crate) fn replace(
     parts: &Parts,
     op: &mut OpGuard<'_>,
@@ -212,8 +213,9 @@ pub(crate) fn replace(
     inserted
 }
 
-/// Drops everything in a range, region by region, and leaves it dying; tells `emptied` of each.
-pub(crate) fn empty(
+/// Drops everything in a range, region by region, and calls `emptied` for each. The regions stay
+/// dying.
+fn empty(
     parts: &Parts,
     addr: usize,
     len: usize,
@@ -221,30 +223,26 @@ pub(crate) fn empty(
 ) -> Result<(), MapError> {
     let end = addr + len;
     let mut at = addr;
-    // Each part once: what was finished may be another thread's by now.
+    // Each part once: a finished region may already belong to another thread.
     while let Some(region) = parts.arena.regions().begin_unmap(at, end - at)? {
         at = region.end;
-        if region.flags.contains(Flags::FOREIGN) {
-            parts
-                .arena
-                .reclaim_foreign(region.start, region.len())
-                .map_err(MapError::Kernel)?;
-        } else {
-            // What cannot be dropped stays nobody's: left dying, it is never mapped again.
-            drop_pages(parts, covering(&region)).map_err(MapError::Kernel)?;
-            if region.flags.prot() != PROT_ARENA.unsigned_abs() {
-                parts
-                    .arena
-                    .set_prot_now(
-                        &parts.pages,
-                        region.start,
-                        region.len(),
-                        PROT_ARENA.unsigned_abs(),
-                    )
-                    .map_err(MapError::Kernel)?;
-            }
-        }
+        // On failure the region stays dying, and is never mapped again.
+        empty_region(parts, &region).map_err(MapError::Kernel)?;
         emptied(&region);
     }
     Ok(())
+}
+
+/// Drops a dying region's contents, and restores the arena's own mapping and protection there.
+fn empty_region(parts: &Parts, region: &Region) -> Result<(), Errno> {
+    let (start, len) = (region.start, region.len());
+    if region.flags.contains(Flags::FOREIGN) {
+        return parts.arena.reclaim_foreign(start, len);
+    }
+    drop_pages(parts, covering(region))?;
+    let prot = PROT_ARENA.unsigned_abs();
+    if region.flags.prot() == prot {
+        return Ok(());
+    }
+    parts.arena.set_prot_now(&parts.pages, start, len, prot)
 }

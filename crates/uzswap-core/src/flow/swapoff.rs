@@ -1,12 +1,13 @@
-//! *What*: what `uzswap swapoff` asks of a process: everything that it has on one swap device comes back into the
-//! pool, as it is: compressed, with its age, so that it is the first to go to another device.
+//! *What*: swapoff in one process: everything that it has on one swap device returns to the pool,
+//! still compressed and with its age, so that it is the first to go to another device.
 //!
-//! The device is off before anybody is asked: nothing new goes there. What the pool has no room for any more is
-//! evicted and written back meanwhile, as with any store.
+//! The device is off before any process is asked: nothing new goes there. What no longer fits the
+//! pool is written back meanwhile, as with any store.
 //!
-//! *Invariants*: the object on the device is let go of only when its copy is in the pool, so whenever this ends, and
-//! however, nothing is lost.
-//! *Locking*: slot → folio; the writeback's alone, to wait for it. *Context*: a thread of its own, or the signal.
+//! *Invariants*: a device object is released only when its copy is in the pool, so nothing is lost
+//! however this ends.
+//! *Locking*: op → folio; the writeback lock alone, to wait for it.
+//! *Context*: a thread of its own, or the signal.
 
 use super::readahead::Fetched;
 use super::{readahead, reserve, shrink, sizes};
@@ -26,14 +27,15 @@ const WINDOW: usize = LOAD_LEN / PAGE_SIZE;
 /// Pool pages for them: each may be raw, and the last begin a zspage of any length.
 const ROOM: u64 = wide(WINDOW) + 8;
 
-/// Walks over the page table. What a walk passes may come there once more, from what was under way when it began.
+/// Walks over the page table. What a walk passes may come there once more, from what was under way
+/// when it began.
 const MAX_WALKS: u32 = 4;
 
 /// Something on the device cannot come back.
-struct Stuck;
+struct Incomplete;
 
-/// Brings back what this process has on device `number`, which is off. Returns how many bytes in the pool that are; what
-/// could not be brought back is still counted on the device.
+/// Brings back what this process has on device `number`, which is off. Returns how many bytes in
+/// the pool that are; what could not be brought back is still counted on the device.
 pub(crate) fn swap_off(parts: &Parts, masked: &Masked, number: usize) -> u64 {
     let mut bytes = 0;
     if let Some(backing) = &parts.backing
@@ -65,7 +67,7 @@ fn walk_off(
     backing: &Backing,
     device: &SwapDevice,
     bytes: &mut u64,
-) -> Result<(), Stuck> {
+) -> Result<(), Incomplete> {
     let op = parts.op(masked);
     backing.drop_copies_on(device);
     drop(op);
@@ -103,13 +105,13 @@ fn take_back_window(
     backing: &Backing,
     device: &SwapDevice,
     window: PageRange,
-) -> Result<u64, Stuck> {
+) -> Result<u64, Incomplete> {
     let mut bytes = 0;
     let mut begun = window.start;
     while begun < window.end {
         // Before the folio is held: to make room others are.
         if !reserve::reserve_pages(parts, op, ROOM) {
-            return Err(Stuck);
+            return Err(Incomplete);
         }
         let mut room = Reserve::empty(parts.account.charge());
         room.put(ROOM);
@@ -119,13 +121,13 @@ fn take_back_window(
         };
         let taken = take_back(parts, op, &mut room, backing, device, rest, &mut bytes);
         // None: with this much room there is a page that cannot be read.
-        begun = taken.filter(|next| *next > begun).ok_or(Stuck)?;
+        begun = taken.filter(|next| *next > begun).ok_or(Incomplete)?;
     }
     Ok(bytes)
 }
 
-/// Of `window` what is on `device`, as far as `room` goes. Returns the page to go on with; `None`: something
-/// cannot be read.
+/// Of `window` what is on `device`, as far as `room` goes. Returns the page to go on with; `None`:
+/// something cannot be read.
 pub(crate) fn take_back(
     parts: &Parts,
     op: &mut OpGuard<'_>,

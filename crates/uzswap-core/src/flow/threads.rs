@@ -1,11 +1,12 @@
-//! *What*: the loops of the engine's own threads: the fault handler of thread mode and the
+//! *What*: the main loops of the engine's own threads: the fault handler of thread mode and the
 //! background reclaimer.
 //!
-//! *Invariants*: both run with all signals blocked from their first instruction. They use no
+//! *Invariants*: both run with all signals blocked from their first instruction, and use no
 //! thread-local storage: they share their creator's.
 //! *Locking*: as any operation. *Context*: threads of their own, started by the preload library.
 
 use super::fault::{self, Fault};
+use super::reclaim::EVICT_PAGES;
 use super::{drop, evict, follow, space};
 use crate::masked::Masked;
 use crate::op::RESERVE_PAGES;
@@ -20,8 +21,6 @@ use uzswap_sys::{Errno, mem};
 
 /// Messages read at once.
 const NR_MSGS: usize = 16;
-/// Pages that the background reclaimer evicts at once.
-const AIM_PAGES: usize = 64;
 
 /// Keeps room free for as long as the process lives, asleep while there is enough.
 pub(crate) fn reclaim_in_background(parts: &Parts, masked: &Masked) {
@@ -31,7 +30,7 @@ pub(crate) fn reclaim_in_background(parts: &Parts, masked: &Masked) {
         while charge.room() < high(charge.limit()) {
             let mut op = parts.op(masked);
             follow::follow_knobs(parts, &mut op);
-            let freed = evict::reclaim_batch(parts, &mut op, AIM_PAGES);
+            let freed = evict::reclaim_batch(parts, &mut op, EVICT_PAGES);
             op.reserve.shrink_to(RESERVE_PAGES);
             add(&parts.account.counters().reclaim_background, 1);
             if freed == 0 {
@@ -72,7 +71,7 @@ fn serve_one(parts: &Parts, masked: &Masked, addr: usize) {
         fault::serve_timed(parts, masked, page)
     });
     match fault {
-        // The latter came to be after the fault.
+        // Foreign: the program mapped over it after the fault.
         Fault::Resolved | Fault::Foreign => {}
         // The thread sleeps in the kernel; with nothing mapped there it gets its SIGSEGV.
         Fault::NotMapped => {
@@ -97,7 +96,7 @@ fn give_up(parts: &Parts, masked: &Masked, base: usize) {
             .die(FailureReason::Internal, Errno::ENOMEM.0.unsigned_abs(), 0);
     }
     if map_beyond_end(base).is_err() {
-        // No descriptor to be had: SIGSEGV then.
+        // No descriptor left: SIGSEGV instead.
         // SAFETY: the page's data are lost, and nothing brings them in again.
         let _ = unsafe { mem::munmap(base, PAGE_SIZE) };
     }

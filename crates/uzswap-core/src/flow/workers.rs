@@ -1,9 +1,11 @@
-//! *What*: the accelerator's workers, brought up and changed as the knob `accel` asks.
+//! *What*: starts, stops and reconfigures the accelerator's workers as the knob `accel` asks.
 //!
-//! A worker compresses with one codec: when another is asked for it leaves, gets another compressor, and comes back. What is
-//! asked for is looked at when there is room to be made, so a process that never reclaims has no workers.
+//! A worker compresses with one codec. For another codec it stops, gets another compressor, and
+//! starts again. The knob is read when room is made, so a process that never reclaims has no
+//! workers.
 //!
-//! *Invariants*: as [`crate::store::workers`]. *Locking*: op; `following` is only tried. *Context*: signal, worker.
+//! *Invariants*: as [`crate::store::workers`].
+//! *Locking*: op; `following` is only tried. *Context*: signal, worker.
 
 use super::codecs::charge_part;
 use super::reclaim::make_room;
@@ -56,8 +58,8 @@ fn change_workers(parts: &Parts, op: &mut OpGuard<'_>, asked: u64) {
     }
 }
 
-/// Worker `at` is there, and compresses with `codec`. `false`: not yet. If there is no room for it, or the process may
-/// have no more threads, there is none, and it is not tried again.
+/// Worker `at` is there, and compresses with `codec`. `false`: not yet. If there is no room for it,
+/// or the process may have no more threads, there is none, and it is not tried again.
 fn bring_up(parts: &Parts, op: &mut OpGuard<'_>, at: usize, codec: Codec) -> bool {
     let worker = parts.store.workers().all().nth(at);
     let Some(worker) = worker.or_else(|| make_worker(parts, op, at, codec)) else {
@@ -72,7 +74,8 @@ fn bring_up(parts: &Parts, op: &mut OpGuard<'_>, at: usize, codec: Codec) -> boo
             return true;
         }
     }
-    // SAFETY: whoever holds an operation has all signals blocked; we hold `following`, and are no vfork child.
+    // SAFETY: whoever holds an operation has all signals blocked; we hold `following`, and are no
+    // vfork child.
     !unsafe { worker.start() } || worker.open()
 }
 
@@ -125,7 +128,8 @@ fn change_worker(parts: &Parts, op: &mut OpGuard<'_>, worker: &WorkerThread, cod
         op.unreserve(pages);
         return false;
     };
-    // SAFETY: we hold `following`, without which nobody opens it either; what comes back nobody uses any more.
+    // SAFETY: we hold `following`, without which nobody opens it either; what comes back nobody
+    // uses any more.
     let freed = unsafe { unmap_compressor(&worker.replace(new)) };
     parts.account.add_metadata(pages);
     parts.account.sub_metadata(freed);

@@ -1,15 +1,17 @@
-//! *What*: writeback: the coldest of what is stored moves to the swap devices, as it is: compressed, and many objects
+//! *What*: writeback: moves the coldest stored objects to the swap devices, still compressed, many
 //! with one write.
 //!
 //! ```text
-//! choose (no lock) → take slots → pack (a folio at a time) → write (no folio) → publish (a folio at a time)
+//! choose (no lock) → allocate slots → pack (a folio at a time) → write (no folio)
+//!                  → publish (a folio at a time)
 //! ```
 //!
 //! *Invariants*
-//! - An object stays in the pool, where loads go on, until its copy is on the device and counted. Its entry says
-//!   `writing` meanwhile; whatever else happens to the page replaces the entry by one that does not say so.
-//! - One writeback at a time, so an entry that says `writing` at the end is the one that said so at
-//!   the beginning, however often the object was moved.
+//! - An object stays in the pool, where loads find it, until its copy is on the device and counted.
+//!   Its entry says `writing` meanwhile; any other change of the page replaces the entry by one
+//!   that does not.
+//! - One writeback runs at a time, so an entry that says `writing` at the end is the one that said
+//!   so at the beginning, however often compaction moved the object.
 //!
 //! *Locking*: op → writeback → one folio at a time. *Context*: signal, worker.
 
@@ -25,14 +27,14 @@ use uzswap_io::{Layout, MAX_RUN, PackError, Run, SLOT};
 
 /// Order of the longest run of slots.
 const MAX_ORDER: u32 = MAX_RUN.ilog2();
-/// What became of an object that was to be packed.
-enum Went {
-    /// It stays in the pool: it is in use, or not what was chosen.
-    Nowhere,
+/// Outcome of packing one object.
+enum PackOutcome {
+    /// It stays in the pool: its folio is in use, or it is not the chosen object any more.
+    Skipped,
     /// It is in the run.
-    IntoRun,
+    Packed,
     /// Its page has not changed since it was read back: its entry names that copy again.
-    ToItsCopy,
+    Unchanged,
 }
 
 /// What became of the objects that were chosen.
@@ -41,7 +43,7 @@ struct Packed {
     /// In the run.
     objects: usize,
     /// Gone from the pool without being written.
-    unchanged: Moved,
+    unchanged: WrittenBack,
     /// In use, or not what was chosen any more.
     raced: u64,
     /// Bytes to write.
@@ -50,13 +52,13 @@ struct Packed {
 
 /// What left the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Moved {
+pub(crate) struct WrittenBack {
     pub pages: u64,
     /// What they took in the pool.
     pub bytes: u64,
 }
 
-impl Moved {
+impl WrittenBack {
     fn add(&mut self, size: u16) {
         self.pages += 1;
         self.bytes += u64::from(size);
@@ -65,7 +67,7 @@ impl Moved {
 
 /// Why nothing was written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stuck {
+pub(crate) enum WritebackError {
     /// The pool holds nothing that could go, or nothing may.
     Nothing,
     /// Everything that was chosen was in use when it was its turn.
@@ -76,12 +78,12 @@ pub(crate) enum Stuck {
     Failed,
 }
 
-impl From<WriteError> for Stuck {
+impl From<WriteError> for WritebackError {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::NoDevice => Stuck::Nothing,
-            WriteError::Full => Stuck::Full,
-            WriteError::Failed => Stuck::Failed,
+            WriteError::NoDevice => WritebackError::Nothing,
+            WriteError::Full => WritebackError::Full,
+            WriteError::Failed => WritebackError::Failed,
         }
     }
 }
@@ -92,28 +94,28 @@ pub(crate) fn write_run(
     backing: &Backing,
     writeback: &mut Writeback,
     min_age: u16,
-) -> Result<Moved, Stuck> {
+) -> Result<WrittenBack, WritebackError> {
     if !backing.counts() {
-        return Err(Stuck::Nothing);
+        return Err(WritebackError::Nothing);
     }
     for device in backing.devices() {
         device.discard();
     }
-    // Before anything is looked for that could not go anywhere.
+    // First, as without a device there is no need to choose.
     let candidates = Candidates::of(backing)?;
     let (nr, nr_slots) = choose(parts, backing, writeback, min_age);
     if nr == 0 {
-        return Err(Stuck::Nothing);
+        return Err(WritebackError::Nothing);
     }
     let min_slots = writeback.objects.first().map_or(1, |object| {
         (backing.seal().overhead() + usize::from(object.chosen.size)).div_ceil(SLOT)
     });
     // The largest run that the objects fill, or what is to be had of it, if it holds the first.
     let orders = min_slots.next_power_of_two().ilog2()..=nr_slots.ilog2().min(MAX_ORDER);
-    // Counted once for this writeback, until its objects are.
+    // Holds one count for this writeback until the objects hold theirs.
     let taken = backing
         .take_slots(&candidates, &orders)
-        .ok_or(Stuck::Full)?;
+        .ok_or(WritebackError::Full)?;
     let room = usize::from(taken.run.nr) * SLOT;
     let Packed {
         objects,
@@ -129,22 +131,23 @@ pub(crate) fn write_run(
             return if unchanged.pages > 0 {
                 Ok(unchanged)
             } else {
-                Err(Stuck::Raced)
+                Err(WritebackError::Raced)
             };
         }
     };
     let objects = writeback.objects.get(..nr).unwrap_or_default();
     let Destination { device, run } = written.inspect_err(|_| abort(parts, objects))?;
     add(&parts.account.counters().swap_bytes_out, wide(len));
-    let Moved { pages, bytes } = publish(parts, objects, device.number_of(run));
+    let WrittenBack { pages, bytes } = publish(parts, objects, device.number_of(run));
     device.put_run(run);
-    Ok(Moved {
+    Ok(WrittenBack {
         pages: pages + unchanged.pages,
         bytes: bytes + unchanged.bytes,
     })
 }
 
-/// Lists what goes next, of that age at least. Returns how many objects that are and how many slots they take.
+/// Lists what goes next, of that age at least. Returns how many objects that are and how many slots
+/// they take.
 fn choose(
     parts: &Parts,
     backing: &Backing,
@@ -179,8 +182,8 @@ fn choose(
     (nr, layout.nr_slots())
 }
 
-/// Packs the first `nr` objects, as far as they still are what they were, are not on a device as they are,
-/// and fit `room` bytes.
+/// Packs the first `nr` objects, as far as they still are what they were, are not on a device as
+/// they are, and fit `room` bytes.
 fn pack(
     parts: &Parts,
     backing: &Backing,
@@ -201,9 +204,9 @@ fn pack(
     let mut run = Run::new(buffer, backing.seal());
     for object in objects {
         match pack_one(parts, backing, &mut run, object) {
-            Ok(Went::Nowhere) => packed.raced += 1,
-            Ok(Went::IntoRun) => packed.objects += 1,
-            Ok(Went::ToItsCopy) => packed.unchanged.add(object.chosen.size),
+            Ok(PackOutcome::Skipped) => packed.raced += 1,
+            Ok(PackOutcome::Packed) => packed.objects += 1,
+            Ok(PackOutcome::Unchanged) => packed.unchanged.add(object.chosen.size),
             Err(PackError::Full) => {
                 sweep.return_to(object.chosen.page);
                 break;
@@ -221,12 +224,12 @@ fn pack_one(
     backing: &Backing,
     run: &mut Run<'_>,
     object: &mut Object,
-) -> Result<Went, PackError> {
+) -> Result<PackOutcome, PackError> {
     let Chosen { page, size, age } = object.chosen;
     let Some(_guard) = parts.pages.folio_of(page).try_lock() else {
-        return Ok(Went::Nowhere);
+        return Ok(PackOutcome::Skipped);
     };
-    // It was chosen without a lock: it may be another object by now, or none.
+    // Chosen without a lock: the page may have another object by now, or none.
     let Entry::Stored {
         loc,
         size: size_now,
@@ -235,36 +238,36 @@ fn pack_one(
         ..
     } = parts.pages.get(page)
     else {
-        return Ok(Went::Nowhere);
+        return Ok(PackOutcome::Skipped);
     };
     if size_now != size || age_now != age {
-        return Ok(Went::Nowhere);
+        return Ok(PackOutcome::Skipped);
     }
     // SAFETY: the entry names it, and the folio is held.
     let (data, note) = unsafe { (parts.store.object(loc, size), parts.store.note(loc, size)) };
     if !is_as_noted(data, note) {
-        // Its note stays behind: on the device it would pass for right.
-        return Ok(Went::Nowhere);
+        // The note is not written: on the device the damaged page would pass for good.
+        return Ok(PackOutcome::Skipped);
     }
     if !content.is_page() {
         // A copy is of a page that was stored alone.
         backing.drop_copy(page);
     } else if let Some(copy) = backing.unchanged_copy(page, data) {
         parts.transition().use_copy(page, copy);
-        return Ok(Went::ToItsCopy);
+        return Ok(PackOutcome::Unchanged);
     }
     let place = run.push(label(page, age), data.len(), |body| {
         body.copy_from_slice(data);
     })?;
     parts.transition().begin_write(page);
     object.place = Some(place);
-    Ok(Went::IntoRun)
+    Ok(PackOutcome::Packed)
 }
 
 /// The copies are on the device, in the run that begins at slot `first`: entries that nobody
 /// touched meanwhile name them. Returns what those were.
-fn publish(parts: &Parts, objects: &[Object], first: u64) -> Moved {
-    let mut published = Moved::default();
+fn publish(parts: &Parts, objects: &[Object], first: u64) -> WrittenBack {
+    let mut published = WrittenBack::default();
     for object in objects {
         let Some(place) = object.place else { continue };
         let page = object.chosen.page;

@@ -1,6 +1,7 @@
-//! *What*: the densifying thread's state: whether it is there, whether it sleeps, and what a round works with.
+//! *What*: state of the densifying thread: whether it runs, whether it sleeps, a round's buffers.
 //!
-//! *Invariants*: as [`crate::flow::densify`]. *Locking*: op → [`Work`] → folio. *Context*: worker; `wake`: any.
+//! *Invariants*: as [`crate::flow::densify`].
+//! *Locking*: op → [`Work`] → folio. *Context*: worker; `wake`: any.
 
 use uzswap_compress::Compressor;
 use uzswap_sync::charge::{Charge, Reserve};
@@ -49,7 +50,8 @@ impl Densifier {
         self.work.lock()
     }
 
-    /// Threads of this kind in the process. Asked before all threads are counted: it never becomes less.
+    /// Threads of this kind in the process. Asked before all threads are counted: it never becomes
+    /// less.
     pub(crate) fn nr_threads(&self) -> u64 {
         // Acquire: pairs with the release in `begin`.
         self.running.load(Ordering::Acquire).into()

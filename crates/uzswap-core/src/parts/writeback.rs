@@ -1,4 +1,5 @@
-//! *What*: what a writeback works with: the run being packed, its objects, and where the sweep stands.
+//! *What*: a writeback's buffers and state: the run being packed, its objects, the sweep's
+//! position.
 //!
 //! *Invariants*: one writeback at a time: whoever writes back holds the lock around this.
 //! *Locking*: op → this → folio. *Context*: signal, worker.

@@ -1,16 +1,18 @@
-//! *What*: `--compressor auto`: pages are stored with lz4, and with a denser codec while that saves more time than it takes.
+//! *What*: `--compressor auto`: stores with lz4, or with a denser codec while that saves more time
+//! than it takes.
 //!
-//! A denser codec saves nothing as long as what it frees would only be room to spare. It is looked at when pages wait for a
-//! swap device, when the pool cannot be kept below what it may take, and when the program's data grow so that it soon will not: what the fast
-//! codec made is too large for as long as it is not used, and whatever leaves the pool for that is read again at many times the cost. From then on one in [`EVERY`] pages,
-//! or in [`EVERY_DENSER`] where that codec is in use,
-//! is compressed and decoded by both codecs and both times are taken. At the end of each [window](WINDOWS) the
-//! [rule](Rule::next) compares: the denser codec costs each page the difference of the codecs' times, and saves so much of the time that was spent on
-//! the device as it makes fewer pages be there.
+//! A denser codec is considered when pages wait for a swap device, when the pool cannot be kept
+//! below its limit, or when the program's data grow so that it soon cannot be. Otherwise it would
+//! only free room that nothing uses. Once it is considered, one in [`SAMPLE_INTERVAL_PAGES`] stored
+//! pages, or in [`SAMPLE_INTERVAL_PAGES_DENSER`] while that codec is in use, is compressed and
+//! decoded with both codecs, and both are timed. At the end of each [window](WINDOWS_PER_TURNOVER)
+//! the [rule](Rule::next) compares: the denser codec costs each page the difference of the codecs'
+//! times, and saves device time in proportion to the pages that it keeps off the device.
 //!
-//! *Invariants*: while nothing is looked at, a folio that is stored pays for one relaxed load. What a sample made is thrown away. A slot has
-//! the denser compressor only when the memory to decode what it makes is charged (see `compressor`).
-//! *Locking*: slot → [`Watch`] (tried, but by nobody waited for). *Context*: signal, worker.
+//! *Invariants*: while no denser codec is considered, a stored folio costs one relaxed load. What a
+//! sample produces is discarded. An operation has the denser compressor only when the memory to
+//! decode its objects is charged (see [`crate::store::codec`]).
+//! *Locking*: op → [`Watch`] (only tried). *Context*: signal, worker.
 
 use crate::account::Account;
 use crate::page::{PAGE_SIZE, Pages, wide};
@@ -20,77 +22,81 @@ use uzswap_group::knobs::{CODEC_AUTO, Knobs, percent};
 use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sync::primitive::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// Windows in the time in which as many pages are evicted as the limit has.
-const WINDOWS: u64 = 16;
+/// Windows in one turnover: in the time in which as many pages are evicted as the limit has.
+const WINDOWS_PER_TURNOVER: u64 = 16;
 
-/// Pages stored for each that is a sample: while it is in question, and once it is known what comes of it, when samples would take a
-/// twenty-fifth of the time.
-const EVERY: usize = 32;
+/// Pages stored for each that is a sample: while it is in question, and once it is known what comes
+/// of it, when samples would take a twenty-fifth of the time.
+const SAMPLE_INTERVAL_PAGES: usize = 32;
 
-const EVERY_DENSER: usize = 128;
+const SAMPLE_INTERVAL_PAGES_DENSER: usize = 128;
 
-/// The denser codec must save this part of what the fast one takes.
+/// The denser codec must save at least 1/32 of the bytes that the fast one takes.
 const MIN_GAIN_PART: u64 = 32;
 
-/// It must save this part of it for what the fast codec made before to be [made anew](super::recompress).
+/// It must save this part of it for what the fast codec made before to be [made
+/// anew](super::recompress).
 const MIN_GAIN_TO_RECOMPRESS: u64 = 5;
 
-/// Everything nearly fits the pool if that is too small by this part of it.
+/// Everything nearly fits the pool if it exceeds the pool's limit by at most 1/8.
 const NEARLY_FITS_PART: u64 = 8;
 
-/// Windows in a row in which it was not worth it before the denser codec is left.
-const PATIENCE: u32 = 8;
+/// Windows in a row in which the denser codec did not pay before it is given up.
+const MAX_POOR_WINDOWS: u32 = 8;
 
-/// How far above what it may take the pool is when nothing brings it down, as a part of the limit.
+/// A pool that exceeds its limit by more than 1/32 of the RAM limit is full: nothing shrinks it.
 const FULL_PART: u64 = 32;
 
-/// Assumed cost of a device read, in TSC ticks, until one has been measured. Errs low: a fast NVMe disk.
+/// Assumed cost of a device read, in TSC ticks, until one has been measured. Errs low: a fast NVMe
+/// disk.
 const ASSUMED_READ_TICKS: u64 = 1 << 16;
 
-/// Windows that it looks ahead, while the program's data grow.
+/// Windows over which the growth of the program's data is extrapolated.
 const WINDOWS_AHEAD: u64 = 16;
 
-/// Where it is no more than this part of what is stored that is on the device, it does not tell what will be: two threads that wait for
-/// each other's room write a run now and then, with the pool nearly empty.
-const HARDLY_ANY_PART: u64 = 64;
+/// Where it is no more than this part of what is stored that is on the device, it does not tell
+/// what will be: two threads that wait for each other's room write a run now and then, with the
+/// pool nearly empty.
+const FEW_SWAPPED_PART: u64 = 64;
 
-/// Part of the samples that is forgotten with each window. A window has some fifty pages, whose mean is an eighth off now and then.
+/// Part of the samples that is forgotten with each window. A window has some fifty pages, whose
+/// mean is an eighth off now and then.
 const FADE_PART: u64 = 8;
 
-/// Ticks a page that a sample takes at most: one that took longer was interrupted.
-const MAX_TICKS: u64 = 1 << 17;
+/// Most TSC ticks per sampled page: a sample that took longer was interrupted, and is ignored.
+const MAX_SAMPLE_TICKS: u64 = 1 << 17;
 
-/// Whether a denser codec is in question.
+/// Whether a denser codec is considered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum Phase {
-    /// No: everything fits.
+    /// No: everything fits the pool.
     Fast,
-    /// It may be, which samples will tell.
-    Looking,
-    /// It is what pages are stored with.
+    /// Samples decide.
+    Sampling,
+    /// Pages are stored with it.
     Denser,
 }
 
-/// What both codecs made of some pages, those of the last windows counting most.
+/// What both codecs made of the sampled pages; older windows count less.
 #[derive(Clone, Copy, Debug, Default)]
 struct Samples {
     pages: u64,
-    fast: Trial,
-    dense: Trial,
+    fast: Cost,
+    dense: Cost,
 }
 
-/// What one codec made of them.
+/// What one codec needed for them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Trial {
+pub(crate) struct Cost {
     pub bytes: u64,
-    /// To compress and to decode.
+    /// TSC ticks to compress and to decode.
     pub ticks: u64,
 }
 
-/// What was seen in a window.
+/// What one window showed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct WindowStats {
     /// Pages that were evicted.
     pages: u64,
     /// Ticks that reading from the device and writing to it took.
@@ -108,10 +114,11 @@ struct Seen {
     samples: Samples,
 }
 
-impl Seen {
-    /// Whether it is worth having what the fast codec made compressed twice: if that is much smaller, and everything would (nearly) fit
-    /// then. Where it does not, what is left of it goes by itself in the time in which as much is read and evicted again.
-    fn is_worth_twice(&self) -> bool {
+impl WindowStats {
+    /// Whether it is worth having what the fast codec made compressed twice: if that is much
+    /// smaller, and everything would (nearly) fit then. Where it does not, what is left of it goes
+    /// by itself in the time in which as much is read and evicted again.
+    fn pays_to_recompress(&self) -> bool {
         let Samples { pages, fast, dense } = self.samples;
         let needed = u128::from(self.stored + self.out) * u128::from(dense.bytes);
         let room = u128::from(self.max_pool + self.max_pool / NEARLY_FITS_PART)
@@ -120,21 +127,23 @@ impl Seen {
             && needed <= room
     }
 
-    fn is_tight(&self) -> bool {
-        self.full || self.device > 0 || self.is_coming()
+    fn is_under_pressure(&self) -> bool {
+        self.full || self.device > 0 || self.will_overflow()
     }
 
-    /// Whether what the program has more and more of will soon fill the pool, though hardly anything had to leave it yet.
-    fn is_coming(&self) -> bool {
+    /// Whether what the program has more and more of will soon fill the pool, though hardly
+    /// anything had to leave it yet.
+    fn will_overflow(&self) -> bool {
         let [grown, pool, stored] = [self.grown, self.pool, self.stored].map(u128::from);
         // What the pool takes is taken from what is resident, which therefore goes there as well.
         let more = grown * u128::from(WINDOWS_AHEAD) * pool / stored.saturating_sub(pool).max(1);
-        let hardly_any = self.out <= self.stored / HARDLY_ANY_PART;
+        let hardly_any = self.out <= self.stored / FEW_SWAPPED_PART;
         hardly_any && more > 0 && pool + more > self.max_pool.into()
     }
 
-    /// Whether the denser codec is worth what it takes; `in_use`: and this is what was seen with it.
-    fn is_worth(&self, in_use: bool) -> bool {
+    /// Whether the denser codec is worth what it takes; `in_use`: and this is what was window with
+    /// it.
+    fn pays(&self, in_use: bool) -> bool {
         let Samples { pages, fast, dense } = self.samples;
         let gain = fast.bytes.saturating_sub(dense.bytes);
         if pages == 0 || gain == 0 || gain < fast.bytes / MIN_GAIN_PART {
@@ -152,12 +161,13 @@ impl Seen {
             part(self.stored, gain, dense.bytes).min(self.out.into())
         };
         let costs = part(self.pages, dense.ticks.saturating_sub(fast.ticks), pages);
-        // As many as are there now would be asked for as often as those; of more nobody knows, so like what is stored.
+        // As many as are there now would be asked for as often as those; of more nobody knows, so
+        // like what is stored.
         let known = fewer.min(self.out.into());
         let saves = u128::from(self.device) * known / u128::from(self.out.max(1))
             + u128::from(self.pages * ASSUMED_READ_TICKS) * (fewer - known)
                 / u128::from(self.stored.max(1));
-        self.full || saves > costs || self.is_coming()
+        self.full || saves > costs || self.will_overflow()
     }
 }
 
@@ -165,29 +175,37 @@ impl Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rule {
     phase: Phase,
-    /// Windows that may still not be worth it.
-    patience: u32,
+    /// Windows that may still pass without gain before the denser codec is given up.
+    poor_windows_left: u32,
 }
 
 impl Rule {
     const BEGIN: Rule = Rule {
         phase: Phase::Fast,
-        patience: 0,
+        poor_windows_left: 0,
     };
 
     /// After one more window.
-    fn next(self, seen: &Seen) -> Rule {
+    fn next(self, window: &WindowStats) -> Rule {
         let denser = self.phase == Phase::Denser;
-        let (phase, patience) = match self.phase {
-            Phase::Fast if !seen.is_tight() => (Phase::Fast, 0),
-            Phase::Fast => (Phase::Looking, 0),
-            // What was only to be feared needs no patience.
-            _ if seen.is_worth(denser) => (Phase::Denser, if seen.out > 0 { PATIENCE } else { 1 }),
-            Phase::Denser if self.patience > 1 => (Phase::Denser, self.patience - 1),
-            _ if seen.is_tight() => (Phase::Looking, 0),
+        let (phase, poor_windows_left) = match self.phase {
+            Phase::Fast if !window.is_under_pressure() => (Phase::Fast, 0),
+            Phase::Fast => (Phase::Sampling, 0),
+            // With nothing on the device the overflow was only predicted: one window decides.
+            _ if window.pays(denser) => (
+                Phase::Denser,
+                if window.out > 0 { MAX_POOR_WINDOWS } else { 1 },
+            ),
+            Phase::Denser if self.poor_windows_left > 1 => {
+                (Phase::Denser, self.poor_windows_left - 1)
+            }
+            _ if window.is_under_pressure() => (Phase::Sampling, 0),
             _ => (Phase::Fast, 0),
         };
-        Rule { phase, patience }
+        Rule {
+            phase,
+            poor_windows_left,
+        }
     }
 }
 
@@ -229,8 +247,8 @@ impl Auto {
                 data: u64::MAX,
                 samples: Samples {
                     pages: 0,
-                    fast: Trial { bytes: 0, ticks: 0 },
-                    dense: Trial { bytes: 0, ticks: 0 },
+                    fast: Cost { bytes: 0, ticks: 0 },
+                    dense: Cost { bytes: 0, ticks: 0 },
                 },
                 left: 0,
             }),
@@ -278,7 +296,7 @@ impl Auto {
         };
         let limit = account.charge().limit();
         let evicted = pages.clock().pages_since(watch.began, limit);
-        if evicted < limit / WINDOWS {
+        if evicted < limit / WINDOWS_PER_TURNOVER {
             return;
         }
         let max_pool = percent(limit, &knobs.max_pool_percent);
@@ -289,7 +307,7 @@ impl Auto {
         ]
         .map(|cell| cell.load(Relaxed));
         let data = pages.nr_resident() + stored + out;
-        let seen = Seen {
+        let window = WindowStats {
             pages: evicted,
             device: device.saturating_sub(watch.device),
             pool,
@@ -300,7 +318,7 @@ impl Auto {
             full: pool > max_pool + limit / FULL_PART,
             samples: watch.samples,
         };
-        watch.rule = watch.rule.next(&seen);
+        watch.rule = watch.rule.next(&window);
         watch.samples.fade();
         watch.began = pages.clock().reading();
         watch.device = device;
@@ -308,7 +326,7 @@ impl Auto {
         // Each window has a sample, however short it is.
         watch.left = 0;
         self.phase.store(watch.rule.phase as u32, Relaxed);
-        let recompresses = watch.rule.phase == Phase::Denser && seen.is_worth_twice();
+        let recompresses = watch.rule.phase == Phase::Denser && window.pays_to_recompress();
         self.recompresses.store(recompresses, Relaxed);
     }
 
@@ -329,13 +347,17 @@ impl Watch {
 
     /// A sample of `nr` pages is taken.
     pub(crate) const fn took(&mut self, nr: usize, denser: bool) {
-        self.left = if denser { EVERY_DENSER } else { EVERY } * nr;
+        self.left = if denser {
+            SAMPLE_INTERVAL_PAGES_DENSER
+        } else {
+            SAMPLE_INTERVAL_PAGES
+        } * nr;
     }
 
     /// What both codecs made of a sample of `pages`.
-    pub(crate) fn add(&mut self, pages: u64, fast: Trial, dense: Trial) {
+    pub(crate) fn add(&mut self, pages: u64, fast: Cost, dense: Cost) {
         // One that took longer was interrupted.
-        if fast.ticks.max(dense.ticks) < MAX_TICKS * pages {
+        if fast.ticks.max(dense.ticks) < MAX_SAMPLE_TICKS * pages {
             self.samples.add(pages, fast, dense);
         }
     }
@@ -357,7 +379,7 @@ impl Samples {
         }
     }
 
-    fn add(&mut self, pages: u64, fast: Trial, dense: Trial) {
+    fn add(&mut self, pages: u64, fast: Cost, dense: Cost) {
         self.pages += pages;
         for (sum, made) in [(&mut self.fast, fast), (&mut self.dense, dense)] {
             sum.bytes += made.bytes;

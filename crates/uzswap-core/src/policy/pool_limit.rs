@@ -1,4 +1,4 @@
-//! *What*: what happens to the pool when it is larger than it may be.
+//! *What*: decides what to do with a pool that is larger than it may be.
 //!
 //! *Invariants*: none. *Locking*: none; one relaxed atomic. *Context*: signal, worker.
 
@@ -30,8 +30,8 @@ impl PoolLimit {
         }
     }
 
-    /// Decides, for a pool of `pool` pages under a limit of `limit` pages. `recompresses`: what is in it could be
-    /// much smaller.
+    /// Decides, for a pool of `pool` pages under a limit of `limit` pages. `recompresses`: what is
+    /// in it could be much smaller.
     pub(crate) fn decide(
         &self,
         pool: u64,

@@ -1,8 +1,8 @@
-//! *What*: the sweep over the page table that recompresses before writeback, and when it rests.
+//! *What*: position of the sweep that recompresses before writeback, and its pauses.
 //!
-//! A sweep that has ended is followed by the next one when as many pages were evicted as the limit has.
+//! The next sweep starts when as many pages were evicted since the last one's end as the limit has.
 //!
-//! *Invariants*: none. *Locking*: belongs to whoever holds its lock. *Context*: signal, worker.
+//! *Invariants*: none. *Locking*: the sweep's lock, held by the caller. *Context*: signal, worker.
 
 use crate::page::clock::Clock;
 use crate::page::{Page, Pages};
@@ -31,8 +31,9 @@ impl RecompressSweep {
         self.hand == 0 && self.ended.is_some_and(rests)
     }
 
-    /// Gives `visit` the pages that come next, until it refuses one, with which the next call begins.
-    pub(crate) fn go_on(&mut self, pages: &Pages, mut visit: impl FnMut(Page) -> bool) {
+    /// Gives `visit` the pages that come next, until it refuses one, with which the next call
+    /// begins.
+    pub(crate) fn advance(&mut self, pages: &Pages, mut visit: impl FnMut(Page) -> bool) {
         for chunk in pages.ready_chunks(self.hand) {
             for index in chunk {
                 if !visit(Page::from_index(index)) {

@@ -1,10 +1,11 @@
-//! *What*: the proactive shrinker (`shrinker_enabled`): what has not been used for [`COLD_TURNOVERS`] turnovers of the
-//! resident set is written before there is need.
+//! *What*: the proactive shrinker (`shrinker_enabled`): writes back, ahead of need, what has not
+//! been used for [`COLD_TURNOVERS`] turnovers of the resident set.
 //!
-//! As in the kernel, every page that comes back from the device keeps one in the pool, and the better the pool
-//! compresses the less is worth writing.
+//! As in the kernel, every page that comes back from the device protects one in the pool, and the
+//! better the pool compresses the less is written.
 //!
-//! *Invariants*: none. *Locking*: the writeback's, held by the caller. *Context*: signal, worker.
+//! *Invariants*: none. *Locking*: the writeback lock, held by the caller. *Context*: signal,
+//! worker.
 
 use super::sweep::Ages;
 use crate::account::Account;
@@ -15,19 +16,19 @@ use uzswap_sync::primitive::Ordering::Relaxed;
 
 /// Turnovers of the resident set after which what did not come back is cold.
 const COLD_TURNOVERS: u64 = 2;
-/// Looks of the shrinker in one turnover: each counts the ages of everything stored.
-const LOOKS_PER_TURNOVER: u64 = 16;
+/// Scans in one turnover of the resident set: each counts the ages of everything stored.
+const SCANS_PER_TURNOVER: u64 = 16;
 
 /// What the shrinker keeps in mind.
 #[derive(Debug)]
 pub(crate) struct Shrinker {
-    /// Pages to write before it looks again.
+    /// Pages to write before the next scan.
     budget: u64,
-    /// The eviction clock at the last look.
-    looked: u64,
+    /// The eviction clock at the last scan.
+    last_scan: u64,
     /// Pages that had come back from the device by then.
     swapped_in: u64,
-    /// Pages that came back lately; half of them are forgotten with every look.
+    /// Pages that came back lately; halved at every scan.
     recent: u64,
 }
 
@@ -36,13 +37,14 @@ impl Shrinker {
     pub(crate) const fn new() -> Self {
         Shrinker {
             budget: 0,
-            looked: 0,
+            last_scan: 0,
             swapped_in: 0,
             recent: 0,
         }
     }
 
-    /// Whether cold pages are to be written now, with a pool of `pool` pages. Looks for them now and then.
+    /// Whether cold pages are to be written now, with a pool of `pool` pages. Looks for them now
+    /// and then.
     pub(crate) fn wants(
         &mut self,
         account: &Account,
@@ -50,23 +52,23 @@ impl Shrinker {
         ages: &mut Ages,
         pool: u64,
     ) -> bool {
-        self.budget > 0 || self.look(account, pages, ages, pool)
+        self.budget > 0 || self.scan(account, pages, ages, pool)
     }
 
-    /// So many pages were written; `None`: what it chose cannot go now, so that it looks anew.
+    /// So many pages were written; `None`: what it chose cannot go now, so that it scans anew.
     pub(crate) fn wrote(&mut self, nr: Option<u64>) {
         self.budget = nr.map_or(0, |nr| self.budget.saturating_sub(nr));
     }
 
-    fn look(&mut self, account: &Account, pages: &Pages, ages: &mut Ages, pool: u64) -> bool {
+    fn scan(&mut self, account: &Account, pages: &Pages, ages: &mut Ages, pool: u64) -> bool {
         let (clock, limit) = (pages.clock(), account.charge().limit());
-        if clock.pages_since(self.looked, limit) < (limit / LOOKS_PER_TURNOVER).max(1) {
+        if clock.pages_since(self.last_scan, limit) < (limit / SCANS_PER_TURNOVER).max(1) {
             return false;
         }
         let stored = ages.count(pages);
         let cold = ages.nr_older(cold_age(limit));
         let swapped_in = account.counters().pswpin.load(Relaxed);
-        self.looked = clock.reading();
+        self.last_scan = clock.reading();
         self.recent = self.recent / 2 + swapped_in.saturating_sub(self.swapped_in);
         self.swapped_in = swapped_in;
         let kept = self.recent.min(cold);

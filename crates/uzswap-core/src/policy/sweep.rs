@@ -1,17 +1,17 @@
-//! *What*: what is written back next: a sweep over the page table that takes the oldest eighth of what is stored,
-//! in the order of addresses.
+//! *What*: what is written back next: a sweep over the page table that takes the oldest eighth of
+//! the stored pages, in address order.
 //!
 //! *Invariants*: same-filled pages are never chosen: they take no memory.
-//! *Locking*: the writeback's, held by the caller. *Context*: signal, worker.
+//! *Locking*: the writeback lock, held by the caller. *Context*: signal, worker.
 
 use crate::page::entry::AGE_BITS;
 use crate::page::{Age, Entries, Entry, Page, Pages};
 
-/// How many ages there are.
+/// Number of ages, in clock ticks.
 const NR_AGES: usize = 1 << AGE_BITS;
-/// The part of what is stored that one sweep takes.
-const SWEEP_FRACTION: u64 = 8;
-/// Where a sweep stands that has ended.
+/// One sweep takes 1/8 of the stored pages.
+const SWEEP_PART: u64 = 8;
+/// The hand of a sweep that has ended.
 const AT_END: usize = usize::MAX;
 
 /// How many stored pages there are of each age, when they were counted last.
@@ -91,8 +91,8 @@ impl Sweep {
         }
     }
 
-    /// Gives `take` the pages that go next, of that age at least, until it refuses one, from which the next call
-    /// goes on. Returns how many were taken: none if there are none.
+    /// Gives `take` the pages that go next, of that age at least, until it refuses one, from which
+    /// the next call goes on. Returns how many were taken: none if there are none.
     pub(crate) fn choose(
         &mut self,
         pages: &Pages,
@@ -105,7 +105,7 @@ impl Sweep {
             if self.hand == AT_END && !self.begin(pages, ages) {
                 break;
             }
-            let nr = self.go_on(pages, min_age, &mut take);
+            let nr = self.advance(pages, min_age, &mut take);
             if nr > 0 {
                 return nr;
             }
@@ -113,7 +113,7 @@ impl Sweep {
         0
     }
 
-    fn go_on(
+    fn advance(
         &mut self,
         pages: &Pages,
         min_age: u16,
@@ -148,7 +148,7 @@ impl Sweep {
     /// Decides what the next sweep takes. `false`: there is nothing.
     fn begin(&mut self, pages: &Pages, ages: &mut Ages) -> bool {
         let total = ages.count(pages);
-        self.cold = ages.reached_by(total.div_ceil(SWEEP_FRACTION));
+        self.cold = ages.reached_by(total.div_ceil(SWEEP_PART));
         self.begun = pages.clock().now();
         self.hand = 0;
         total > 0

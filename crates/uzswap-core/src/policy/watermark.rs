@@ -1,5 +1,5 @@
-//! *What*: when the background reclaimer works: it is woken when there is less room than the low watermark, and
-//! sleeps when there is as much as the high one.
+//! *What*: when the background reclaimer works: it wakes when room falls below the low watermark,
+//! and sleeps when it reaches the high one.
 //!
 //! *Invariants*: none. *Locking*: none; a futex. *Context*: signal, worker.
 

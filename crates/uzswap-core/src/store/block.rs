@@ -1,7 +1,7 @@
-//! *What*: blocks, stored: several pages compressed as one object, which is cut into pieces of at most a page. What
-//! a block is stands in [`crate::page::block`].
+//! *What*: stores blocks: several pages compressed as one object, cut into pieces of at most a
+//! page. See [`crate::page::block`].
 //!
-//! *Invariants*: the entries of a block are had whole or not at all.
+//! *Invariants*: a block's entries are made all or none.
 //! *Locking*: pool class. *Context*: signal, worker.
 
 use crate::op::Op;
@@ -10,8 +10,8 @@ use crate::page::block::MAX_BLOCK;
 use crate::page::folio::{RUNS_OF_4, RUNS_OF_16};
 use crate::page::{Age, Content, Entry, PAGE_SIZE, Page, PageRange, Pages};
 use crate::store::Store;
-use crate::store::codec::either;
-use crate::store::page::Manner;
+use crate::store::codec::pick_compressor;
+use crate::store::page::StoreMode;
 use crate::store::page::same_filled_word;
 use uzswap_group::knobs::{BLOCK_AUTO, is_on};
 use uzswap_sync::charge::Reserve;
@@ -41,14 +41,15 @@ impl Store {
         1 << order.min(max).min(pages.order())
     }
 
-    /// Stores `block`, the pages of the operation's batch from `at` on. `false`: they are better stored one by one.
+    /// Stores `block`, the pages of the operation's batch from `at` on. `false`: they are better
+    /// stored one by one.
     pub(crate) fn store_block(
         &self,
         pages: &Pages,
         op: &mut Op,
         at: usize,
         block: PageRange,
-        manner: Manner,
+        mode: StoreMode,
     ) -> bool {
         let look = is_on(&self.account.knobs().same_filled_pages_enabled);
         // SAFETY: its pages are mapped and readable: their folio is isolated by this thread.
@@ -60,9 +61,9 @@ impl Store {
         let Some(room) = op.store.get_mut(..max_block_object(block.len())) else {
             return false;
         };
-        let compressor = either(&mut op.compressor, &mut op.denser, manner.denser);
+        let compressor = pick_compressor(&mut op.compressor, &mut op.denser, mode.denser);
         // SAFETY: as above.
-        let size = unsafe { self.make_object(compressor, block, room, manner.stable) };
+        let size = unsafe { self.make_object(compressor, block, room, mode.stable) };
         let Ok(size) = size else { return false };
         let object = op.store.as_ptr();
         // SAFETY: the bytes just made, of the store buffer, which verifying leaves as it is.
@@ -81,7 +82,7 @@ impl Store {
         else {
             return false;
         };
-        let Some(entries) = self.cut(reserve, object, block, |_| manner.age) else {
+        let Some(entries) = self.cut(reserve, object, block, |_| mode.age) else {
             return false;
         };
         for (place, entry) in places.iter_mut().zip(entries) {
@@ -90,7 +91,8 @@ impl Store {
         true
     }
 
-    /// Cuts `object` into the pieces of `block`, if there is room for them. The entries are not published.
+    /// Cuts `object` into the pieces of `block`, if there is room for them. The entries are not
+    /// published.
     pub(crate) fn cut(
         &self,
         reserve: &mut Reserve<'static>,

@@ -1,7 +1,7 @@
-//! *What*: compressors in memory of their own, and which parts of every operation's buffers a codec needs.
+//! *What*: compressors, each in a mapping of its own, and the bits for charged decoding buffers.
 //!
-//! *Invariants*: an operation compresses with a codec, or in blocks, only when the memory to decode that is charged
-//! for every operation: whichever meets such an object can decode it.
+//! *Invariants*: an operation compresses with a codec, or in blocks, only when the memory to decode
+//! the result is charged for every operation: whichever meets such an object can decode it.
 //! *Locking*: none. *Context*: init; signal, worker.
 
 use crate::memory;
@@ -9,13 +9,15 @@ use crate::page::{PAGE_SIZE, wide};
 use uzswap_compress::{Codec, CodecId, Compressor};
 use uzswap_sys::{Errno, mem};
 
-/// The bit of `charged_parts` that stands for the buffers that blocks are put together in, and batches.
+/// The bit of `charged_parts` that stands for the buffers that blocks are put together in, and
+/// batches.
 pub(crate) const BLOCK_BUFFERS: u32 = 1;
 
-/// So many bits above a codec's [`decoder_bit`] is that for what decoding its blocks takes beside.
+/// Distance, in bits, from a codec's [`decoder_bit`] to the bit for the memory that decoding its
+/// blocks takes in addition.
 pub(crate) const BLOCKS: u32 = 16;
 
-/// Bytes that a operation's compressor takes, whole pages.
+/// Bytes that an operation's compressor takes, whole pages.
 pub(crate) fn compressor_len(codec: Codec, max_block: usize) -> usize {
     Compressor::required_size(codec, max_block).next_multiple_of(PAGE_SIZE)
 }
@@ -35,7 +37,8 @@ pub(crate) fn new_compressor(codec: Codec, max_block: usize) -> Result<Compresso
 pub(crate) unsafe fn unmap_compressor(compressor: &Compressor) -> u64 {
     let memory = compressor.memory();
     let len = compressor_len(compressor.codec(), compressor.max_block());
-    // SAFETY: the mapping that `new_compressor` made; by the caller's promise nobody uses what is in it.
+    // SAFETY: the mapping that `new_compressor` made; by the caller's promise nobody uses what is
+    // in it.
     match unsafe { mem::munmap(memory.addr().get(), len) } {
         Ok(()) => wide(len / PAGE_SIZE),
         // It stays, and stays charged.
@@ -48,9 +51,9 @@ pub(crate) const fn decoder_bit(id: CodecId) -> u32 {
     1 << id.as_u8()
 }
 
-/// A operation's compressor, or its denser one if that is wanted and there is one.
+/// An operation's compressor, or its denser one if that is wanted and there is one.
 #[inline]
-pub(crate) fn either<'a>(
+pub(crate) fn pick_compressor<'a>(
     compressor: &'a mut Compressor,
     denser: &'a mut Option<Compressor>,
     wanted: bool,

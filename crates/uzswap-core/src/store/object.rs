@@ -1,12 +1,12 @@
-//! *What*: the bytes of an object: one that names the codec, what the codec made, and, if it was
-//! asked for when the object was made, a checksum of both.
+//! *What*: the bytes of an object: one that names the codec, the codec's output, and, if the object
+//! was made with one, a checksum of both.
 //!
-//! A page that does not compress is no such object but the page itself, 4096 bytes. Its checksum is the pool's
-//! note beside it ([`Pool::set_note`](uzswap_pool::Pool::set_note)). Whether there is a checksum the object itself tells, so the knob
-//! may change at any time.
+//! A page that does not compress is stored as it is, 4096 bytes. Its checksum is the pool's note
+//! beside it ([`Pool::set_note`](uzswap_pool::Pool::set_note)). The object itself says whether it
+//! has a checksum, so the knob may change at any time.
 //!
-//! *Invariants*: what has a checksum and was damaged, in up to three bits anywhere or 32 in a row, does not decode, whichever
-//! bits they are: also those that say that there is a checksum.
+//! *Invariants*: a checksummed object that was damaged, in up to three bits anywhere or within 32
+//! consecutive bits, does not decode. This includes the bits that say that there is a checksum.
 //! *Locking*: none. *Context*: signal, worker.
 
 use crate::page::PAGE_SIZE;
@@ -37,7 +37,8 @@ impl Source {
     /// `len` bytes at `addr`. `stable`: nobody writes to them meanwhile.
     ///
     /// # Safety
-    /// They are mapped and readable as long as this is used, and `stable` is true; aligned to 16 bytes if it is false.
+    /// They are mapped and readable as long as this is used, and `stable` is true; aligned to 16
+    /// bytes if it is false.
     pub(crate) const unsafe fn new(addr: usize, len: usize, stable: bool) -> Self {
         Source { addr, len, stable }
     }
@@ -49,7 +50,8 @@ pub(crate) const fn body(len: usize, checked: bool) -> Range<usize> {
     1..if end > 1 { end } else { 1 }
 }
 
-/// Makes an object of the `size` bytes that the codec made in the [`body`] of `out`, with a checksum if it is to be `checked`.
+/// Makes an object of the `size` bytes that the codec made in the [`body`] of `out`, with a
+/// checksum if it is to be `checked`.
 pub(crate) fn seal(id: CodecId, size: usize, checked: bool, out: &mut [u8]) -> Option<&[u8]> {
     let end = 1 + size;
     *out.first_mut()? = id.as_u8() | if checked { CHECKED } else { 0 };
@@ -62,7 +64,8 @@ pub(crate) fn seal(id: CodecId, size: usize, checked: bool, out: &mut [u8]) -> O
     out.get(..end + SUM_LEN)
 }
 
-/// Compresses `source` into one object in `out`, with a checksum if it is to be `checked`. Returns its bytes.
+/// Compresses `source` into one object in `out`, with a checksum if it is to be `checked`. Returns
+/// its bytes.
 pub(crate) fn pack(
     compressor: &mut Compressor,
     source: Source,
@@ -122,7 +125,8 @@ pub(crate) fn unpack(
     unpack_first(decompressor, object, out.len(), out)
 }
 
-/// Decodes an object that fills `out`, its `first` bytes at least. Its checksum is that of all of it all the same.
+/// Decodes an object that fills `out`, its `first` bytes at least. Its checksum is that of all of
+/// it all the same.
 pub(crate) fn unpack_first(
     decompressor: &mut Decompressor,
     object: &[u8],

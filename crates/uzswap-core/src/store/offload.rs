@@ -1,10 +1,10 @@
-//! *What*: batches of pages on their way through [accelerators](crate::accel): of stores, and of loads that bring in
+//! *What*: batches of pages that [accelerators](crate::accel) compress, or decode for a load of
 //! several pages.
 //!
-//! A batch belongs to an operation, whose jobs it uses. What no accelerator takes its asker does in software while
-//! they work, and so what they give back; then it waits.
+//! A batch belongs to an operation and uses its jobs. While the accelerators work, the operation
+//! does in software what they did not take; then it waits, and does what they returned undone.
 //!
-//! *Invariants*: between operations all of an operation's jobs are settled.
+//! *Invariants*: between operations all jobs of an operation are settled.
 //! *Locking*: op. *Context*: signal, worker.
 
 use crate::accel::{BATCH, Dispatched, Job, Outcome, Params, Spread, Task};
@@ -19,22 +19,23 @@ use uzswap_compress::CodecId;
 use uzswap_group::counters::add;
 use uzswap_group::knobs::{MAPPED, is_on};
 use uzswap_sync::primitive::Ordering::Relaxed;
+use uzswap_sync::strict_assert;
 use uzswap_sys::thread;
 
-/// Pages that were offered to devices.
+/// Pages that were offload to devices.
 #[derive(Debug, Default)]
-pub(crate) struct Offered {
+pub(crate) struct Offload {
     /// Their places in the operation's batch.
     places: [usize; BATCH],
     nr: usize,
-    dealt: Dispatched,
+    dispatched: Dispatched,
     /// The codec.
     id: Option<CodecId>,
     /// Their objects are to have checksums.
     checked: bool,
 }
 
-impl Offered {
+impl Offload {
     /// The object of which a device made `len` bytes in `piece`; `None`: it cannot have.
     pub(crate) fn seal<'a>(&self, piece: &'a mut [u8], len: usize) -> Option<&'a [u8]> {
         let fits = len <= object::body(MAX_COMPRESSED, self.checked).len();
@@ -45,24 +46,24 @@ impl Offered {
     pub(crate) fn has(&self, at: usize) -> bool {
         self.places
             .iter()
-            .take(self.dealt.nr)
+            .take(self.dispatched.nr)
             .any(|&place| place == at)
     }
 
     /// Whether the devices have any.
     pub(crate) fn is_empty(&self) -> bool {
-        self.dealt.nr == 0
+        self.dispatched.nr == 0
     }
 
     /// The places that devices took, and, once the batch is settled, what became of each.
     pub(crate) fn taken(&self, jobs: &'static [Job]) -> impl Iterator<Item = (usize, Outcome)> {
-        let taken = self.places.into_iter().zip(jobs).take(self.dealt.nr);
+        let taken = self.places.into_iter().zip(jobs).take(self.dispatched.nr);
         taken.map(|(at, job)| (at, job.outcome().unwrap_or(Outcome::Aborted)))
     }
 }
 
 impl Store {
-    /// Hands the first `nr` jobs of the slot, all asked to do `task`, to the devices.
+    /// Hands the first `nr` jobs of the operation, all asked to do `task`, to the devices.
     pub(crate) fn dispatch(&self, op: &Op, nr: usize, task: Task) -> Dispatched {
         let jobs = op.jobs.get(..nr).unwrap_or_default();
         let spread = if self.account.knobs().accel.load(Relaxed) & MAPPED == 0 {
@@ -72,42 +73,44 @@ impl Store {
                 cpu: thread::sched_getcpu() as usize,
             }
         };
-        let dealt = self.accel.dispatch(jobs, task, spread);
-        for job in jobs.iter().skip(dealt.nr) {
+        let dispatched = self.accel.dispatch(jobs, task, spread);
+        for job in jobs.iter().skip(dispatched.nr) {
             job.settle(Outcome::Aborted);
         }
-        if dealt.refused > 0 {
-            add(&self.account.counters().accel_retries, dealt.refused);
+        if dispatched.refused > 0 {
+            add(&self.account.counters().accel_retries, dispatched.refused);
         }
-        dealt
+        dispatched
     }
 
-    /// Hands pages of the operation's batch, at most [`BATCH`], to the devices, to be compressed to their pieces of the store buffer
-    /// at `pieces`; those that repeat one word have their entries then.
-    pub(crate) fn offer_pages(
+    /// Hands pages of the operation's batch, at most [`BATCH`], to the devices, to be compressed to
+    /// their pieces of the store buffer at `pieces`; those that repeat one word have their entries
+    /// then.
+    pub(crate) fn submit_pages(
         &self,
         op: &mut Op,
         places: Range<usize>,
         pieces: *mut u8,
         age: Age,
-    ) -> Offered {
-        let mut offered = Offered::default();
+    ) -> Offload {
+        let mut offload = Offload::default();
         let task = Task::Compress(op.compressor.codec());
         let charged = self.is_charged(BLOCK_BUFFERS);
         if !charged || !self.accel.serves(task) {
-            return offered;
+            return offload;
         }
-        offered.checked = is_on(&self.account.knobs().checksum);
-        offered.id = Some(op.compressor.codec().id());
-        let body = object::body(MAX_COMPRESSED, offered.checked);
+        offload.checked = is_on(&self.account.knobs().checksum);
+        offload.id = Some(op.compressor.codec().id());
+        let body = object::body(MAX_COMPRESSED, offload.checked);
         let look = is_on(&self.account.knobs().same_filled_pages_enabled);
         let mut nr = 0;
         for (piece, at) in places.enumerate() {
             let (Some(place), Some(job), Some(number)) = (
                 op.batch.pages.get_mut(at),
                 op.jobs.get(nr),
-                offered.places.get_mut(nr),
+                offload.places.get_mut(nr),
             ) else {
+                strict_assert!(false, "more pages than jobs, or outside the batch");
                 break;
             };
             // SAFETY: the page is mapped and readable: its folio is isolated by this thread.
@@ -117,8 +120,9 @@ impl Store {
             }
             *number = at;
             nr += 1;
-            // SAFETY: the page stays mapped and readable until the batch is done; the piece is within the buffer, a page for each
-            // of the batch, and used for nothing else until then.
+            // SAFETY: the page stays mapped and readable until the batch is done; the piece is
+            // within the buffer, a page for each of the batch, and used for nothing else until
+            // then.
             unsafe {
                 job.prepare(Params {
                     task,
@@ -129,19 +133,19 @@ impl Store {
                 });
             }
         }
-        offered.dealt = self.dispatch(op, nr, task);
-        offered.nr = nr;
-        offered
+        offload.dispatched = self.dispatch(op, nr, task);
+        offload.nr = nr;
+        offload
     }
 
     /// Waits for what the devices took.
-    pub(crate) fn settle(&self, op: &Op, offered: &Offered) {
-        if offered.nr == 0 {
+    pub(crate) fn complete(&self, op: &Op, offload: &Offload) {
+        if offload.nr == 0 {
             return;
         }
-        self.accel.settle(op.jobs, &offered.dealt);
+        self.accel.settle(op.jobs, &offload.dispatched);
         let done = |(_, outcome)| matches!(outcome, Outcome::Done(_) | Outcome::Incompressible);
-        let compressed = offered
+        let compressed = offload
             .taken(op.jobs)
             .map(done)
             .filter(|&done| done)
@@ -149,12 +153,12 @@ impl Store {
         add(&self.account.counters().accel_compressed, wide(compressed));
         add(
             &self.account.counters().accel_fallback,
-            wide(offered.nr - compressed),
+            wide(offload.nr - compressed),
         );
     }
 
-    /// The pages from `page` on, in `range` and at most `credit`, that devices may decode as a batch: each an object of its own, all of one
-    /// codec that a device serves.
+    /// The pages from `page` on, in `range` and at most `credit`, that devices may decode as a
+    /// batch: each an object of its own, all of one codec that a device serves.
     pub(crate) fn batch_at(
         &self,
         pages: &Pages,
@@ -178,7 +182,8 @@ impl Store {
         })
     }
 
-    /// The object of a page that is stored compressed, alone, in the pool. The caller holds its folio.
+    /// The object of a page that is stored compressed, alone, in the pool. The caller holds its
+    /// folio.
     fn object_of(&self, pages: &Pages, page: Page) -> Option<&[u8]> {
         let Entry::Stored {
             loc,
@@ -195,8 +200,8 @@ impl Store {
         (size < PAGE_SIZE).then_some(object)
     }
 
-    /// Decodes the pages of `batch`, which [`Parts::batch_at`] found, into the load buffer at byte `at`. `false`: one of them
-    /// could not be decoded.
+    /// Decodes the pages of `batch`, which [`Store::batch_at`] found, into the load buffer at byte
+    /// `at`. `false`: one of them could not be decoded.
     pub(crate) fn load_batch(
         &self,
         pages: &Pages,
@@ -218,8 +223,8 @@ impl Store {
                 return false;
             };
             task = Some(Task::Decompress(id));
-            // SAFETY: the object does not change while the folio is held; the place is within the buffer, as just checked, and used for
-            // nothing else until the batch is done.
+            // SAFETY: the object does not change while the folio is held; the place is within the
+            // buffer, as just checked, and used for nothing else until the batch is done.
             unsafe {
                 job.prepare(Params {
                     task: Task::Decompress(id),
@@ -231,7 +236,7 @@ impl Store {
             }
         }
         let Some(task) = task else { return false };
-        let dealt = self.dispatch(op, batch.len(), task);
+        let dispatched = self.dispatch(op, batch.len(), task);
         // SAFETY: as above: this place is nobody's who works on another job.
         let place = |nr: usize| unsafe {
             core::slice::from_raw_parts_mut(buffer.add(at + nr * PAGE_SIZE), PAGE_SIZE)
@@ -241,12 +246,12 @@ impl Store {
             op.decompressor.decompress(id, data, place(nr)).ok()
         };
         let mut right = true;
-        for (nr, page) in batch.pages().enumerate().skip(dealt.nr) {
+        for (nr, page) in batch.pages().enumerate().skip(dispatched.nr) {
             right &= decode(nr, page).is_some();
         }
-        self.accel.settle(op.jobs, &dealt);
+        self.accel.settle(op.jobs, &dispatched);
         let mut decoded = 0;
-        for (nr, (page, job)) in batch.pages().zip(op.jobs).enumerate().take(dealt.nr) {
+        for (nr, (page, job)) in batch.pages().zip(op.jobs).enumerate().take(dispatched.nr) {
             if job.outcome() == Some(Outcome::Done(PAGE_SIZE)) {
                 decoded += 1;
             } else {

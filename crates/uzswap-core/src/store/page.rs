@@ -1,13 +1,13 @@
-//! *What*: store: pages of the arena compressed into the pool, batch by batch, in place, while the program may
-//! go on reading (and, to its reclaimer's loss, writing) them.
+//! *What*: compresses pages from the arena into the pool, in batches, while the program may still
+//! read them (a write cancels their folio).
 //!
-//! A page that compresses becomes an [`object`](super::object). A page that does not is kept as it is, 4096 bytes, by
-//! which it is known.
+//! A page that compresses becomes an [`object`](super::object). A page that does not is stored as
+//! it is; its size, 4096 bytes, says so.
 //!
-//! *Invariants*: the entries that places of the slot's batch get are published by the caller or given back with
-//! `Parts::forget_unpublished`, those of a block at once if the block is not had whole. The pages are mapped and readable while this
-//! runs: their folio is isolated.
-//! *Locking*: pool class only. *Context*: signal, worker.
+//! *Invariants*: the caller publishes the entries that this gives to the operation's batch, or
+//! frees them by `Store::forget_unpublished`; an incomplete block's are freed at once. The pages
+//! stay mapped and readable throughout: their folio is isolated.
+//! *Locking*: pool class. *Context*: signal, worker.
 
 use crate::accel::{BATCH, Outcome};
 use crate::op::{Op, OpGuard};
@@ -15,9 +15,9 @@ use crate::page::batch::BatchFolio;
 use crate::page::block::Entries;
 use crate::page::folio::CANCELLED;
 use crate::page::{Age, Content, Entry, PAGE_SIZE, Page, PageRange, Pages};
-use crate::store::codec::either;
+use crate::store::codec::pick_compressor;
 use crate::store::object::Source;
-use crate::store::offload::Offered;
+use crate::store::offload::Offload;
 use crate::store::{Store, object};
 use core::ops::Range;
 use uzswap_compress::{CompressError, Compressor, Decompressor, same_filled};
@@ -26,6 +26,7 @@ use uzswap_group::knobs::is_on;
 use uzswap_io::crc::Crc32c;
 use uzswap_pool::Loc;
 use uzswap_sync::charge::Reserve;
+use uzswap_sync::strict_assert;
 use uzswap_sys::arch;
 
 /// An object larger than this is kept raw: it would save less than decoding it costs.
@@ -33,7 +34,7 @@ pub(crate) const MAX_COMPRESSED: usize = PAGE_SIZE - 64;
 
 /// How pages are stored.
 #[derive(Clone, Copy)]
-pub(crate) struct Manner {
+pub(crate) struct StoreMode {
     /// When they were evicted.
     pub age: Age,
     /// Nobody can write to them meanwhile.
@@ -47,18 +48,18 @@ struct Pieces {
     /// Their places in the operation's batch.
     places: Range<usize>,
     folio: u32,
-    manner: Manner,
+    mode: StoreMode,
 }
 
 impl Store {
-    /// Stores the pages of a folio of the operation's batch, as far as there is room and it is not cancelled: in blocks where they are to
-    /// be, the others in batches.
+    /// Stores the pages of a folio of the operation's batch, as far as there is room and it is not
+    /// cancelled: in blocks where they are to be, the others in batches.
     pub(crate) fn store_folio(
         &self,
         pages: &Pages,
         op: &mut OpGuard<'_>,
         folio: BatchFolio,
-        manner: Manner,
+        mode: StoreMode,
     ) {
         let block = self.block_pages(pages, op, folio);
         let end = folio.first + folio.nr;
@@ -68,7 +69,7 @@ impl Store {
             if block > 1
                 && let Some(range) = op.batch.block_at(at, end, block)
                 && !pages.is_in_larger(range)
-                && self.store_block(pages, op, at, range, manner)
+                && self.store_block(pages, op, at, range, mode)
             {
                 at += block;
                 continue;
@@ -77,7 +78,7 @@ impl Store {
             let pieces = Pieces {
                 places: at..at + nr.min(BATCH),
                 folio: folio.index,
-                manner,
+                mode,
             };
             at = pieces.places.end;
             if !self.store_pages(pages, op, &pieces) {
@@ -86,60 +87,63 @@ impl Store {
         }
     }
 
-    /// Stores a batch: what devices take is theirs, and the others are done here meanwhile, one after the other. `false`: no more
-    /// can be stored of the folio. Every page either has its entry then or stays as it was.
+    /// Stores a batch: what devices take is theirs, and the others are done here meanwhile, one
+    /// after the other. `false`: no more can be stored of the folio. Every page either has its
+    /// entry then or stays as it was.
     fn store_pages(&self, pages: &Pages, op: &mut OpGuard<'_>, batch: &Pieces) -> bool {
         let pieces = op.store.as_mut_ptr();
-        let offered = if batch.manner.denser {
-            Offered::default()
+        let offload = if batch.mode.denser {
+            Offload::default()
         } else {
-            self.offer_pages(op, batch.places.clone(), pieces, batch.manner.age)
+            self.submit_pages(op, batch.places.clone(), pieces, batch.mode.age)
         };
         let piece_of = |at: usize| {
             // Without devices no other piece may be touched: it is not charged.
-            let piece = if offered.is_empty() {
+            let piece = if offload.is_empty() {
                 0
             } else {
                 at - batch.places.start
             };
-            // SAFETY: a batch has no more pages than the buffer; the piece is not one that a device writes to.
+            // SAFETY: a batch has no more pages than the buffer; the piece is not one that a device
+            // writes to.
             unsafe {
                 core::slice::from_raw_parts_mut(pieces.add(piece * PAGE_SIZE), MAX_COMPRESSED)
             }
         };
-        let mut going_on = true;
+        let mut has_room = true;
         for at in batch.places.clone() {
-            if offered.has(at) || op.batch.is_stored(at) {
+            if offload.has(at) || op.batch.is_stored(at) {
                 continue;
             }
-            going_on = !pages.folio(batch.folio).has(CANCELLED)
+            has_room = !pages.folio(batch.folio).has(CANCELLED)
                 && self.store_page(pages, op, batch, at, piece_of(at));
-            if !going_on {
+            if !has_room {
                 break;
             }
         }
-        self.settle(op, &offered);
-        for (at, outcome) in offered.taken(op.jobs) {
-            if !going_on {
+        self.complete(op, &offload);
+        for (at, outcome) in offload.taken(op.jobs) {
+            if !has_room {
                 break;
             }
             let object = match outcome {
-                Outcome::Done(len) => offered.seal(piece_of(at), len),
+                Outcome::Done(len) => offload.seal(piece_of(at), len),
                 _ => None,
             };
-            going_on = match object.filter(|object| self.is_right(pages, op, at, 1, object)) {
-                Some(object) => self.keep(op, batch, at, Ok(object)),
+            has_room = match object.filter(|object| self.is_right(pages, op, at, 1, object)) {
+                Some(object) => self.insert(op, batch, at, Ok(object)),
                 None if outcome == Outcome::Incompressible => {
-                    self.keep(op, batch, at, Err(CompressError::Poor))
+                    self.insert(op, batch, at, Err(CompressError::Poor))
                 }
                 // Given back, or wrong.
                 None => self.store_page(pages, op, batch, at, piece_of(at)),
             };
         }
-        going_on
+        has_room
     }
 
-    /// Stores the page at place `at` of the operation's batch, compressing it to `piece`, if there is room.
+    /// Stores the page at place `at` of the operation's batch, compressing it to `piece`, if there
+    /// is room.
     #[inline]
     fn store_page(
         &self,
@@ -150,13 +154,14 @@ impl Store {
         piece: &mut [u8],
     ) -> bool {
         let Some(place) = op.batch.pages.get_mut(at) else {
+            strict_assert!(false, "a place outside the batch");
             return false;
         };
         let page = place.page;
         if is_on(&self.account.knobs().same_filled_pages_enabled) {
             // SAFETY: the page is mapped and readable: its folio is isolated by this thread.
             if let Some(word) = unsafe { same_filled_word(page) } {
-                let age = batch.manner.age;
+                let age = batch.mode.age;
                 place.entry = Entry::Filled { word, age };
                 return true;
             }
@@ -169,8 +174,8 @@ impl Store {
         let range = PageRange::one(page);
         // SAFETY: as above.
         let made = unsafe {
-            let compressor = either(&mut op.compressor, &mut op.denser, batch.manner.denser);
-            self.make_object(compressor, range, piece, batch.manner.stable)
+            let compressor = pick_compressor(&mut op.compressor, &mut op.denser, batch.mode.denser);
+            self.make_object(compressor, range, piece, batch.mode.stable)
         };
         let object = made.and_then(|size| {
             let object = piece.get(..size);
@@ -178,10 +183,11 @@ impl Store {
                 .filter(|object| self.is_right(pages, op, at, 1, object))
                 .ok_or(CompressError::Failed)
         });
-        self.keep(op, batch, at, object)
+        self.insert(op, batch, at, object)
     }
 
-    /// Whether `object` makes the `nr` pages from place `at` of the operation's batch on again, if that is to be looked at.
+    /// Whether `object` makes the `nr` pages from place `at` of the operation's batch on again, if
+    /// that is to be looked at.
     #[inline]
     pub(crate) fn is_right(
         &self,
@@ -205,8 +211,9 @@ impl Store {
                 .chunks_exact(size_of::<u64>())
                 .enumerate()
                 .all(|(nr, word)| {
-                    // SAFETY: the pages are mapped and readable: their folio is isolated by this thread. Volatile, as a
-                    // program whose write has just cancelled that may be changing them.
+                    // SAFETY: the pages are mapped and readable: their folio is isolated by this
+                    // thread. Volatile, as a program whose write has just cancelled that may be
+                    // changing them.
                     let there = unsafe { source.add(nr).read_volatile() };
                     word == there.to_ne_bytes()
                 });
@@ -217,8 +224,8 @@ impl Store {
         right
     }
 
-    /// Whether `object` makes what it was made of, which `buffer` holds, if that is to be looked at: told by a checksum, since it is decoded
-    /// there.
+    /// Whether `object` makes what it was made of, which `buffer` holds, if that is to be looked
+    /// at: told by a checksum, since it is decoded there.
     pub(crate) fn is_right_in(
         &self,
         decompressor: &mut Decompressor,
@@ -237,10 +244,10 @@ impl Store {
         right
     }
 
-    /// Gives the page at place `at` of the operation's batch an object in the pool, if there is room: the one that was made, or the
-    /// page as it is.
+    /// Gives the page at place `at` of the operation's batch an object in the pool, if there is
+    /// room: the one that was made, or the page as it is.
     #[inline]
-    fn keep(
+    fn insert(
         &self,
         op: &mut Op,
         batch: &Pieces,
@@ -248,6 +255,7 @@ impl Store {
         made: Result<&[u8], CompressError>,
     ) -> bool {
         let Some(place) = op.batch.pages.get_mut(at) else {
+            strict_assert!(false, "a place outside the batch");
             return false;
         };
         let (data, size) = match made {
@@ -269,7 +277,8 @@ impl Store {
             return false;
         };
         if made.is_err() {
-            // SAFETY: mapped and readable, as above. If it is written to, nobody will see what was noted.
+            // SAFETY: mapped and readable, as above. If it is written to, nobody will see what was
+            // noted.
             self.note_raw(loc, unsafe {
                 core::slice::from_raw_parts(data, size.into())
             });
@@ -277,14 +286,15 @@ impl Store {
         place.entry = Entry::Stored {
             loc,
             size,
-            age: batch.manner.age,
+            age: batch.mode.age,
             writing: false,
             content: Content::Page,
         };
         true
     }
 
-    /// Compresses `pages` into one object, at most as large as `room`. Returns its bytes. `stable`: nobody can write to them meanwhile.
+    /// Compresses `pages` into one object, at most as large as `room`. Returns its bytes. `stable`:
+    /// nobody can write to them meanwhile.
     ///
     /// # Safety
     /// The pages are mapped and readable, and stay so: their folio is isolated by this thread.
@@ -316,7 +326,8 @@ impl Store {
             add(&self.account.counters().reject_alloc_fail, 1);
             return None;
         };
-        // SAFETY: the new object has `size` bytes and is not published; the source by the caller's promise.
+        // SAFETY: the new object has `size` bytes and is not published; the source by the caller's
+        // promise.
         unsafe { core::ptr::copy_nonoverlapping(data, self.pool.data_ptr(loc), size) };
         #[cfg(feature = "fault-injection")]
         self.damage_stored(loc, size);

@@ -1,8 +1,8 @@
 //! *What*: the accelerator's worker threads of this process.
 //!
-//! *Invariants*: workers are made once, charged, and kept; how many there may be is decided at start, when the
-//! system call guard is built to know the program's last thread from ours.
-//! *Locking*: `following`, only tried, while they are set up. *Context*: init; signal, worker.
+//! *Invariants*: workers are made once, charged, and kept. Their maximum is fixed at start, when
+//! the system call guard is built that tells the program's last thread from ours.
+//! *Locking*: `following`, only tried, while workers are changed. *Context*: init; signal, worker.
 
 use crate::accel::thread::WorkerThread;
 use crate::page::{narrow, wide};

@@ -51,7 +51,8 @@ pub fn start_with(
     let process = group.claim(std::process::id(), 0, 0, |_| true);
     // SAFETY: the handler serves arena faults only and has a full mask.
     unsafe {
-        // On the thread's own stack: the standard library's other one has 8 KiB, less than the engine may need.
+        // On the thread's own stack: the standard library's other one has 8 KiB, less than the
+        // engine may need.
         let action = SigAction::new(on_fault, SA_SIGINFO, SigSet::FULL);
         let signal = if mode == FaultMode::Segv {
             SIGSEGV
@@ -81,8 +82,8 @@ fn end_if_stuck() {
     });
 }
 
-/// Does `what` over and over on a thread of its own while `story` is told, also if that fails: what waits for the
-/// thread would wait forever.
+/// Does `what` over and over on a thread of its own while `story` is told, also if that fails: what
+/// waits for the thread would wait forever.
 pub fn beside(mut what: impl FnMut() + Send, story: impl FnOnce()) {
     struct Ended<'a>(&'a AtomicBool);
     impl Drop for Ended<'_> {
@@ -166,7 +167,8 @@ fn threads_on_four_times_the_limit() {
     }
 }
 
-/// So many threads write all of four times what the limit allows, and read and write it here and there.
+/// So many threads write all of four times what the limit allows, and read and write it here and
+/// there.
 pub fn write_and_check(threads: usize) {
     let base = map(LEN);
     let nr = LEN / PAGE_SIZE;
@@ -243,8 +245,8 @@ fn mremap_moves_contents() {
     Masked::block(|m| ENGINE.unmap(m, new, 8 << 20)).unwrap();
 }
 
-/// Threads write and check while the compressor changes under them; what each codec stored lies about in the pool
-/// for the next ones to find.
+/// Threads write and check while the compressor changes under them; what each codec stored lies
+/// about in the pool for the next ones to find.
 fn compressor_changes_while_it_runs(group: &'static Group) {
     const LEN: usize = 32 << 20;
     let base = map(LEN);
@@ -256,7 +258,8 @@ fn compressor_changes_while_it_runs(group: &'static Group) {
             .compressor
             .store(codec.to_bits().into(), Relaxed)
     };
-    // Whoever makes pages denser beside this has such tables too, now and then: what is there without them.
+    // Whoever makes pages denser beside this has such tables too, now and then: what is there
+    // without them.
     let looks = (0..100).map(|_| {
         std::thread::sleep(Duration::from_millis(1));
         metadata()
@@ -311,8 +314,8 @@ fn compressor_changes_while_it_runs(group: &'static Group) {
     Masked::block(|m| ENGINE.unmap(m, base, LEN)).unwrap();
 }
 
-/// Random operations on a few folios, against a plain array of what each page must hold. The sizes of blocks and the
-/// compressor change under way, so that pages are stored in every form.
+/// Random operations on a few folios, against a plain array of what each page must hold. The sizes
+/// of blocks and the compressor change under way, so that pages are stored in every form.
 fn random_histories_agree_with_a_model(group: &'static Group) {
     const NR: usize = 512;
     const LEN: usize = NR * PAGE_SIZE;
