@@ -182,19 +182,6 @@ impl Lru {
         }
     }
 
-    /// Folios on both lists.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        let lists = self.lists.lock();
-        lists.inactive.nr + lists.active.nr
-    }
-
-    /// Whether both lists are empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Takes the coldest folios off their lists and passes each, locked, to `isolate`, until
     /// `nr_pages` are taken. `isolate` returns how many pages it took; `None`: it is full. Busy and
     /// pinned folios go round to the head.
@@ -203,7 +190,7 @@ impl Lru {
         folios: &'a FolioTable,
         nr_pages: usize,
         mut isolate: impl FnMut(u32, &FolioGuard<'a>) -> Option<usize>,
-    ) -> usize {
+    ) {
         let mut lists = self.lists.lock();
         let mut left = lists.inactive.nr + lists.active.nr;
         // At most one round; the bound limits the time under the lock.
@@ -248,7 +235,6 @@ impl Lru {
                 Some(got) => taken += got,
             }
         }
-        looked
     }
 }
 
