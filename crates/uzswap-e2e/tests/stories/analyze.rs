@@ -4,6 +4,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use uzswap_e2e::{Job, Live, MIB, Scratch, User, number, root_or_skip};
 
 fn analyze(args: &[&str]) -> Job {
@@ -40,20 +41,13 @@ fn a_command_is_analyzed() {
     }
     let codecs = analysis["contents"]["codecs"].as_array().expect("codecs");
     for (codec, block) in [("lz4", 4096), ("pz:3", 4096), ("zstd:1", 65536)] {
-        assert!(
-            codecs
-                .iter()
-                .any(|c| c["codec"] == codec && c["block"] == block),
-            "{codec} at {block}: {analysis}"
-        );
+        let is_it = |cell: &Value| cell["codec"] == codec && cell["block"] == block;
+        assert!(codecs.iter().any(is_it), "{codec} at {block}: {analysis}");
     }
     let advice = &analysis["advice"];
-    let ram = |key: &str| number(advice, key);
-    assert!(
-        ram("ram_low") <= ram("ram") && ram("ram") <= ram("ram_high"),
-        "{analysis}"
-    );
-    assert!(ram("ram") <= peak + peak / 8, "{analysis}");
+    let [low, ram, high] = ["ram_low", "ram", "ram_high"].map(|key| number(advice, key));
+    assert!(low <= ram && ram <= high, "{analysis}");
+    assert!(ram <= peak + peak / 8, "{analysis}");
 }
 
 #[test]

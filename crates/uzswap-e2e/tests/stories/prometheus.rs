@@ -132,11 +132,8 @@ fn every_counter_is_a_metric_that_says_what_the_json_says() {
             name => name,
         };
         assert_eq!(Some(value), json[key].as_f64(), "{key}");
-        assert!(
-            text.contains(&format!(" {}\n", what.meaning)),
-            "{}",
-            what.meaning
-        );
+        let meaning = what.meaning;
+        assert!(text.contains(&format!(" {meaning}\n")), "{meaning}");
     }
     for (metric, key) in [
         ("ram_limit_bytes", "ram_limit"),
@@ -146,22 +143,14 @@ fn every_counter_is_a_metric_that_says_what_the_json_says() {
         ("swap_device_used_bytes", "swap_used"),
         ("processes_total", "processes"),
     ] {
-        assert_eq!(
-            Some(metrics.alone(&format!("uzswap_{metric}"))),
-            json[key].as_f64(),
-            "{key}"
-        );
+        let shown = metrics.alone(&format!("uzswap_{metric}"));
+        assert_eq!(json[key].as_f64(), Some(shown), "{key}");
     }
     for (order, cells) in json["orders"].as_object().expect("orders") {
         for what in OrderCounters::ALL {
             let name = format!("uzswap_folio_{}_total", what.name);
             let value = metrics.with(&name, "order", order);
-            assert_eq!(
-                Some(value),
-                cells[what.name].as_f64(),
-                "{order} {}",
-                what.name
-            );
+            assert_eq!(cells[what.name].as_f64(), Some(value), "{order} {name}");
         }
     }
     for moved in [
@@ -174,19 +163,12 @@ fn every_counter_is_a_metric_that_says_what_the_json_says() {
         assert!(metrics.alone(&format!("uzswap_{moved}")) > 0.0, "{moved}");
     }
     assert!(metrics.with("uzswap_folio_zswpout_total", "order", "128kB") > 0.0);
-    assert!(
-        metrics.with(
-            "uzswap_swap_device_used_bytes",
-            "device",
-            json["swap_device"].as_str().expect("a device")
-        ) > 0.0
-    );
+    let device = json["swap_device"].as_str().expect("a device");
+    assert!(metrics.with("uzswap_swap_device_used_bytes", "device", device) > 0.0);
     let child = &json["live"][0];
     let pid = child["pid"].to_string();
-    assert_eq!(
-        Some(metrics.with("uzswap_process_resident_bytes", "pid", &pid)),
-        child["resident"].as_f64()
-    );
+    let resident = metrics.with("uzswap_process_resident_bytes", "pid", &pid);
+    assert_eq!(child["resident"].as_f64(), Some(resident));
     times_rise(&metrics);
     a_client_reads(&text, metrics.kinds.len());
     let _ = live.end_by(libc::SIGUSR1);
@@ -213,10 +195,8 @@ fn times_rise(metrics: &Exposition) {
     assert_eq!(buckets.last(), Some(&(f64::INFINITY, count)));
     assert!(count > 100.0, "{count}");
     assert!(buckets[0].1 < count, "{buckets:?}");
-    assert_eq!(
-        metrics.alone(&format!("{name}_sum")),
-        metrics.alone("uzswap_fault_seconds_total")
-    );
+    let sum = metrics.alone(&format!("{name}_sum"));
+    assert_eq!(sum, metrics.alone("uzswap_fault_seconds_total"));
 }
 
 /// Prometheus' own client library for Python reads it, and finds as many metrics.
