@@ -119,7 +119,7 @@ enum Attempt {
 /// Serves a fault on `page`, and counts it.
 pub(crate) fn serve_timed(parts: &Parts, masked: &Masked, page: Page) -> Fault {
     let started = arch::ticks();
-    // Each of them is a miss, and the operation can be had meanwhile.
+    // Each is a cache miss; they overlap with acquiring the operation.
     parts.pages.prefetch(page);
     let mut op = parts.op(masked);
     let out = serve(parts, &mut op, page);
@@ -263,7 +263,7 @@ fn carry_out(parts: &Parts, op: &mut OpGuard<'_>, page: Page, plan: Plan) -> Att
 /// Takes charged pages for the plan, or for its minimum: a window that does not fit is no reason to
 /// fail. Returns what is to be brought in, and pages for it.
 fn take_pages(parts: &Parts, op: &mut OpGuard<'_>, plan: &Plan) -> Option<(PageRange, u64)> {
-    // For what comes into the pool along with the page: the operation keeps it until then.
+    // Room for readahead into the pool; stays in the operation's reserve until then.
     let ahead = plan
         .around()
         .map_or(0, |around| wide(around.len() + CHAIN_MAX));
@@ -324,7 +324,7 @@ fn fill(
     }
 }
 
-/// Counts what was brought in, and tells reclaim and readahead of it.
+/// Counts what was brought in, and informs reclaim and readahead.
 #[expect(
     clippy::too_many_arguments,
     reason = "what a fault has found out by then"
@@ -364,7 +364,7 @@ fn record_load(
     }
 }
 
-/// A fault where there is nothing of ours.
+/// A fault outside the engine's mappings.
 fn unmanaged(parts: &Parts, page: Page) -> Fault {
     match parts.arena.regions().lookup(page.addr()) {
         Some(region) if region.flags.contains(Flags::FOREIGN) => Fault::Foreign,

@@ -167,7 +167,7 @@ fn keep_folio(
         return Err(over_limit(parts, 1));
     }
     let guard = parts.pages.folio(index).lock();
-    // Pinned first: reclaim, which bringing in may need, passes it over.
+    // Pinned first: loading may need reclaim, which skips pinned folios.
     match keep {
         Keep::Pin => guard.pin(),
         Keep::Hold => guard.set(HELD),
@@ -190,7 +190,7 @@ fn keep_folio(
     done
 }
 
-/// Brings in every page of `part` that is mapped. `guard` is let go of while memory is made.
+/// Brings in every page of `part` that is mapped. `guard` is released while memory is reclaimed.
 fn fill<'a>(
     parts: &'a Parts,
     op: &mut OpGuard<'_>,

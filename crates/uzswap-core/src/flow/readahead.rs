@@ -12,9 +12,9 @@ use uzswap_io::Fingerprint;
 use uzswap_pool::{CHAIN_MAX, Loc};
 use uzswap_sync::charge::Reserve;
 
-/// What became of an object that was to come from a device into the pool.
+/// Outcome of moving an object from a device to the pool.
 pub(super) enum Fetched {
-    /// It is there too.
+    /// The pool has a copy.
     Object {
         loc: Loc,
         size: u16,
@@ -40,11 +40,11 @@ pub(crate) fn keep_ahead(parts: &Parts, op: &mut OpGuard<'_>, around: PageRange)
         let Some(extent) = backing.extent_of(&parts.pages, page) else {
             continue;
         };
-        // So much that the pool finds room for it.
+        // Enough for the pool to begin a zspage of any length.
         if room.pages() < wide(CHAIN_MAX) || op.window.read(extent).is_none() {
             continue;
         }
-        // One that is damaged is told of when it is asked for.
+        // A damaged object is reported when its page faults, not here.
         if let Fetched::Object {
             loc, fingerprint, ..
         } = fetch(

@@ -24,9 +24,8 @@ pub(crate) fn make_room(parts: &Parts, op: &mut OpGuard<'_>, nr: u64) -> bool {
     op.window.freed_nothing = false;
     let mut failures = 0;
     loop {
-        // The limit was lowered: nothing that is freed is ours until we are below it. (A process
-        // that may go over its limit comes down when it is asked, not by faults that each evict all
-        // they can.)
+        // The limit was lowered: freed pages first bring the charge below it. (A process that may
+        // exceed its limit comes down on request, not by faults that each evict all they can.)
         if !parts.account.may_exceed() && parts.account.charge().over() > 0 {
             op.reserve.shrink_to(RESERVE_PAGES);
         }
@@ -59,8 +58,8 @@ pub(crate) fn make_room(parts: &Parts, op: &mut OpGuard<'_>, nr: u64) -> bool {
     }
 }
 
-/// Evicts a batch, and writes some back if that frees nothing. Whether anything was freed; that
-/// nothing was is counted.
+/// Evicts a batch, and writes a run back if that frees nothing. `false`: neither freed a page,
+/// which is counted.
 pub(crate) fn reclaim_or_write_back(
     parts: &Parts,
     op: &mut OpGuard<'_>,

@@ -37,7 +37,7 @@ pub(super) const RESERVE_PAGES: u64 = 24;
 /// A new object must be smaller than the old by at least 1/8.
 const MIN_GAIN_PART: usize = 8;
 
-/// What came of compressing pages once more.
+/// Outcome of a recompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// They take so many bytes less.
@@ -56,7 +56,7 @@ pub(super) fn recompress_before_write(parts: &Parts, op: &mut OpGuard<'_>) -> bo
     if op.denser.is_none() {
         return false;
     }
-    // What the other thread makes room for need not be written.
+    // Another thread is recompressing: what it frees need not be written.
     let Some(mut sweep) = parts.auto.sweep().try_lock() else {
         return true;
     };

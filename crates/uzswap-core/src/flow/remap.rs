@@ -139,12 +139,13 @@ fn move_page(
     page: Page,
     target: Page,
 ) -> Result<(), MapError> {
-    // A reclaimer may turn a resident page into a stored one in between.
+    // Unlocked between the look at the entry and the move, so a reclaimer may store a resident
+    // page: then the entry is read again.
     loop {
         let moved = match entry_of(parts, page) {
             entry if entry.is_empty() => return Ok(()),
             _ if !ready_chunk(parts, op, target) => return Err(MapError::NoSpace),
-            // What was dropped of a block lies where the contents go.
+            // The target is a dropped page of a block: the block comes in first.
             _ if entry_of(parts, target).in_block() => bring_back(parts, op, target)?,
             Entry::Resident => {
                 if !reserve_pages(parts, op, 1) {
@@ -184,7 +185,7 @@ fn bring_back(parts: &Parts, op: &mut OpGuard<'_>, page: Page) -> Result<bool, M
     op.unreserve(credit);
     match brought {
         Ok(_) => Ok(false),
-        // If it was the kernel that failed, there is no way on: part of a block may be in.
+        // No retry after a kernel error: part of a block may be in.
         Err(error) => {
             report_lost(parts, error);
             Err(MapError::Kernel(Errno::EFAULT))

@@ -72,7 +72,7 @@ fn try_both(op: &mut Op, pages: PageRange, stable: bool) -> Option<[Cost; 2]> {
         let size = object::pack(compressor, source, false, out);
         let object = size.ok().and_then(|size| out.get(..size));
         if let Some(object) = object {
-            // What was written to meanwhile may not decode, and took its time.
+            // A page written to meanwhile may not decode; the time counts all the same.
             let _ = object::unpack(decompressor, object, back);
         }
         made.bytes = wide(object.map_or(pages.bytes(), <[u8]>::len));

@@ -45,7 +45,7 @@ pub(crate) fn shrink(parts: &Parts, op: &mut OpGuard<'_>) {
                     runs += 1;
                     failures = 0;
                 }
-                // Another entry may be had.
+                // The folios were in use: try others.
                 Err(WritebackError::Raced) => failures += 1,
                 Err(_) => return,
             },
@@ -80,7 +80,7 @@ pub(crate) fn write_back(
     let done = write_run(parts, backing, &mut parts.writeback.lock(), 0);
     match done {
         Ok(moved) => count_written_back(parts, op, moved),
-        // Its entries are counted.
+        // Its entries are already counted.
         Err(WritebackError::Raced) => {}
         Err(error) => {
             add(&counters.reject_reclaim_fail, 1);
@@ -109,7 +109,7 @@ fn shrink_cold(parts: &Parts, op: &mut OpGuard<'_>) {
     if !is_on(&account.knobs().shrinker_enabled) || !may_write_back(parts) {
         return;
     }
-    // Whoever holds it does no less.
+    // Whoever holds it writes back as well.
     let Some(mut writeback) = parts.writeback.try_lock() else {
         return;
     };

@@ -27,11 +27,11 @@ const WINDOW: usize = LOAD_LEN / PAGE_SIZE;
 /// Pool pages for them: each may be raw, and the last begin a zspage of any length.
 const ROOM: u64 = wide(WINDOW) + 8;
 
-/// Walks over the page table. What a walk passes may come there once more, from what was under way
-/// when it began.
+/// Most walks over the page table. Operations under way when a walk begins may put pages on the
+/// device behind it.
 const MAX_WALKS: u32 = 4;
 
-/// Something on the device cannot come back.
+/// Something on the device cannot come back: it cannot be read, or the pool has no room.
 struct Incomplete;
 
 /// Brings back what this process has on device `number`, which is off. Returns how many bytes in
@@ -41,19 +41,19 @@ pub(crate) fn swap_off(parts: &Parts, masked: &Masked, number: usize) -> u64 {
     if let Some(backing) = &parts.backing
         && let Some(device) = backing.device(number)
     {
-        // Who chose the device before it was off is done with it after this.
+        // A writeback that chose the device before it was off ends before this lock is ours.
         let op = parts.op(masked);
         drop(parts.writeback.lock());
         drop(op);
         for _ in 0..MAX_WALKS {
             let walked = walk_off(parts, masked, backing, device, &mut bytes);
-            // A read that was begun before counts what is not there any more.
+            // A read that began earlier still holds counts on objects whose entries are gone.
             parts.ops.wait_for_all();
             if walked.is_err() || !device.is_used() {
                 break;
             }
         }
-        // The disk has its room again, whoever of the group is the last.
+        // Returns the room to the disk; the last process of the group to get here does it.
         while device.discard() {}
     }
     sizes::publish_sizes(parts);
@@ -120,7 +120,7 @@ fn take_back_window(
             end: window.end,
         };
         let taken = take_back(parts, op, &mut room, backing, device, rest, &mut bytes);
-        // None: with this much room there is a page that cannot be read.
+        // No progress in spite of the room: a page cannot be read.
         begun = taken.filter(|next| *next > begun).ok_or(Incomplete)?;
     }
     Ok(bytes)
@@ -145,7 +145,7 @@ pub(crate) fn take_back(
             // One at a time.
             drop(folio.take());
             folio = Some((index, parts.pages.folio(index).lock()));
-            // What was read before the folio was held may be another's by now.
+            // Without the folio its slots may have been reused since they were read.
             op.window.forget();
         }
         let Entry::Swapped { age, content, .. } = parts.pages.get(page) else {

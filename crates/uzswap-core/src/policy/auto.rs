@@ -25,17 +25,17 @@ use uzswap_sync::primitive::{AtomicBool, AtomicU32, Ordering::Relaxed};
 /// Windows in one turnover: in the time in which as many pages are evicted as the limit has.
 const WINDOWS_PER_TURNOVER: u64 = 16;
 
-/// Pages stored for each that is a sample: while it is in question, and once it is known what comes
-/// of it, when samples would take a twenty-fifth of the time.
+/// Pages stored per sampled page, while samples decide.
 const SAMPLE_INTERVAL_PAGES: usize = 32;
 
+/// Pages stored per sampled page, while the denser codec is in use. At the shorter interval samples
+/// would take 1/25 of the time.
 const SAMPLE_INTERVAL_PAGES_DENSER: usize = 128;
 
 /// The denser codec must save at least 1/32 of the bytes that the fast one takes.
 const MIN_GAIN_PART: u64 = 32;
 
-/// It must save this part of it for what the fast codec made before to be [made
-/// anew](super::recompress).
+/// It must save at least 1/5 for objects of the fast codec to be [recompressed](super::recompress).
 const MIN_GAIN_TO_RECOMPRESS: u64 = 5;
 
 /// Everything nearly fits the pool if it exceeds the pool's limit by at most 1/8.
@@ -54,13 +54,12 @@ const ASSUMED_READ_TICKS: u64 = 1 << 16;
 /// Windows over which the growth of the program's data is extrapolated.
 const WINDOWS_AHEAD: u64 = 16;
 
-/// Where it is no more than this part of what is stored that is on the device, it does not tell
-/// what will be: two threads that wait for each other's room write a run now and then, with the
-/// pool nearly empty.
+/// With at most 1/64 as many pages on the device as in the pool, writeback predicts nothing: two
+/// threads that wait for each other's room write a run now and then, with the pool nearly empty.
 const FEW_SWAPPED_PART: u64 = 64;
 
-/// Part of the samples that is forgotten with each window. A window has some fifty pages, whose
-/// mean is an eighth off now and then.
+/// Each window, 1/8 of the sums is forgotten. A window samples some fifty pages; their mean alone
+/// is off by an eighth now and then.
 const FADE_PART: u64 = 8;
 
 /// Most TSC ticks per sampled page: a sample that took longer was interrupted, and is ignored.
@@ -99,7 +98,7 @@ pub(crate) struct Cost {
 struct WindowStats {
     /// Pages that were evicted.
     pages: u64,
-    /// Ticks that reading from the device and writing to it took.
+    /// TSC ticks that device reads and writes took.
     device: u64,
     /// At its end: pages that the pool takes, and may take.
     pool: u64,
@@ -107,17 +106,17 @@ struct WindowStats {
     /// Pages that are stored in it, and on the device.
     stored: u64,
     out: u64,
-    /// Pages that the program has more than at its beginning, wherever they are.
+    /// Growth of the program's pages, wherever they are, since the window began.
     grown: u64,
-    /// The pool is above that, and nothing brings it down.
+    /// The pool exceeds `max_pool`, and nothing shrinks it.
     full: bool,
     samples: Samples,
 }
 
 impl WindowStats {
-    /// Whether it is worth having what the fast codec made compressed twice: if that is much
-    /// smaller, and everything would (nearly) fit then. Where it does not, what is left of it goes
-    /// by itself in the time in which as much is read and evicted again.
+    /// Whether to recompress what the fast codec made: if the result is much smaller, and
+    /// everything would (nearly) fit then. Otherwise the old objects leave the pool anyway, as
+    /// pages are read and evicted again.
     fn pays_to_recompress(&self) -> bool {
         let Samples { pages, fast, dense } = self.samples;
         let needed = u128::from(self.stored + self.out) * u128::from(dense.bytes);
@@ -131,18 +130,18 @@ impl WindowStats {
         self.full || self.device > 0 || self.will_overflow()
     }
 
-    /// Whether what the program has more and more of will soon fill the pool, though hardly
-    /// anything had to leave it yet.
+    /// Whether the growth of the program's data will soon fill the pool, though hardly anything has
+    /// left it yet.
     fn will_overflow(&self) -> bool {
         let [grown, pool, stored] = [self.grown, self.pool, self.stored].map(u128::from);
-        // What the pool takes is taken from what is resident, which therefore goes there as well.
+        // A growing pool leaves less room for resident pages, which then enter the pool as well.
         let more = grown * u128::from(WINDOWS_AHEAD) * pool / stored.saturating_sub(pool).max(1);
         let hardly_any = self.out <= self.stored / FEW_SWAPPED_PART;
         hardly_any && more > 0 && pool + more > self.max_pool.into()
     }
 
-    /// Whether the denser codec is worth what it takes; `in_use`: and this is what was window with
-    /// it.
+    /// Whether the denser codec saves more time than it takes. `in_use`: the window was measured
+    /// with it.
     fn pays(&self, in_use: bool) -> bool {
         let Samples { pages, fast, dense } = self.samples;
         let gain = fast.bytes.saturating_sub(dense.bytes);
@@ -152,7 +151,7 @@ impl WindowStats {
         let part = |of: u64, nr: u64, whole: u64| {
             u128::from(of) * u128::from(nr) / u128::from(whole.max(1))
         };
-        // Pages that are not on the device, or would not be, thanks to the denser codec.
+        // Pages that the denser codec keeps, or would keep, off the device.
         let fewer = if in_use {
             let by_fast = part(self.stored, fast.bytes, pages * wide(PAGE_SIZE));
             let over = by_fast.saturating_sub(self.max_pool.into());
@@ -161,8 +160,8 @@ impl WindowStats {
             part(self.stored, gain, dense.bytes).min(self.out.into())
         };
         let costs = part(self.pages, dense.ticks.saturating_sub(fast.ticks), pages);
-        // As many as are there now would be asked for as often as those; of more nobody knows, so
-        // like what is stored.
+        // As many pages as are on the device now are read as often as those. For any more the rate
+        // is unknown: assume that of stored pages.
         let known = fewer.min(self.out.into());
         let saves = u128::from(self.device) * known / u128::from(self.out.max(1))
             + u128::from(self.pages * ASSUMED_READ_TICKS) * (fewer - known)
@@ -209,7 +208,7 @@ impl Rule {
     }
 }
 
-/// What is known of the current window.
+/// The current window.
 #[derive(Debug)]
 pub(crate) struct Watch {
     rule: Rule,
@@ -224,13 +223,13 @@ pub(crate) struct Watch {
     left: usize,
 }
 
-/// What `auto` keeps in mind.
+/// State of `--compressor auto`.
 #[derive(Debug)]
 pub(crate) struct Auto {
     watch: Lock<Watch>,
     /// The phase, for those who do not hold the watch.
     phase: AtomicU32,
-    /// What the fast codec made is to be made anew.
+    /// Objects of the fast codec are to be recompressed.
     recompresses: AtomicBool,
     sweep: Lock<RecompressSweep>,
 }
@@ -243,7 +242,7 @@ impl Auto {
                 rule: Rule::BEGIN,
                 began: 0,
                 device: 0,
-                // Before the first window nobody knows whether they grow.
+                // Growth is unknown before the first window.
                 data: u64::MAX,
                 samples: Samples {
                     pages: 0,
@@ -274,13 +273,13 @@ impl Auto {
         self.is(Phase::Denser)
     }
 
-    /// The denser codec that is in question, for blocks as they are asked for.
+    /// The denser codec, while one is considered.
     pub(crate) fn denser_codec(&self, knobs: &Knobs) -> Option<Codec> {
         let asked = !self.is(Phase::Fast) && knobs.compressor.load(Relaxed) == CODEC_AUTO;
         asked.then(|| knobs.denser_codec())
     }
 
-    /// What is known of the current window, unless another thread is at it.
+    /// The current window; `None` if another thread holds it.
     pub(crate) fn try_watch(&self) -> Option<LockGuard<'_, Watch>> {
         self.watch.try_lock()
     }
@@ -323,7 +322,7 @@ impl Auto {
         watch.began = pages.clock().reading();
         watch.device = device;
         watch.data = data;
-        // Each window has a sample, however short it is.
+        // Each window has a sample, however short the window.
         watch.left = 0;
         self.phase.store(watch.rule.phase as u32, Relaxed);
         let recompresses = watch.rule.phase == Phase::Denser && window.pays_to_recompress();

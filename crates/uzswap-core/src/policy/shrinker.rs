@@ -19,7 +19,7 @@ const COLD_TURNOVERS: u64 = 2;
 /// Scans in one turnover of the resident set: each counts the ages of everything stored.
 const SCANS_PER_TURNOVER: u64 = 16;
 
-/// What the shrinker keeps in mind.
+/// State of the shrinker.
 #[derive(Debug)]
 pub(crate) struct Shrinker {
     /// Pages to write before the next scan.
@@ -55,7 +55,8 @@ impl Shrinker {
         self.budget > 0 || self.scan(account, pages, ages, pool)
     }
 
-    /// So many pages were written; `None`: what it chose cannot go now, so that it scans anew.
+    /// `nr` pages were written; `None`: the chosen pages cannot be written now, so that it scans
+    /// anew.
     pub(crate) fn wrote(&mut self, nr: Option<u64>) {
         self.budget = nr.map_or(0, |nr| self.budget.saturating_sub(nr));
     }

@@ -73,11 +73,11 @@ pub(crate) struct Chosen {
 /// Where the sweep stands.
 #[derive(Debug)]
 pub(crate) struct Sweep {
-    /// The page that it has come to.
+    /// Index of the next page to examine.
     hand: usize,
-    /// It takes what had been evicted so many ticks or longer when it began.
+    /// It takes pages whose age was at least this, in ticks, when it began.
     cold: u16,
-    /// When that was: what has been evicted since then grows old too, and is not meant.
+    /// When it began: pages evicted since then age too, and are not taken.
     begun: Age,
 }
 

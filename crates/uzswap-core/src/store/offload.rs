@@ -22,7 +22,7 @@ use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sync::strict_assert;
 use uzswap_sys::thread;
 
-/// Pages that were offload to devices.
+/// Pages submitted to accelerators.
 #[derive(Debug, Default)]
 pub(crate) struct Offload {
     /// Their places in the operation's batch.
@@ -36,13 +36,14 @@ pub(crate) struct Offload {
 }
 
 impl Offload {
-    /// The object of which a device made `len` bytes in `piece`; `None`: it cannot have.
+    /// Seals the `len` bytes that an accelerator made in `piece` as an object. `None`: `len` is
+    /// impossible.
     pub(crate) fn seal<'a>(&self, piece: &'a mut [u8], len: usize) -> Option<&'a [u8]> {
         let fits = len <= object::body(MAX_COMPRESSED, self.checked).len();
         object::seal(self.id.filter(|_| fits)?, len, self.checked, piece)
     }
 
-    /// Whether the devices have that place of the operation's batch.
+    /// Whether accelerators took that place of the operation's batch.
     pub(crate) fn has(&self, at: usize) -> bool {
         self.places
             .iter()
@@ -50,12 +51,12 @@ impl Offload {
             .any(|&place| place == at)
     }
 
-    /// Whether the devices have any.
+    /// Whether accelerators took none.
     pub(crate) fn is_empty(&self) -> bool {
         self.dispatched.nr == 0
     }
 
-    /// The places that devices took, and, once the batch is settled, what became of each.
+    /// The places that accelerators took and, once the batch is complete, each one's outcome.
     pub(crate) fn taken(&self, jobs: &'static [Job]) -> impl Iterator<Item = (usize, Outcome)> {
         let taken = self.places.into_iter().zip(jobs).take(self.dispatched.nr);
         taken.map(|(at, job)| (at, job.outcome().unwrap_or(Outcome::Aborted)))
@@ -63,7 +64,7 @@ impl Offload {
 }
 
 impl Store {
-    /// Hands the first `nr` jobs of the operation, all asked to do `task`, to the devices.
+    /// Hands the first `nr` jobs of the operation, all prepared for `task`, to the accelerators.
     pub(crate) fn dispatch(&self, op: &Op, nr: usize, task: Task) -> Dispatched {
         let jobs = op.jobs.get(..nr).unwrap_or_default();
         let spread = if self.account.knobs().accel.load(Relaxed) & MAPPED == 0 {
@@ -83,9 +84,9 @@ impl Store {
         dispatched
     }
 
-    /// Hands pages of the operation's batch, at most [`BATCH`], to the devices, to be compressed to
-    /// their pieces of the store buffer at `pieces`; those that repeat one word have their entries
-    /// then.
+    /// Submits pages of the operation's batch, at most [`BATCH`], to the accelerators, which
+    /// compress them to their pieces of the store buffer at `pieces`. Same-filled pages get their
+    /// entries.
     pub(crate) fn submit_pages(
         &self,
         op: &mut Op,
@@ -138,7 +139,7 @@ impl Store {
         offload
     }
 
-    /// Waits for what the devices took.
+    /// Waits for the pages that accelerators took, and counts them.
     pub(crate) fn complete(&self, op: &Op, offload: &Offload) {
         if offload.nr == 0 {
             return;
@@ -157,8 +158,8 @@ impl Store {
         );
     }
 
-    /// The pages from `page` on, in `range` and at most `credit`, that devices may decode as a
-    /// batch: each an object of its own, all of one codec that a device serves.
+    /// The pages from `page` on, in `range` and at most `credit`, that accelerators may decode as a
+    /// batch: single pages, all of one codec that an accelerator serves.
     pub(crate) fn batch_at(
         &self,
         pages: &Pages,

@@ -87,9 +87,9 @@ impl Store {
         }
     }
 
-    /// Stores a batch: what devices take is theirs, and the others are done here meanwhile, one
-    /// after the other. `false`: no more can be stored of the folio. Every page either has its
-    /// entry then or stays as it was.
+    /// Stores a batch: accelerators compress what they take, this thread the rest meanwhile.
+    /// `false`: no more of the folio can be stored, for want of room or because it was cancelled.
+    /// Every page then has its entry or stays resident.
     fn store_pages(&self, pages: &Pages, op: &mut OpGuard<'_>, batch: &Pieces) -> bool {
         let pieces = op.store.as_mut_ptr();
         let offload = if batch.mode.denser {
@@ -98,48 +98,48 @@ impl Store {
             self.submit_pages(op, batch.places.clone(), pieces, batch.mode.age)
         };
         let piece_of = |at: usize| {
-            // Without devices no other piece may be touched: it is not charged.
+            // Without accelerators only the first piece is charged.
             let piece = if offload.is_empty() {
                 0
             } else {
                 at - batch.places.start
             };
-            // SAFETY: a batch has no more pages than the buffer; the piece is not one that a device
-            // writes to.
+            // SAFETY: a batch has no more pages than the buffer; no accelerator writes to the
+            // piece.
             unsafe {
                 core::slice::from_raw_parts_mut(pieces.add(piece * PAGE_SIZE), MAX_COMPRESSED)
             }
         };
-        let mut has_room = true;
+        let mut storing = true;
         for at in batch.places.clone() {
             if offload.has(at) || op.batch.is_stored(at) {
                 continue;
             }
-            has_room = !pages.folio(batch.folio).has(CANCELLED)
+            storing = !pages.folio(batch.folio).has(CANCELLED)
                 && self.store_page(pages, op, batch, at, piece_of(at));
-            if !has_room {
+            if !storing {
                 break;
             }
         }
         self.complete(op, &offload);
         for (at, outcome) in offload.taken(op.jobs) {
-            if !has_room {
+            if !storing {
                 break;
             }
             let object = match outcome {
                 Outcome::Done(len) => offload.seal(piece_of(at), len),
                 _ => None,
             };
-            has_room = match object.filter(|object| self.is_right(pages, op, at, 1, object)) {
+            storing = match object.filter(|object| self.is_right(pages, op, at, 1, object)) {
                 Some(object) => self.insert(op, batch, at, Ok(object)),
                 None if outcome == Outcome::Incompressible => {
                     self.insert(op, batch, at, Err(CompressError::Poor))
                 }
-                // Given back, or wrong.
+                // Returned undone, or failed verification.
                 None => self.store_page(pages, op, batch, at, piece_of(at)),
             };
         }
-        has_room
+        storing
     }
 
     /// Stores the page at place `at` of the operation's batch, compressing it to `piece`, if there
@@ -362,7 +362,7 @@ impl Store {
         })
     }
 
-    /// Frees what was made for a place of a batch and nobody saw.
+    /// Frees an entry's object that was never published.
     pub(crate) fn forget_unpublished(&self, entry: Entry) {
         if let Entry::Stored { loc, .. } = entry {
             // SAFETY: never published, so this thread is its only holder.
