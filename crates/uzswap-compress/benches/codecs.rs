@@ -81,12 +81,9 @@ fn measure(codec: Codec, block: usize, kind: &str, sources: &[pages::Block]) {
 
 fn main() {
     let mut args = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
-    let codecs: Vec<Codec> = match args.next() {
-        Some(text) => vec![text.parse().expect("a codec")],
-        None => ["lz4", "pz:1", "pz:3", "zstd:1", "zstd:3", "deflate:1"]
-            .iter()
-            .map(|text| text.parse().expect("a codec"))
-            .collect(),
+    let codecs = match args.next() {
+        Some(text) => owned::codecs(&text),
+        None => owned::codecs("lz4 pz:1 pz:3 zstd:1 zstd:3 deflate:1"),
     };
     let dump = args
         .next()

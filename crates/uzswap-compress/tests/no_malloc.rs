@@ -60,19 +60,8 @@ unsafe extern "C" fn free(ptr: *mut c_void) {
     unsafe { __libc_free(ptr) }
 }
 
-fn codecs() -> [Codec; 10] {
-    [
-        Codec::Lz4,
-        Codec::Zstd { level: -1 },
-        Codec::Zstd { level: 1 },
-        Codec::Zstd { level: 3 },
-        Codec::Zstd { level: 19 },
-        Codec::Deflate { level: 1 },
-        Codec::Deflate { level: 6 },
-        Codec::Deflate { level: 12 },
-        Codec::Pz { level: 1 },
-        Codec::Pz { level: 3 },
-    ]
+fn codecs() -> Vec<Codec> {
+    owned::codecs("lz4 zstd:-1 zstd:1 zstd:3 zstd:19 deflate:1 deflate:6 deflate:12 pz:1 pz:3")
 }
 
 /// Compresses and decompresses, with good and bad arguments.

@@ -10,7 +10,7 @@ use uzswap_compress::{
 
 mod owned;
 mod pages;
-use owned::Owned;
+use owned::{Owned, codecs};
 use pages::{KINDS, Memory, Rng, block};
 
 fn all_codecs() -> Vec<Codec> {
@@ -24,15 +24,8 @@ fn all_codecs() -> Vec<Codec> {
         .collect()
 }
 
-fn some_codecs() -> [Codec; 6] {
-    [
-        Codec::Lz4,
-        Codec::Zstd { level: -1 },
-        Codec::Zstd { level: 1 },
-        Codec::Zstd { level: 6 },
-        Codec::Deflate { level: 1 },
-        Codec::Pz { level: 3 },
-    ]
+fn some_codecs() -> Vec<Codec> {
+    codecs("lz4 zstd:-1 zstd:1 zstd:6 deflate:1 pz:3")
 }
 
 fn compress(b: &mut Owned, src: &Memory, dst: &mut [u8]) -> Result<usize, CompressError> {

@@ -4,7 +4,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "test data")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use uzswap_compress::{Codec, same_filled};
+use uzswap_compress::same_filled;
 use uzswap_sys::mem;
 
 mod owned;
@@ -56,15 +56,7 @@ fn nothing_strays_while_the_source_changes() {
                 }
             }
         });
-        for codec in [
-            Codec::Lz4,
-            Codec::Zstd { level: 1 },
-            Codec::Zstd { level: 3 },
-            Codec::Deflate { level: 1 },
-            Codec::Deflate { level: 6 },
-            Codec::Pz { level: 1 },
-            Codec::Pz { level: 3 },
-        ] {
+        for codec in owned::codecs("lz4 zstd:1 zstd:3 deflate:1 deflate:6 pz:1 pz:3") {
             let mut w = owned::Owned::new(codec, LEN);
             let good = pages::block("records", LEN, 9);
             let (mut out, mut back) = (vec![0xeeu8; LEN + 128], vec![0u8; LEN]);

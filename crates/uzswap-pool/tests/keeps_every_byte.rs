@@ -9,7 +9,7 @@
 
 mod pool_support;
 
-use pool_support::{Random, Stored, Table, TestPool, fill, is_intact};
+use pool_support::{Random, Table, TestPool, fill, is_intact};
 use uzswap_pool::{Loc, PoolError, Relocate};
 use uzswap_sync::charge::Reserve;
 
@@ -50,16 +50,9 @@ fn run(ops: &[Op]) {
         match op {
             Op::Store { owner, size } => {
                 let mut entry = table.hold(owner);
-                if let Some(old) = entry.take() {
-                    // SAFETY: the entry was held and is empty now.
-                    unsafe { pool.free(old.loc, charge) };
-                }
-                match test.alloc(size, owner) {
-                    Ok(loc) => {
-                        // SAFETY: `size` bytes at `loc` are this object's.
-                        unsafe { fill(pool.data_ptr(loc), size, owner, version) };
-                        *entry = Some(Stored { loc, size, version });
-                    }
+                test.clear(&mut entry);
+                match test.store(&mut entry, size, owner, version) {
+                    Ok(()) => {}
                     Err(PoolError::NoRoom { pages_needed }) => {
                         assert!(charge.room() < pages_needed, "{op:?}");
                     }
@@ -67,10 +60,7 @@ fn run(ops: &[Op]) {
                 }
             }
             Op::Drop { owner } => {
-                if let Some(old) = table.hold(owner).take() {
-                    // SAFETY: the entry was held and is empty now.
-                    unsafe { pool.free(old.loc, charge) };
-                }
+                test.clear(&mut table.hold(owner));
             }
             Op::Compact { max_pages } => {
                 let before = charge.used();
@@ -92,10 +82,7 @@ fn run(ops: &[Op]) {
     }
     check(&test, &table);
     for owner in 0..OWNERS {
-        if let Some(old) = table.hold(owner).take() {
-            // SAFETY: the entry was held and is empty now.
-            unsafe { pool.free(old.loc, charge) };
-        }
+        test.clear(&mut table.hold(owner));
     }
     pool.trim(charge);
     assert_eq!(pool.nr_objects(), 0);

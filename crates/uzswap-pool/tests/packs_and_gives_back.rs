@@ -9,7 +9,7 @@
 
 mod pool_support;
 
-use pool_support::{Random, Stored, Table, TestPool, fill, is_intact};
+use pool_support::{Random, Table, TestPool, is_intact};
 
 const SEED: u64 = 20_260_101;
 const OWNERS: u32 = 40_000;
@@ -18,14 +18,7 @@ fn fill_pool(test: &TestPool, table: &Table, random: &mut Random) -> u64 {
     let mut bytes = 0;
     for owner in 0..OWNERS {
         let size = random.compressed_size();
-        let loc = test.alloc(size, owner).unwrap();
-        // SAFETY: `size` bytes at `loc` are this object's.
-        unsafe { fill(test.pool.data_ptr(loc), size, owner, 0) };
-        *table.hold(owner) = Some(Stored {
-            loc,
-            size,
-            version: 0,
-        });
+        test.store(&mut table.hold(owner), size, owner, 0).unwrap();
         bytes += size as u64;
     }
     bytes
@@ -72,10 +65,7 @@ fn compaction_returns_what_random_frees_left_behind() {
             left += entry.unwrap().size as u64;
             continue;
         }
-        if let Some(old) = entry.take() {
-            // SAFETY: the entry was held and is empty now.
-            unsafe { pool.free(old.loc, &test.charge) };
-        }
+        test.clear(&mut entry);
     }
     let scattered = pool.total_pages();
     let freed = pool.compact(&test.charge, u64::MAX, &mut &table);
@@ -100,7 +90,6 @@ fn compaction_returns_what_random_frees_left_behind() {
 fn a_pool_that_breathes_stays_packed() {
     println!("seed {SEED}");
     let test = TestPool::new(1 << 30, u64::MAX);
-    let pool = &test.pool;
     let table = Table::new(OWNERS);
     let mut random = Random::new(SEED);
     let mut bytes = fill_pool(&test, &table, &mut random);
@@ -108,16 +97,9 @@ fn a_pool_that_breathes_stays_packed() {
     for _ in 0..OWNERS * 10 {
         let owner = random.below(u64::from(OWNERS)) as u32;
         let mut entry = table.hold(owner);
-        let old = entry.take().unwrap();
-        // SAFETY: the entry was held and is empty now.
-        unsafe { pool.free(old.loc, &test.charge) };
+        let old = test.clear(&mut entry).unwrap();
         let size = random.compressed_size();
-        let loc = test.alloc(size, owner).unwrap();
-        *entry = Some(Stored {
-            loc,
-            size,
-            version: 0,
-        });
+        test.store(&mut entry, size, owner, 0).unwrap();
         bytes = bytes - old.size as u64 + size as u64;
     }
     let waste = waste(&test, bytes);

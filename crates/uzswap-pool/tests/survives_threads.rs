@@ -72,10 +72,7 @@ fn stress(threads: u32, seed: u64) {
 fn store(test: &TestPool, table: &Table, owner: u32, version: u32, random: &mut Random) {
     let size = random.compressed_size();
     let mut entry = table.hold(owner);
-    if let Some(old) = entry.take() {
-        // SAFETY: the entry was held and is empty now.
-        unsafe { test.pool.free(old.loc, &test.charge) };
-    }
+    test.clear(&mut entry);
     let mut reserve = Reserve::empty(&test.charge);
     let _ = reserve.grow(random.below(12));
     match test.pool.alloc(size, owner, &mut reserve) {

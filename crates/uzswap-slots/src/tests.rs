@@ -4,7 +4,7 @@
 //! A death is a panic out of [`crash_point`] after which the guards free no locks. Loops over the number
 //! of steps before it visit every place.
 
-use crate::{CLUSTER_SLOTS, Owner, Run, Slots};
+use crate::{CLUSTER_SLOTS, IsAlive, Owner, Run, Slots};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -46,6 +46,13 @@ fn memory(nr_clusters: u32) -> Vec<Page> {
     vec![Page([0; 4096]); len / 4096]
 }
 
+/// The device whose zeroed memory that is.
+fn attach<'m>(memory: &'m mut [Page], nr_clusters: u32, is_alive: IsAlive<'m>) -> Slots<'m> {
+    let nr_slots = nr_clusters * CLUSTER_SLOTS;
+    // SAFETY: zeroed, aligned, long enough, and used for nothing else.
+    unsafe { Slots::attach(memory.as_mut_ptr().cast(), nr_slots, is_alive) }
+}
+
 const SURVIVOR: usize = 0;
 const VICTIM: usize = 1;
 /// The child of the victim, or another dead process that the victim was releasing.
@@ -67,15 +74,8 @@ fn at_every_step(
     let steps = if cfg!(miri) { 3..5 } else { 0..2000 };
     for steps in steps {
         let mut memory = memory(NR_CLUSTERS);
-        let nr_slots = NR_CLUSTERS * CLUSTER_SLOTS;
-        // SAFETY: zeroed, aligned, long enough, and used for nothing else.
-        let slots = unsafe {
-            Slots::attach(
-                memory.as_mut_ptr().cast(),
-                nr_slots,
-                &only_the_survivor_lives,
-            )
-        };
+        let slots = attach(&mut memory, NR_CLUSTERS, &only_the_survivor_lives);
+        let nr_slots = slots.nr_slots();
         slots.set_kind(false, discard);
         let (survivor, victim) = (slots.join(SURVIVOR), slots.join(VICTIM));
         // The survivor's own, in the same cluster.
@@ -250,9 +250,7 @@ fn whoever_puts_the_last_run_of_a_cluster_frees_it() {
     let orders: &[u8] = if cfg!(miri) { &[8] } else { &[0, 1, 3, 4, 8] };
     for &order in orders {
         let mut memory = memory(NR_CLUSTERS);
-        let nr_slots = NR_CLUSTERS * CLUSTER_SLOTS;
-        // SAFETY: zeroed, aligned, long enough, and used for nothing else.
-        let slots = unsafe { Slots::attach(memory.as_mut_ptr().cast(), nr_slots, &|_| true) };
+        let slots = attach(&mut memory, NR_CLUSTERS, &|_| true);
         slots.set_kind(false, true);
         let owner = slots.join(0);
         let counts = [1; 256];
@@ -273,8 +271,7 @@ fn whoever_puts_the_last_run_of_a_cluster_frees_it() {
 #[test]
 fn a_lock_of_an_earlier_life_is_taken_over_though_the_index_lives() {
     let mut memory = memory(1);
-    // SAFETY: zeroed, aligned, long enough, and used for nothing else.
-    let slots = unsafe { Slots::attach(memory.as_mut_ptr().cast(), CLUSTER_SLOTS, &|_| true) };
+    let slots = attach(&mut memory, 1, &|_| true);
     let before = slots.join(4);
     let run = slots.alloc(before, 0, 3, &[1; 8]).unwrap();
     // What others count, too, is put under the lock.

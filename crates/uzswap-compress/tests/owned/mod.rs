@@ -5,6 +5,12 @@ use crate::pages::Memory;
 use std::ops::{Deref, DerefMut};
 use uzswap_compress::{Codec, Workspace};
 
+/// The codecs that users write so, between blanks.
+pub fn codecs(texts: &str) -> Vec<Codec> {
+    let codecs = texts.split(' ').map(|text| text.parse().expect("a codec"));
+    codecs.collect()
+}
+
 pub struct Owned {
     workspace: Workspace,
     memory: Memory,

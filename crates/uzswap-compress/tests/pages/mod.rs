@@ -106,27 +106,12 @@ pub fn block(kind: &str, len: usize, seed: u64) -> Block {
             }
         }
         "text" => {
-            const WORDS: [&str; 16] = [
-                "page ",
-                "fault ",
-                "memory ",
-                "the ",
-                "of ",
-                "compressed ",
-                "swap ",
-                "kernel ",
-                "a ",
-                "in ",
-                "is ",
-                "to ",
-                "cache ",
-                "writeback ",
-                "limit ",
-                "\n",
-            ];
+            const TEXT: &str = "page fault memory the of compressed swap kernel a in is to cache \
+                writeback limit \n";
+            let words: Vec<&str> = TEXT.split_inclusive(' ').collect();
             let mut at = 0;
             while at < len {
-                let word = WORDS[rng.below(16) as usize].as_bytes();
+                let word = words[rng.below(16) as usize].as_bytes();
                 let n = word.len().min(len - at);
                 block[at..at + n].copy_from_slice(&word[..n]);
                 at += n;

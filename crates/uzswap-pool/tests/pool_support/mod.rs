@@ -54,6 +54,29 @@ impl TestPool {
             .alloc(size, owner, &mut Reserve::empty(&self.charge))
     }
 
+    /// Stores an object full of its pattern, under an entry that is held and empty.
+    pub fn store(
+        &self,
+        entry: &mut Option<Stored>,
+        size: usize,
+        owner: u32,
+        version: u32,
+    ) -> Result<(), PoolError> {
+        let loc = self.alloc(size, owner)?;
+        // SAFETY: `size` bytes at `loc` are this object's.
+        unsafe { fill(self.pool.data_ptr(loc), size, owner, version) };
+        *entry = Some(Stored { loc, size, version });
+        Ok(())
+    }
+
+    /// Frees the object of an entry that is held.
+    pub fn clear(&self, entry: &mut Option<Stored>) -> Option<Stored> {
+        let old = entry.take()?;
+        // SAFETY: the entry was held and is empty now.
+        unsafe { self.pool.free(old.loc, &self.charge) };
+        Some(old)
+    }
+
     /// Pages of the pool that the kernel has made resident.
     #[cfg(not(miri))]
     pub fn resident(&self) -> u64 {
