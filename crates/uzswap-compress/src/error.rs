@@ -36,21 +36,6 @@ pub enum InitError {
     BadLevel,
 }
 
-impl fmt::Display for CompressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Poor => "does not compress well enough",
-            Self::Failed => "the compressor failed",
-        })
-    }
-}
-
-impl fmt::Display for DecompressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("compressed data is corrupt")
-    }
-}
-
 impl fmt::Display for InitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -62,6 +47,4 @@ impl fmt::Display for InitError {
     }
 }
 
-impl core::error::Error for CompressError {}
-impl core::error::Error for DecompressError {}
 impl core::error::Error for InitError {}

@@ -43,7 +43,7 @@ fn every_codec_and_level_gives_back_every_kind_of_block() {
             for kind in KINDS {
                 let src = block(kind, len, 7);
                 let n = compress(&mut b, &src, &mut out)
-                    .unwrap_or_else(|e| panic!("{codec} {kind}: {e}"));
+                    .unwrap_or_else(|e| panic!("{codec} {kind}: {e:?}"));
                 let hard = kind == "random" || codec.id() == CodecId::Pz;
                 assert!(n < len || hard, "{codec} {kind} {len}: {n}");
                 b.assert_decodes(&out[..n], &src, kind);

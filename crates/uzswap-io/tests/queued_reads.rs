@@ -25,18 +25,15 @@ fn device() -> (File, Device<Fd>) {
 }
 
 fn extents(seed: u64, nr: usize) -> Vec<Extent> {
-    let mut x = seed | 1;
-    (0..nr)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            Extent {
-                slot: x % (NR_SLOTS - 3),
-                nr_slots: u32::try_from(x >> 20 & 1).expect("a bit") + 1,
-            }
-        })
-        .collect()
+    let mut rng = support::Rng(seed | 1);
+    let extent = |_| {
+        let x = rng.next();
+        Extent {
+            slot: x % (NR_SLOTS - 3),
+            nr_slots: u32::try_from(x >> 20 & 1).expect("a bit") + 1,
+        }
+    };
+    (0..nr).map(extent).collect()
 }
 
 fn is_right(extents: &[Extent], mut buffer: &[u8]) -> bool {
@@ -95,16 +92,7 @@ fn what_was_cut_off_fails_as_it_does_alone() {
     let mut buffer = vec![0; len(&extents)];
     let done = device.read_extents(Some(&mut Queue::new()), &extents, &mut buffer);
     assert_eq!(done, Err(DeviceError::Short));
-    let outside = [
-        Extent {
-            slot: 0,
-            nr_slots: 1,
-        },
-        Extent {
-            slot: NR_SLOTS,
-            nr_slots: 1,
-        },
-    ];
+    let outside = [0, NR_SLOTS].map(|slot| Extent { slot, nr_slots: 1 });
     let done = device.read_extents(Some(&mut Queue::new()), &outside, &mut buffer);
     assert!(matches!(done, Err(DeviceError::Io(_))), "{done:?}");
 }

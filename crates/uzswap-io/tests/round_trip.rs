@@ -11,6 +11,9 @@ use uzswap_io::{
     SLOT, Seal, Sequence, Window,
 };
 
+mod support;
+use support::Rng;
+
 /// Where the runs of these tests lie on their device.
 const RUN: u64 = 1000;
 
@@ -41,22 +44,6 @@ fn with_both(story: impl Fn(Seal<'_>)) {
         key,
         sequence: &sequence,
     });
-}
-
-/// xorshift: numbers that a seed repeats.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).expect("below a usize")
-    }
 }
 
 /// An object as the engine remembers it, and its expected body.

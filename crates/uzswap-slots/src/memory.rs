@@ -132,13 +132,13 @@ impl<'m> Slots<'m> {
         // SAFETY: each part lies within the memory by `Layout`, is aligned to a page, and consists
         // of atomics alone, for which every bit pattern is valid.
         unsafe {
-            let table = Table::new(
-                &*memory.cast::<Head>(),
-                part(memory, layout.summaries, nr_clusters),
-                part(memory, layout.descriptors, nr_clusters),
-                part(memory, layout.counts, NR_ROWS * nr_clusters),
+            let table = Table {
+                head: &*memory.cast::<Head>(),
+                summaries: part(memory, layout.summaries, nr_clusters),
+                descriptors: part(memory, layout.descriptors, nr_clusters),
+                counts: part(memory, layout.counts, NR_ROWS * nr_clusters),
                 is_alive,
-            );
+            };
             Slots { table }
         }
     }
@@ -188,13 +188,13 @@ mod model {
         /// The device.
         #[must_use]
         pub fn slots<'m>(&'m self, is_alive: IsAlive<'m>) -> Slots<'m> {
-            let table = Table::new(
-                &self.head,
-                &self.summaries,
-                &self.descriptors,
-                &self.counts,
+            let table = Table {
+                head: &self.head,
+                summaries: &self.summaries,
+                descriptors: &self.descriptors,
+                counts: &self.counts,
                 is_alive,
-            );
+            };
             Slots { table }
         }
     }

@@ -15,10 +15,10 @@ use crate::row::{Row, Words};
 /// A device's shared memory.
 pub(crate) struct Table<'m> {
     pub(crate) head: &'m Head,
-    summaries: &'m [Summary],
-    descriptors: &'m [Descriptor],
+    pub(crate) summaries: &'m [Summary],
+    pub(crate) descriptors: &'m [Descriptor],
     pub(crate) counts: &'m [Words],
-    is_alive: IsAlive<'m>,
+    pub(crate) is_alive: IsAlive<'m>,
 }
 
 impl core::fmt::Debug for Table<'_> {
@@ -46,22 +46,6 @@ impl Drop for Held<'_, '_> {
 }
 
 impl<'m> Table<'m> {
-    pub(crate) fn new(
-        head: &'m Head,
-        summaries: &'m [Summary],
-        descriptors: &'m [Descriptor],
-        counts: &'m [Words],
-        is_alive: IsAlive<'m>,
-    ) -> Self {
-        Self {
-            head,
-            summaries,
-            descriptors,
-            counts,
-            is_alive,
-        }
-    }
-
     /// What row `index` says of a cluster's slots.
     #[inline]
     pub(crate) fn row(&self, index: usize, cluster: u32) -> Row<'m> {

@@ -1,4 +1,4 @@
-//! Files to be devices, and fork children.
+//! Files to be devices, fork children, and random numbers.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::fs::{File, OpenOptions};
@@ -46,4 +46,20 @@ pub fn in_child(child: impl FnOnce() -> i32, meanwhile: impl FnOnce()) -> i32 {
     // SAFETY: the status is an `int` of ours.
     unsafe { syscall::call4(nr::WAIT4, pid, out, 0, 0) }.expect("wait");
     status
+}
+
+/// xorshift: numbers that a seed repeats.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % end as u64).expect("below a usize")
+    }
 }
