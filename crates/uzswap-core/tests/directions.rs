@@ -175,6 +175,58 @@ fn imports_point_down() {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
 }
 
+/// The modules that form a circle of imports with `module`, itself among them; none if there is none.
+fn circle<'a>(graph: &'a BTreeMap<String, BTreeSet<String>>, module: &'a str) -> Vec<&'a str> {
+    let (mut open, mut seen) = (vec![module], BTreeSet::new());
+    while let Some(at) = open.pop() {
+        for next in &graph[at] {
+            if next == module {
+                seen.insert(at);
+                return seen.into_iter().collect();
+            }
+            if seen.insert(next) {
+                open.push(next);
+            }
+        }
+    }
+    Vec::new()
+}
+
+/// Not within a folder either. A parent and its children may know each other.
+#[test]
+fn no_modules_import_each_other_in_a_circle() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    let name_of = |file: &Path| {
+        let name = file.strip_prefix(&root).unwrap().with_extension("");
+        name.to_str().unwrap().to_owned()
+    };
+    let modules: BTreeSet<String> = files.iter().map(|file| name_of(file)).collect();
+    let is_family = |one: &str, other: &str| {
+        one.starts_with(&format!("{other}/")) || other.starts_with(&format!("{one}/"))
+    };
+    let mut graph = BTreeMap::new();
+    for file in &files {
+        let name = name_of(file);
+        let module: Vec<&str> = name.split('/').collect();
+        let text = fs::read_to_string(file).unwrap();
+        let imported = imports(&text, &module).into_iter().filter_map(|path| {
+            let prefixes = (1..=path.len()).rev().map(|len| path[..len].join("/"));
+            prefixes.into_iter().find(|prefix| modules.contains(prefix))
+        });
+        let others = imported.filter(|other| *other != name && !is_family(&name, other));
+        graph.insert(name.clone(), others.collect::<BTreeSet<_>>());
+    }
+    for module in &modules {
+        let circle = circle(&graph, module);
+        assert!(
+            circle.is_empty(),
+            "{module} is in a circle among {circle:?}"
+        );
+    }
+}
+
 #[test]
 fn an_arrow_that_runs_back_is_found() {
     let text = "use crate::flow::{fault::Fault, load::{Brought, LoadError}};";

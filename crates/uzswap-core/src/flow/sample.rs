@@ -11,8 +11,8 @@ use crate::parts::Parts;
 use crate::policy::auto::Cost;
 use crate::store::block::max_block_object;
 use crate::store::object;
+use crate::store::object::MAX_COMPRESSED;
 use crate::store::object::Source;
-use crate::store::page::MAX_COMPRESSED;
 use uzswap_sys::arch;
 
 /// Tries both codecs on a part of the folio, if a sample is due. `stable`: nobody can write to it

@@ -9,9 +9,9 @@
 //! consecutive bits, does not decode. This includes the bits that say that there is a checksum.
 //! *Locking*: none. *Context*: signal, worker.
 
-use crate::page::PAGE_SIZE;
+use crate::page::{Entry, PAGE_SIZE, Page};
 use core::ops::Range;
-use uzswap_compress::{CodecId, CompressError, Compressor, Decompressor};
+use uzswap_compress::{CodecId, CompressError, Compressor, Decompressor, same_filled};
 use uzswap_io::crc::Crc32c;
 
 /// In the name of an object that has a checksum: four bits away from a name without.
@@ -19,6 +19,9 @@ const CHECKED: u8 = 0xf0;
 
 /// Bytes of a checksum.
 const SUM_LEN: usize = 4;
+
+/// An object larger than this is kept raw: it would save less than decoding it costs.
+pub(crate) const MAX_COMPRESSED: usize = PAGE_SIZE - 64;
 
 /// What was stored makes no page, or no block.
 #[derive(Clone, Copy, Debug)]
@@ -165,6 +168,16 @@ pub(crate) fn unpack_page(
     } else {
         Err(Undecodable)
     }
+}
+
+/// The word that a page repeats, if an entry can hold it.
+///
+/// # Safety
+/// The page is mapped and readable.
+pub(crate) unsafe fn same_filled_word(page: Page) -> Option<u64> {
+    // SAFETY: the caller's promise.
+    unsafe { same_filled::same_filled(page.addr() as *const u8, PAGE_SIZE) }
+        .filter(|&word| Entry::can_fill(word))
 }
 
 #[cfg(test)]

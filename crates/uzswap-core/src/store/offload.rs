@@ -12,7 +12,7 @@ use crate::op::{LOAD_LEN, Op};
 use crate::page::block::Entries;
 use crate::page::{Age, Content, Entry, PAGE_SIZE, Page, PageRange, Pages, narrow, wide};
 use crate::store::codec::BLOCK_BUFFERS;
-use crate::store::page::{MAX_COMPRESSED, same_filled_word};
+use crate::store::object::{MAX_COMPRESSED, same_filled_word};
 use crate::store::{Store, object};
 use core::ops::Range;
 use uzswap_compress::CodecId;

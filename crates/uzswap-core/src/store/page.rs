@@ -16,11 +16,11 @@ use crate::page::block::Entries;
 use crate::page::folio::CANCELLED;
 use crate::page::{Age, Content, Entry, PAGE_SIZE, Page, PageRange, Pages};
 use crate::store::codec::pick_compressor;
-use crate::store::object::Source;
+use crate::store::object::{MAX_COMPRESSED, Source, same_filled_word};
 use crate::store::offload::Offload;
 use crate::store::{Store, object};
 use core::ops::Range;
-use uzswap_compress::{CompressError, Compressor, Decompressor, same_filled};
+use uzswap_compress::{CompressError, Compressor, Decompressor};
 use uzswap_group::counters::add;
 use uzswap_group::knobs::is_on;
 use uzswap_io::crc::Crc32c;
@@ -28,9 +28,6 @@ use uzswap_pool::Loc;
 use uzswap_sync::charge::Reserve;
 use uzswap_sync::strict_assert;
 use uzswap_sys::arch;
-
-/// An object larger than this is kept raw: it would save less than decoding it costs.
-pub(crate) const MAX_COMPRESSED: usize = PAGE_SIZE - 64;
 
 /// How pages are stored.
 #[derive(Clone, Copy)]
@@ -369,14 +366,4 @@ impl Store {
             unsafe { self.pool.free(loc, self.account.charge()) };
         }
     }
-}
-
-/// The word that a page repeats, if an entry can hold it.
-///
-/// # Safety
-/// The page is mapped and readable.
-pub(crate) unsafe fn same_filled_word(page: Page) -> Option<u64> {
-    // SAFETY: the caller's promise.
-    unsafe { same_filled::same_filled(page.addr() as *const u8, PAGE_SIZE) }
-        .filter(|&word| Entry::can_fill(word))
 }
