@@ -28,9 +28,7 @@ impl Decompressor {
     /// Bytes that [`Decompressor::init`] needs.
     #[must_use]
     pub fn required_size() -> usize {
-        let before_pz = Self::part_size(CodecId::Zstd, MIN_BLOCK)
-            + Self::part_size(CodecId::Deflate, MIN_BLOCK);
-        before_pz
+        Self::part_offset(CodecId::Pz)
             + Self::part_size(CodecId::Pz, MIN_BLOCK)
             + size_of::<pz::BlockDecompressor>().next_multiple_of(PAGE)
     }
@@ -125,18 +123,20 @@ impl Decompressor {
         }
     }
 
+    /// Bytes before the part of a codec.
+    fn part_offset(id: CodecId) -> usize {
+        let end_of = |id| Self::part_offset(id) + Self::part_size(id, MIN_BLOCK);
+        match id {
+            CodecId::Lz4 | CodecId::Zstd => 0,
+            CodecId::Deflate => end_of(CodecId::Zstd),
+            CodecId::Pz => end_of(CodecId::Deflate),
+        }
+    }
+
     /// Where the part of a codec begins.
     fn part(&self, id: CodecId) -> *mut u8 {
-        let before = match id {
-            CodecId::Lz4 | CodecId::Zstd => 0,
-            CodecId::Deflate => Self::part_size(CodecId::Zstd, MIN_BLOCK),
-            CodecId::Pz => {
-                Self::part_size(CodecId::Zstd, MIN_BLOCK)
-                    + Self::part_size(CodecId::Deflate, MIN_BLOCK)
-            }
-        };
         // SAFETY: the parts lie one after the other in `required_size` bytes.
-        unsafe { self.memory.as_ptr().add(before) }
+        unsafe { self.memory.as_ptr().add(Self::part_offset(id)) }
     }
 
     #[cold]

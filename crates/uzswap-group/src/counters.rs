@@ -63,6 +63,18 @@ macro_rules! counters {
             },)+];
             /// Every cell, in the order of `ALL`.
             pub fn cells(&self) -> [&AtomicU64; Self::ALL.len()] { [$(&self.$name,)+] }
+
+            /// Moves what a process that ended counted to these sums of those that ended.
+            pub(crate) fn fold(&self, ended: &Self) {
+                for ((to, from), what) in self.cells().into_iter().zip(ended.cells()).zip(Self::ALL) {
+                    let n = from.swap(0, Relaxed);
+                    match what.kind {
+                        Kind::Counter => to.fetch_add(n, Relaxed),
+                        Kind::Peak => to.fetch_max(n, Relaxed),
+                        Kind::Gauge => 0,
+                    };
+                }
+            }
         }
     };
 }

@@ -8,7 +8,6 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::counters::{Counters, Kind, OrderCounters};
 use crate::knobs::Knobs;
 
 pub use crate::config::{Config, FaultMode};
@@ -46,16 +45,6 @@ pub struct Group {
     pub ended: Process,
     /// One for each process.
     pub processes: [Process; NR_PROCESSES],
-}
-
-/// Moves a cell of a process that ended to the sum of those that ended.
-fn fold_cell(to: &AtomicU64, from: &AtomicU64, kind: Kind) {
-    let n = from.swap(0, Ordering::Relaxed);
-    match kind {
-        Kind::Counter => to.fetch_add(n, Ordering::Relaxed),
-        Kind::Peak => to.fetch_max(n, Ordering::Relaxed),
-        Kind::Gauge => 0,
-    };
 }
 
 /// Bytes of a group file.
@@ -179,15 +168,9 @@ impl Group {
             return;
         }
         let to = &self.ended;
-        let cells = to.counters.cells().into_iter().zip(from.counters.cells());
-        for ((to, from), what) in cells.zip(Counters::ALL) {
-            fold_cell(to, from, what.kind);
-        }
+        to.counters.fold(&from.counters);
         for (to, from) in to.orders.iter().zip(&from.orders) {
-            let cells = to.cells().into_iter().zip(from.cells());
-            for ((to, from), what) in cells.zip(OrderCounters::ALL) {
-                fold_cell(to, from, what.kind);
-            }
+            to.fold(from);
         }
         let (a, b) = (&to.fault_ticks, &from.fault_ticks);
         for (a, b) in a.buckets.iter().zip(&b.buckets) {

@@ -61,7 +61,7 @@ use class::{ClassId, HUGE, OWNER};
 use partial::Class;
 use uzswap_sync::charge::{Charge, Reserve};
 use uzswap_sync::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use uzswap_sync::strict_assert;
+use uzswap_sync::{const_unless_modelled, strict_assert};
 use uzswap_sys::{Errno, PAGE_SIZE, arch};
 use window::{Area, Window};
 use zspage::{Descriptors, Index, NIL, Zspage};
@@ -146,42 +146,6 @@ struct Place {
     offset: u32,
 }
 
-#[cfg(not(loom))]
-impl Pool {
-    /// A pool without memory.
-    pub const fn new() -> Self {
-        Self {
-            data: AtomicPtr::new(core::ptr::null_mut()),
-            metadata: AtomicPtr::new(core::ptr::null_mut()),
-            window_shift: AtomicU32::new(0),
-            held: Held {
-                pages: AtomicU64::new(0),
-                metadata: AtomicU64::new(0),
-            },
-            windows: [const { Window::new() }; CHAIN_MAX],
-            classes: [const { Class::new() }; 256],
-        }
-    }
-}
-
-#[cfg(loom)]
-impl Pool {
-    /// A pool without memory.
-    pub fn new() -> Self {
-        Self {
-            data: AtomicPtr::new(core::ptr::null_mut()),
-            metadata: AtomicPtr::new(core::ptr::null_mut()),
-            window_shift: AtomicU32::new(0),
-            held: Held {
-                pages: AtomicU64::new(0),
-                metadata: AtomicU64::new(0),
-            },
-            windows: core::array::from_fn(|_| Window::new()),
-            classes: core::array::from_fn(|_| Class::new()),
-        }
-    }
-}
-
 impl Default for Pool {
     fn default() -> Self {
         Self::new()
@@ -189,6 +153,29 @@ impl Default for Pool {
 }
 
 impl Pool {
+    const_unless_modelled! {
+        /// A pool without memory.
+        pub fn new() -> Self {
+            Self {
+                data: AtomicPtr::new(core::ptr::null_mut()),
+                metadata: AtomicPtr::new(core::ptr::null_mut()),
+                window_shift: AtomicU32::new(0),
+                held: Held {
+                    pages: AtomicU64::new(0),
+                    metadata: AtomicU64::new(0),
+                },
+                #[cfg(not(loom))]
+                windows: [const { Window::new() }; CHAIN_MAX],
+                #[cfg(not(loom))]
+                classes: [const { Class::new() }; 256],
+                #[cfg(loom)]
+                windows: core::array::from_fn(|_| Window::new()),
+                #[cfg(loom)]
+                classes: core::array::from_fn(|_| Class::new()),
+            }
+        }
+    }
+
     /// Bytes of metadata range that a data range of `data_len` bytes needs.
     pub const fn metadata_len(data_len: usize) -> usize {
         data_len / DATA_PER_METADATA

@@ -101,12 +101,12 @@ pub struct LockWaits {
 }
 
 /// Marks a place between two stores where a process may be killed. Tests kill it at each.
-#[cfg(not(test))]
+#[cfg(any(not(test), loom))]
 #[inline(always)]
 fn crash_point() {}
 
 /// Whether a test has killed this thread: it frees no locks then.
-#[cfg(not(test))]
+#[cfg(any(not(test), loom))]
 #[inline(always)]
 fn has_crashed() -> bool {
     false
@@ -114,9 +114,3 @@ fn has_crashed() -> bool {
 
 #[cfg(all(test, not(loom)))]
 use tests::{crash_point, has_crashed};
-#[cfg(all(test, loom))]
-fn crash_point() {}
-#[cfg(all(test, loom))]
-fn has_crashed() -> bool {
-    false
-}

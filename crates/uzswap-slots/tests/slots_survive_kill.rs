@@ -160,6 +160,13 @@ fn start_worker(ground: &Ground, disk: &Shared, index: usize, name: u32) -> Chil
         .unwrap()
 }
 
+fn kill(worker: &mut Child) {
+    let ended = worker.try_wait().unwrap();
+    assert_eq!(ended, None, "a worker found its data changed");
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+}
+
 #[test]
 fn processes_are_killed_and_the_others_never_notice() {
     let mut random = Random::new(seed());
@@ -179,14 +186,7 @@ fn processes_are_killed_and_the_others_never_notice() {
     for _ in 0..kills {
         std::thread::sleep(Duration::from_micros(random.below(30_000)));
         let index = random.below(NR_WORKERS as u64) as usize;
-        let worker = &mut workers[index];
-        assert_eq!(
-            worker.try_wait().unwrap(),
-            None,
-            "a worker found its data changed"
-        );
-        worker.kill().unwrap();
-        worker.wait().unwrap();
+        kill(&mut workers[index]);
         let word = &disk.words()[NR_SLOTS as usize + index];
         word.store(1, Ordering::SeqCst);
         slots.release(supervisor, index);
@@ -195,13 +195,7 @@ fn processes_are_killed_and_the_others_never_notice() {
         workers[index] = start(index);
     }
     for (index, worker) in workers.iter_mut().enumerate() {
-        assert_eq!(
-            worker.try_wait().unwrap(),
-            None,
-            "a worker found its data changed"
-        );
-        worker.kill().unwrap();
-        worker.wait().unwrap();
+        kill(worker);
         disk.words()[NR_SLOTS as usize + index].store(1, Ordering::SeqCst);
     }
     for index in 0..NR_WORKERS {
