@@ -39,9 +39,7 @@ impl Backing {
             charged
         });
         if kept {
-            let counters = self.account.counters();
-            sub(&counters.swapped_pages, 1);
-            add(&counters.swap_cached_pages, 1);
+            add(&self.account.counters().swap_cached_pages, 1);
         }
         kept
     }

@@ -83,8 +83,9 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
     pub fn make_resident(&self, page: Page, keeps: impl FnOnce(Entry) -> bool) -> Entry {
         let old = self.entries.get(page);
         self.entries.set(page, Entry::Resident);
+        self.uncount(old);
         if !keeps(old) {
-            self.release(old);
+            self.free(old);
         }
         old
     }
@@ -205,8 +206,9 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
             content,
         };
         self.entries.set(page, new);
+        self.uncount(old);
         if !keeps(old) {
-            self.release(old);
+            self.free(old);
         }
         let mut tally = Tally::default();
         if !new.is_empty() {
@@ -317,9 +319,14 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
         self.entries.set(page, entry);
     }
 
-    /// Frees what an entry held that is no longer in the table.
+    /// An entry is no longer in the table, and nothing that it held is kept.
     fn release(&self, old: Entry) {
         self.uncount(old);
+        self.free(old);
+    }
+
+    /// Frees what an entry held.
+    fn free(&self, old: Entry) {
         match old {
             Entry::Stored { loc, .. } => self.objects.free(loc),
             Entry::Swapped { location, size, .. } => self.slots.uncount(location, size),
