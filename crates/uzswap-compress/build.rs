@@ -1,8 +1,8 @@
 //! Links the archive that `libdeflate-sys` builds.
 //!
-//! That crate stands in Cargo.toml for its C sources only. Naming it in code would link `std` into this
-//! `no_std` crate (and a second panic handler into the preload library), so we take just the archive,
-//! whose place cargo tells through the crate's `links` metadata.
+//! That crate stands in Cargo.toml for its C sources only. Naming it in code would link `std` into
+//! this `no_std` crate (and a second panic handler into the preload library), so we take just the
+//! archive, whose place cargo tells through the crate's `links` metadata.
 
 fn main() {
     const ROOT: &str = "DEP_LIBDEFLATE_ROOT";

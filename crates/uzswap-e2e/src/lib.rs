@@ -11,13 +11,15 @@
 mod binary;
 mod cgroup;
 mod job;
+mod outcome;
 mod sandbox;
 mod scratch;
 mod user;
 
 pub use binary::{uzswap, uzswap_failing, workspace};
 pub use cgroup::HardLimit;
-pub use job::{Job, Live, Outcome, number, tasks};
+pub use job::{Job, Live, tasks};
+pub use outcome::{Outcome, number};
 pub use scratch::Scratch;
 pub use user::{User, is_root, users};
 

@@ -1,5 +1,5 @@
-//! *What*: [`Table`], the shared memory of a device as this process sees it: clusters, rows of counts,
-//! and the locks on both.
+//! *What*: [`Table`], the shared memory of a device as this process sees it: clusters, rows of
+//! counts, and the locks on both.
 //!
 //! *Invariants*: whoever finds a lock's holder dead repairs what it guards before going on.
 //! *Locking*: [`Table::hold`] takes a cluster's lock, [`Table::lists`] the device's.

@@ -1,8 +1,8 @@
 //! A process dies between any two stores of any call; the others go on, and nothing is lost or
 //! shared.
 //!
-//! A death is a panic out of [`crash_point`] after which the guards free no locks. Loops over the number
-//! of steps before it visit every place.
+//! A death is a panic out of [`crash_point`] after which the guards free no locks. Loops over the
+//! number of steps before it visit every place.
 
 use crate::{CLUSTER_SLOTS, IsAlive, Owner, Run, Slots};
 use std::cell::Cell;

@@ -189,8 +189,8 @@ pub fn munlock(addr: usize, len: usize) -> Result<()> {
     unsafe { call2(nr::MUNLOCK, addr, len) }.map(drop)
 }
 
-/// `process_madvise(2)` on this process (Linux 6.14). Returns the bytes advised, which may be fewer than asked:
-/// the call stops at the first range that fails once one succeeded, and at 2 GiB.
+/// `process_madvise(2)` on this process (Linux 6.14). Returns the bytes advised, which may be fewer
+/// than asked: the call stops at the first range that fails once one succeeded, and at 2 GiB.
 ///
 /// # Errors
 /// `ENOSYS`: before 5.10. `EBADF`: before 6.14. `EINVAL`: advice refused.
@@ -224,8 +224,8 @@ pub enum SelfMadvise {
     OneByOne,
 }
 
-/// Probes whether `MADV_DONTNEED` works through `process_madvise` on this process (Linux 6.14). Maps
-/// and unmaps one page.
+/// Probes whether `MADV_DONTNEED` works through `process_madvise` on this process (Linux 6.14).
+/// Maps and unmaps one page.
 #[must_use]
 pub fn probe_vectored_dontneed() -> SelfMadvise {
     let prot = PROT_READ | PROT_WRITE;

@@ -1,4 +1,5 @@
-//! *What*: every change of a page's entry, in one place, so that engine and model checkers run the same code.
+//! *What*: every change of a page's entry, in one place, so that engine and model checkers run the
+//! same code.
 //!
 //! | from | to | by |
 //! |---|---|---|
@@ -13,14 +14,17 @@
 //! | any | none, or dropped within a block | [`discard`](Transition::discard) |
 //! | stored, filled | another page's | [`take`](Transition::take), [`give`](Transition::give) |
 //!
-//! An entry that is `writing` says that a copy of its object is on its way to a device. Whatever else happens to the page replaces
-//! the entry by one that does not say so: that ends the writeback of it.
+//! An entry that is `writing` says that a copy of its object is on its way to a device. Whatever
+//! else happens to the page replaces the entry by one that does not say so: that ends the writeback
+//! of it.
 //!
 //! *Invariants*
-//! - An object or a slot is held by one entry, or by one copy in the swap cache, and let go of by whoever replaces that
-//!   entry. The new entry is there first: nobody finds one that names what is gone.
-//! - The counters `stored_pages`, `swapped_pages`, `same_filled_pages`, `block_pages` and `stored_incompressible_pages` are the numbers of
-//!   entries of these kinds: what comes to be stored is counted by [`Tally`], all else here.
+//! - An object or a slot is held by one entry, or by one copy in the swap cache, and let go of by
+//!   whoever replaces that entry. The new entry is there first: nobody finds one that names what is
+//!   gone.
+//! - The counters `stored_pages`, `swapped_pages`, `same_filled_pages`, `block_pages` and
+//!   `stored_incompressible_pages` are the numbers of entries of these kinds: what comes to be
+//!   stored is counted by [`Tally`], all else here.
 //! - A block changes under one hold of its folio; its last page never has a piece.
 //!
 //! *Locking*: the folio of the pages is held by the caller. *Context*: signal, worker; models.
@@ -50,7 +54,8 @@ pub trait Objects {
 
 /// The swap devices' side of a transition.
 pub trait Slots {
-    /// Counts the slots of an object that an entry is going to name. `false`: they cannot be counted.
+    /// Counts the slots of an object that an entry is going to name. `false`: they cannot be
+    /// counted.
     fn count(&self, location: u64, size: u16) -> bool;
 
     /// Counts the slots of an object off that no entry names any more.
@@ -74,12 +79,14 @@ pub struct Transition<'a, E, O, S> {
 }
 
 impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
-    /// A resident page is stored: `entry` says how. The caller drops its memory before it lets go of the folio.
+    /// A resident page is stored: `entry` says how. The caller drops its memory before it lets go
+    /// of the folio.
     pub fn store(&self, page: Page, entry: Entry) {
         self.entries.set(page, entry);
     }
 
-    /// The page is in the arena. What was stored of it goes, unless `keeps` takes over its slots. Returns the old entry.
+    /// The page is in the arena. What was stored of it goes, unless `keeps` takes over its slots.
+    /// Returns the old entry.
     pub fn make_resident(&self, page: Page, keeps: impl FnOnce(Entry) -> bool) -> Entry {
         let old = self.entries.get(page);
         self.entries.set(page, Entry::Resident);
@@ -139,8 +146,8 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
         }
     }
 
-    /// The copy is on the device, at `location`: the entry names it, if nothing else happened to the page meanwhile, and if its slots can
-    /// be counted. Returns the object's bytes.
+    /// The copy is on the device, at `location`: the entry names it, if nothing else happened to
+    /// the page meanwhile, and if its slots can be counted. Returns the object's bytes.
     pub fn finish_write(&self, page: Page, location: u64) -> Option<u16> {
         let old = self.entries.get(page);
         let Entry::Stored {
@@ -169,7 +176,8 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
         Some(size)
     }
 
-    /// The copy did not get to the device: the entry is as it was before, if nothing else happened to the page meanwhile.
+    /// The copy did not get to the device: the entry is as it was before, if nothing else happened
+    /// to the page meanwhile.
     pub fn abort_write(&self, page: Page) {
         let entry = self.entries.get(page);
         if matches!(entry, Entry::Stored { writing: true, .. }) {
@@ -177,7 +185,8 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
         }
     }
 
-    /// The page's object is the same as the copy that was kept: `copy`, an entry that takes over its count, names that again.
+    /// The page's object is the same as the copy that was kept: `copy`, an entry that takes over
+    /// its count, names that again.
     pub fn use_copy(&self, page: Page, copy: Entry) {
         let old = self.entries.get(page);
         self.entries.set(page, copy);
@@ -185,7 +194,8 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
         self.count_swapped(Content::Page);
     }
 
-    /// The page's object is in the pool at `loc`, as it was on its device. The slots go, unless `keeps` takes them over.
+    /// The page's object is in the pool at `loc`, as it was on its device. The slots go, unless
+    /// `keeps` takes them over.
     pub fn fetch(
         &self,
         page: Page,
@@ -217,8 +227,8 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
         tally.count(self.counters);
     }
 
-    /// The page's contents are given up. `part`: all the pages of its folio that are; a block that is not all in it stays, without
-    /// this page.
+    /// The page's contents are given up. `part`: all the pages of its folio that are; a block that
+    /// is not all in it stays, without this page.
     pub fn discard(&self, page: Page, part: PageRange) {
         let old = self.entries.get(page);
         if old == Entry::None {
@@ -250,15 +260,16 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
         }
     }
 
-    /// The block of a page without contents comes in, or has none left: the entry is no part of it any more.
+    /// The block of a page without contents comes in, or has none left: the entry is no part of it
+    /// any more.
     pub fn forget_dropped(&self, page: Page) {
         let old = self.entries.get(page);
         self.entries.set(page, Entry::None);
         self.release(old);
     }
 
-    /// Of `way`, from the page that leaves its block to the first behind it that has no piece, each entry gives its piece to the
-    /// next: then the first has none.
+    /// Of `way`, from the page that leaves its block to the first behind it that has no piece, each
+    /// entry gives its piece to the next: then the first has none.
     pub fn exit_block(&self, way: PageRange) {
         let block = self.entries.block_of(Page::from_index(way.start));
         #[expect(clippy::cast_possible_truncation, reason = "at most MAX_BLOCK_ORDER")]
@@ -299,7 +310,8 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
         }
     }
 
-    /// Takes what is stored of `page`, for another. Nothing names it until it is given. `None`: it is not stored alone.
+    /// Takes what is stored of `page`, for another. Nothing names it until it is given. `None`: it
+    /// is not stored alone.
     pub fn take(&self, page: Page, to: Page) -> Option<Entry> {
         let mut entry = match self.entries.get(page) {
             entry @ (Entry::Stored { .. } | Entry::Filled { .. }) if !entry.in_block() => entry,
@@ -371,9 +383,9 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
     }
 }
 
-/// From `page` to the entry that its piece, or that of one between, can go to. `None` if it may not leave its
-/// block alone: little is left of that, a piece is not in the pool, or no other entry without a piece would be
-/// the last.
+/// From `page` to the entry that its piece, or that of one between, can go to. `None` if it may not
+/// leave its block alone: little is left of that, a piece is not in the pool, or no other entry
+/// without a piece would be the last.
 pub fn exit_range(entries: &impl Entries, page: Page) -> Option<PageRange> {
     // Most pages that are asked for are in none: they are not looked at any further.
     let entry = entries.get(page);
