@@ -186,7 +186,7 @@ fn slot_allocators_are_compared_and_reported() {
         &[
             "| free and alloc, order 0, millions/s | 2 threads, random, 75 % in use |",
             "| waiting, order 9, % of the threads' time |",
-            "uzswap ÷ scan_swap_map",
+            "uzswap ÷ one lock",
         ],
     );
     scratch.report("a.json", &["Swap slots, order 9", "<svg"]);
