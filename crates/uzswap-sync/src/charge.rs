@@ -208,12 +208,6 @@ impl<'a> Reserve<'a> {
         fits
     }
 
-    /// Sets `nr` more pages aside whether or not they fit (over-limit=allow).
-    pub fn grow_unchecked(&mut self, nr: u64) {
-        self.charge.charge_unchecked(nr);
-        self.pages = self.pages.wrapping_add(nr);
-    }
-
     /// Takes `nr` pages to use them: out of the reserve as far as it goes, the
     /// rest charged now. All or nothing. The pages stay charged; whoever uses
     /// them uncharges them one day.
@@ -270,9 +264,8 @@ mod tests {
         assert!(!reserve.grow(1));
         assert!(!reserve.take(2), "all or nothing");
         assert_eq!((reserve.pages(), charge.used()), (1, 10));
-        reserve.grow_unchecked(5);
-        reserve.put(2);
-        charge.charge_unchecked(2);
+        charge.charge_unchecked(7);
+        reserve.put(7);
         assert_eq!((reserve.pages(), charge.used(), charge.room()), (8, 17, 0));
         drop(reserve);
         assert_eq!((charge.used(), charge.peak()), (9, 17));

@@ -346,15 +346,6 @@ impl RegionMap {
         None
     }
 
-    /// Bytes free from `addr` on: how far a region that ends there may grow.
-    #[must_use]
-    pub fn gap_after(&self, addr: usize) -> usize {
-        let t = self.table.lock();
-        let Some(page) = t.page(addr) else { return 0 };
-        let end = t.first_from(page).map_or(t.nr_pages, |(_, e)| e.start);
-        bytes(end.saturating_sub(page))
-    }
-
     /// Locks the map, so that a fork child inherits it in a consistent state.
     pub fn hold(&self) -> Held<'_> {
         Held {
@@ -366,18 +357,6 @@ impl RegionMap {
     #[must_use]
     pub fn nr_regions(&self) -> usize {
         self.table.lock().nr
-    }
-
-    /// Bytes in live regions that are ours (not foreign).
-    #[must_use]
-    pub fn mapped_bytes(&self) -> usize {
-        let t = self.table.lock();
-        let ours = |e: &&Entry| e.flags.0 & (Flags::DYING.0 | Flags::FOREIGN.0) == 0;
-        t.entries()
-            .iter()
-            .filter(ours)
-            .map(|e| bytes(e.end - e.start))
-            .sum()
     }
 }
 
