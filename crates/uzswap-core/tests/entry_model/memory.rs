@@ -1,6 +1,7 @@
-//! *What*: numbered places that stand in for a pool's objects and a device's slots. Each call is done
-//! at once (the real ones' locking has models of its own), and they are as unkind as they may be: the
-//! location that was freed last is handed out next. They complain about use after a free.
+//! *What*: places, numbered from 1, that stand in for a pool's objects and a device's slots. Each
+//! call is done at once (the real ones' locking has models of its own), and they are as unkind as
+//! they may be: the location that was freed last is handed out next. They complain about use after
+//! a free.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -18,38 +19,36 @@ struct Place {
 pub struct Places([Place; 16]);
 
 impl Places {
-    pub fn take(&mut self, value: u64, owner: usize) -> usize {
+    pub fn take(&mut self, value: u64, owner: usize) -> u64 {
         let free = self.0.iter().position(|place| place.count == 0);
-        let at = free.expect("room");
-        self.0[at] = Place {
+        let free = free.expect("room");
+        self.0[free] = Place {
             value,
             count: 1,
             owner,
         };
-        at
+        free as u64 + 1
     }
 
-    fn live(&mut self, at: usize) -> &mut Place {
-        assert!(
-            self.0[at].count > 0,
-            "place {at} is used after it was freed"
-        );
-        &mut self.0[at]
+    fn live(&mut self, at: u64) -> &mut Place {
+        let place = &mut self.0[at as usize - 1];
+        assert!(place.count > 0, "place {at} is used after it was freed");
+        place
     }
 
-    pub fn get(&mut self, at: usize) -> u64 {
+    pub fn get(&mut self, at: u64) -> u64 {
         self.live(at).value
     }
 
-    pub fn write(&mut self, at: usize, value: u64) {
+    pub fn write(&mut self, at: u64, value: u64) {
         self.live(at).value = value;
     }
 
-    pub fn dup(&mut self, at: usize) {
+    pub fn dup(&mut self, at: u64) {
         self.live(at).count += 1;
     }
 
-    pub fn put(&mut self, at: usize) {
+    pub fn put(&mut self, at: u64) {
         let place = self.live(at);
         place.count -= 1;
         if place.count == 0 {
@@ -57,15 +56,15 @@ impl Places {
         }
     }
 
-    pub fn count(&self, at: usize) -> u32 {
-        self.0[at].count
+    pub fn count(&self, at: u64) -> u32 {
+        self.0[at as usize - 1].count
     }
 
-    pub fn owner(&mut self, at: usize) -> usize {
+    pub fn owner(&mut self, at: u64) -> usize {
         self.live(at).owner
     }
 
-    pub fn set_owner(&mut self, at: usize, owner: usize) {
+    pub fn set_owner(&mut self, at: u64, owner: usize) {
         self.live(at).owner = owner;
     }
 
@@ -74,26 +73,18 @@ impl Places {
     }
 
     /// The first place in use, and the page it belongs to.
-    pub fn first(&self) -> Option<(usize, usize)> {
+    pub fn first(&self) -> Option<(u64, usize)> {
         let first = self.0.iter().position(|place| place.count > 0)?;
-        Some((first, self.0[first].owner))
+        Some((first as u64 + 1, self.0[first].owner))
     }
 }
 
 /// A swap device, shared by a process and its children.
+#[derive(Default)]
 pub struct Device {
     places: Mutex<Places>,
-    /// What is in the group file: whether anything new may go there.
-    pub on: AtomicBool,
-}
-
-impl Default for Device {
-    fn default() -> Self {
-        Device {
-            places: Mutex::default(),
-            on: AtomicBool::new(true),
-        }
-    }
+    /// What is in the group file: nothing new may go there.
+    pub off: AtomicBool,
 }
 
 impl Device {

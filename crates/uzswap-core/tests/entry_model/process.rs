@@ -1,13 +1,13 @@
 //! *What*: a process of four pages in one folio, in steps that a model checker can interleave.
 //!
-//! Real are the changes of entries ([`Transition`]) and what they count, the folio with its lock and flags, the
-//! blocks, and the locks that an operation, a writeback and a fork take. The kernel and the program are
-//! stand-ins, and so are pool and device. The eviction clock stands still, so that a page that is
-//! loaded and stored again looks as it did before. A fault reads from the device before it
-//! holds the folio for good, as the engine's do while they evict.
+//! Real are the changes of entries ([`Transition`]) and what they count, the folio with its lock
+//! and flags, the blocks, and the locks that an operation, a writeback and a fork take. The kernel
+//! and the program are stand-ins, and so are pool and device. The eviction clock stands still, so
+//! that a page that is loaded and stored again looks as it did before. A fault reads from the
+//! device before it holds the folio for good, as the engine's do while they evict.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
 
 use super::checker::sync::Arc;
 use super::checker::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -19,7 +19,7 @@ use uzswap_core::page::transition::{EntriesMut, Objects, Slots, Transition, exit
 use uzswap_core::page::{Age, Content, Entries, Entry, Page, PageRange};
 use uzswap_group::counters::Counters;
 use uzswap_pool::Loc;
-use uzswap_sync::lock::{Lock, RawLock};
+use uzswap_sync::lock::RawLock;
 
 const PRESENT: u64 = 1;
 const PROTECTED: u64 = 2;
@@ -32,7 +32,7 @@ const NR_OPS: usize = 2;
 const ORDER: u8 = 2;
 const NR: usize = 1 << ORDER;
 /// All pages.
-pub const ALL: PageRange = PageRange { start: 0, end: NR };
+const ALL: PageRange = PageRange { start: 0, end: NR };
 /// Pages whose contents a piece of a block holds, and the bits of each.
 const PIECE_PAGES: usize = 2;
 const PIECE_BITS: usize = 16;
@@ -50,12 +50,36 @@ pub enum Fate {
 
 pub const FATES: [Fate; 3] = [Fate::Written, Fate::Failed, Fate::Uncounted];
 
+/// What a thread does to a process, or sees of it. Pages by their index.
+#[derive(Clone, Copy)]
+pub enum Step {
+    Write(usize, u64),
+    Read(usize, u64),
+    /// One value or the other.
+    ReadEither(usize, u64, u64),
+    Reclaim,
+    WriteBack(Fate),
+    Compact,
+    Densify,
+    Discard(usize),
+    Remap(usize, usize),
+    ReadAhead(usize),
+    SwapOff,
+    /// Whether anything of the process is on the device.
+    OnDevice(bool),
+    /// Nothing at all is on the device.
+    DeviceEmpty,
+    /// A child does this, and ends.
+    Fork(&'static [Step]),
+}
+
 /// A copy on the device of a page that was read back: its entry and contents.
 type Copied = (Entry, u64);
 
+#[derive(Default)]
 pub struct Process {
     ops: [RawLock; NR_OPS],
-    writeback: Lock<()>,
+    writeback: RawLock,
     folio: Folio,
     entries: [AtomicU64; NR],
     /// What the processor sees.
@@ -64,7 +88,7 @@ pub struct Process {
     copies: Mutex<[Option<Copied>; NR]>,
     uncountable: AtomicBool,
     counters: Counters,
-    pub device: Arc<Device>,
+    device: Arc<Device>,
 }
 
 impl Entries for Process {
@@ -100,14 +124,11 @@ impl Objects for Process {
             0,
             "{loc:?} is freed while an entry names it"
         );
-        self.pool.lock().unwrap().put(place(loc));
+        self.pool().put(loc.raw());
     }
 
     fn set_owner(&self, loc: Loc, page: Page) {
-        self.pool
-            .lock()
-            .unwrap()
-            .set_owner(place(loc), page.index());
+        self.pool().set_owner(loc.raw(), page.index());
     }
 }
 
@@ -116,7 +137,7 @@ impl Slots for Process {
         if self.uncountable.load(Relaxed) {
             return false;
         }
-        self.device.places().dup(location as usize);
+        self.device.places().dup(location);
         true
     }
 
@@ -124,9 +145,9 @@ impl Slots for Process {
         let named = |entry| matches!(entry, Entry::Swapped { location: it, .. } if it == location);
         let named = self.nr(named);
         let mut places = self.device.places();
-        places.put(location as usize);
+        places.put(location);
         assert!(
-            places.count(location as usize) >= named,
+            places.count(location) >= named,
             "{location} is freed while an entry names it"
         );
     }
@@ -137,11 +158,6 @@ impl Slots for Process {
             self.uncount(location, 0);
         }
     }
-}
-
-/// A place of the pool.
-fn place(loc: Loc) -> usize {
-    loc.raw() as usize - 1
 }
 
 fn page(index: usize) -> Page {
@@ -156,9 +172,9 @@ fn location(entry: Entry) -> Option<u64> {
     }
 }
 
-fn object(at: usize, size: usize, content: Content) -> Entry {
+fn object(at: u64, size: usize, content: Content) -> Entry {
     Entry::Stored {
-        loc: Loc::from_raw(at as u64 + 1).expect("small and not 0"),
+        loc: Loc::from_raw(at).expect("small and not 0"),
         size: size as u16,
         age: AGE,
         writing: false,
@@ -167,40 +183,45 @@ fn object(at: usize, size: usize, content: Content) -> Entry {
 }
 
 impl Process {
-    fn new(entries: [Entry; NR], ptes: [u64; NR], pool: Places, device: Arc<Device>) -> Process {
-        Process {
-            ops: [RawLock::new(), RawLock::new()],
-            writeback: Lock::new(()),
-            folio: Folio::new(),
-            entries: entries.map(|entry| AtomicU64::new(entry.encode())),
-            ptes: ptes.map(AtomicU64::new),
-            pool: Mutex::new(pool),
-            copies: Mutex::default(),
-            uncountable: AtomicBool::new(false),
-            counters: Counters::default(),
-            device,
-        }
-    }
-
-    /// Its first page is in the arena.
-    pub fn resident(value: u64) -> Process {
-        let process = Self::cold(&[]);
-        process.install(page(0), value);
-        process
-    }
-
     /// Its first pages are in the pool.
     pub fn cold(values: &[u64]) -> Process {
-        let process = Self::new(
-            [Entry::None; NR],
-            [0; NR],
-            Places::default(),
-            Arc::default(),
-        );
+        let process = Process::default();
         let stored = |(at, &value)| process.pack(page(at), value);
         let entries: Vec<_> = values.iter().enumerate().map(stored).collect();
         process.transition().replace(ALL, &entries);
         process
+    }
+
+    /// Takes `steps` as operation `op`.
+    pub fn run(&self, op: usize, steps: &[Step]) {
+        for &step in steps {
+            match step {
+                Step::Write(at, value) => self.write(op, page(at), value),
+                Step::Read(at, value) => assert_eq!(self.read(op, page(at)), value, "page {at}"),
+                Step::ReadEither(at, one, other) => {
+                    let seen = self.read(op, page(at));
+                    assert!(seen == one || seen == other, "page {at}: {seen}");
+                }
+                Step::Reclaim => self.reclaim(op),
+                Step::WriteBack(fate) => self.write_back(op, fate),
+                Step::Compact => self.compact(op),
+                Step::Densify => self.densify(op),
+                Step::Discard(at) => self.discard(op, PageRange::one(page(at))),
+                Step::Remap(from, to) => self.remap(op, page(from), page(to)),
+                Step::ReadAhead(at) => self.read_ahead(op, page(at)),
+                Step::SwapOff => self.swap_off(op),
+                Step::OnDevice(is) => {
+                    let on_device = |page| location(self.peek(page)).is_some();
+                    assert_eq!(ALL.pages().any(on_device), is);
+                }
+                Step::DeviceEmpty => assert_eq!(self.device.in_use(), 0, "slots are in use"),
+                Step::Fork(steps) => {
+                    let child = self.fork();
+                    child.run(op, steps);
+                    child.exit();
+                }
+            }
+        }
     }
 
     fn transition(&self) -> Transition<'_, Self, Self, Self> {
@@ -221,13 +242,17 @@ impl Process {
         &self.ptes[page.index()]
     }
 
+    fn pool(&self) -> MutexGuard<'_, Places> {
+        self.pool.lock().unwrap()
+    }
+
     fn nr(&self, of: impl Fn(Entry) -> bool) -> u32 {
         ALL.pages().filter(|&page| of(self.get(page))).count() as u32
     }
 
     /// Puts an object into the pool.
     fn put(&self, page: Page, value: u64, size: usize, content: Content) -> Entry {
-        let at = self.pool.lock().unwrap().take(value, page.index());
+        let at = self.pool().take(value, page.index());
         object(at, size, content)
     }
 
@@ -243,15 +268,15 @@ impl Process {
     /// What the object of an entry holds.
     fn object(&self, entry: Entry) -> u64 {
         match entry {
-            Entry::Stored { loc, .. } => self.pool.lock().unwrap().get(place(loc)),
-            Entry::Swapped { location, .. } => self.device.places().get(location as usize),
+            Entry::Stored { loc, .. } => self.pool().get(loc.raw()),
+            Entry::Swapped { location, .. } => self.device.places().get(location),
             Entry::Filled { word, .. } => word,
             _ => 0,
         }
     }
 
     /// Evicts what the folio has in the arena.
-    pub fn reclaim(&self, op: usize) {
+    fn reclaim(&self, op: usize) {
         let _op = self.ops[op].lock();
         let resident: Vec<Page> = {
             let Some(guard) = self.folio.try_lock() else {
@@ -305,12 +330,12 @@ impl Process {
         });
     }
 
-    /// Reads the page from the device before its folio is held for good. Returns what its entry was, and what
-    /// was read; its place is counted once more for that.
+    /// Reads the page from the device before its folio is held for good. Returns what its entry
+    /// was, and what was read; its place is counted once more for that.
     fn read_early(&self, page: Page) -> Option<(Entry, u64)> {
         let guard = self.folio.try_lock()?;
         let entry = self.get(page);
-        let at = location(entry).filter(|_| !entry.in_block())? as usize;
+        let at = location(entry).filter(|_| !entry.in_block())?;
         self.device.places().dup(at);
         drop(guard);
         let read = self.device.places().get(at);
@@ -328,7 +353,7 @@ impl Process {
         let entry = self.get(page);
         if let Some((noted, read)) = early {
             let at = location(noted).expect("read from the device");
-            self.device.places().put(at as usize);
+            self.device.places().put(at);
             if noted == entry {
                 return self.install(page, read);
             }
@@ -370,7 +395,7 @@ impl Process {
     }
 
     /// The program writes.
-    pub fn write_to(&self, op: usize, page: Page, value: u64) {
+    fn write(&self, op: usize, page: Page, value: u64) {
         loop {
             let pte = self.pte(page).load(SeqCst);
             if pte & (PRESENT | PROTECTED) == PRESENT {
@@ -386,7 +411,7 @@ impl Process {
     }
 
     /// The program reads.
-    pub fn read_from(&self, op: usize, page: Page) -> u64 {
+    pub fn read(&self, op: usize, page: Page) -> u64 {
         loop {
             let pte = self.pte(page).load(SeqCst);
             if pte & PRESENT != 0 {
@@ -394,16 +419,6 @@ impl Process {
             }
             self.fault(op, page);
         }
-    }
-
-    /// To the first page.
-    pub fn write(&self, op: usize, value: u64) {
-        self.write_to(op, page(0), value);
-    }
-
-    /// Of the first page.
-    pub fn read(&self, op: usize) -> u64 {
-        self.read_from(op, page(0))
     }
 
     /// Waits until nobody is evicting the folio.
@@ -419,7 +434,7 @@ impl Process {
     }
 
     /// madvise(MADV_DONTNEED) or munmap.
-    pub fn discard(&self, op: usize, range: PageRange) {
+    fn discard(&self, op: usize, range: PageRange) {
         let _op = self.ops[op].lock();
         let _guard = self.undisturbed();
         for page in range.pages() {
@@ -429,7 +444,7 @@ impl Process {
     }
 
     /// mremap of a page to a fresh one.
-    pub fn remap(&self, op: usize, from: Page, to: Page) {
+    fn remap(&self, op: usize, from: Page, to: Page) {
         let _op = self.ops[op].lock();
         let guard = self.undisturbed();
         if let Some(entry) = self.transition().take(from, to) {
@@ -447,7 +462,7 @@ impl Process {
     }
 
     /// All pages, if they are in the pool, become one block.
-    pub fn densify(&self, op: usize) {
+    fn densify(&self, op: usize) {
         let _op = self.ops[op].lock();
         let Some(guard) = self.folio.try_lock() else {
             return;
@@ -478,10 +493,10 @@ impl Process {
     }
 
     /// Chooses, packs, writes and publishes an object.
-    pub fn write_back(&self, op: usize, fate: Fate) {
+    fn write_back(&self, op: usize, fate: Fate) {
         let _op = self.ops[op].lock();
         let _turn = self.writeback.lock();
-        if !self.device.on.load(SeqCst) {
+        if self.device.off.load(SeqCst) {
             return;
         }
         // Found without a lock: the first page with an object in the pool.
@@ -493,19 +508,17 @@ impl Process {
         };
         let taken = self.device.places().take(0xbad, 0);
         if let Some(value) = self.begin_write(page, size, age) {
-            let guard = if fate == Fate::Failed {
-                let guard = self.folio.lock();
-                self.transition().abort_write(page);
-                guard
-            } else {
+            if fate != Fate::Failed {
                 self.device.places().write(taken, value);
-                let guard = self.folio.lock();
+            }
+            let _guard = self.folio.lock();
+            if fate == Fate::Failed {
+                self.transition().abort_write(page);
+            } else {
                 self.uncountable.store(fate == Fate::Uncounted, Relaxed);
-                self.transition().finish_write(page, taken as u64);
+                self.transition().finish_write(page, taken);
                 self.uncountable.store(false, Relaxed);
-                guard
-            };
-            drop(guard);
+            }
         }
         // Counted once for the writeback; what the entry names is counted for it.
         self.device.places().put(taken);
@@ -537,9 +550,9 @@ impl Process {
     }
 
     /// The pool is compacted: an object moves.
-    pub fn compact(&self, op: usize) {
+    fn compact(&self, op: usize) {
         let _op = self.ops[op].lock();
-        let Some((at, owner)) = self.pool.lock().unwrap().first() else {
+        let Some((at, owner)) = self.pool().first() else {
             return;
         };
         let Some(_guard) = self.folio.try_lock() else {
@@ -549,7 +562,7 @@ impl Process {
         if let Entry::Stored {
             loc, size, content, ..
         } = self.get(owner)
-            && place(loc) == at
+            && loc.raw() == at
         {
             let value = self.object(self.get(owner));
             if let Entry::Stored { loc: to, .. } = self.put(owner, value, size.into(), content) {
@@ -560,7 +573,7 @@ impl Process {
     }
 
     /// Reads what is on the device of a page, before it is asked for.
-    pub fn read_ahead(&self, op: usize, page: Page) {
+    fn read_ahead(&self, op: usize, page: Page) {
         let _op = self.ops[op].lock();
         if let Some(_guard) = self.folio.try_lock() {
             self.fetch(page, Some(Content::ReadAhead));
@@ -586,8 +599,8 @@ impl Process {
     }
 
     /// The device is turned off, and everything on it comes back into the pool as it is.
-    pub fn swap_off(&self, op: usize) {
-        self.device.on.store(false, SeqCst);
+    fn swap_off(&self, op: usize) {
+        self.device.off.store(true, SeqCst);
         {
             // Who chose the device before it was off is done with it after this.
             let _op = self.ops[op].lock();
@@ -606,12 +619,8 @@ impl Process {
         self.ops.iter().for_each(|op| drop(op.lock()));
     }
 
-    /// Whether anything of it is on the device.
-    pub fn is_on_device(&self) -> bool {
-        ALL.pages().any(|page| location(self.peek(page)).is_some())
-    }
-
-    /// Stops all operations and makes a copy of everything; what is on the device is counted for the copy, too.
+    /// Stops all operations and makes a copy of everything; what is on the device is counted for
+    /// the copy, too.
     pub fn fork(&self) -> Process {
         let _ops: Vec<_> = self.ops.iter().map(RawLock::lock).collect();
         self.check();
@@ -619,12 +628,16 @@ impl Process {
         let copies = *self.copies.lock().unwrap();
         let kept = copies.iter().flatten().map(|copy| copy.0);
         for location in kept.chain(entries).filter_map(location) {
-            self.device.places().dup(location as usize);
+            self.device.places().dup(location);
         }
-        let ptes = core::array::from_fn(|at| self.ptes[at].load(SeqCst));
-        let pool = self.pool.lock().unwrap().clone();
-        let mut child = Process::new(entries, ptes, pool, self.device.clone());
-        child.copies = Mutex::new(copies);
+        let child = Process {
+            entries: entries.map(|entry| AtomicU64::new(entry.encode())),
+            ptes: core::array::from_fn(|at| AtomicU64::new(self.ptes[at].load(SeqCst))),
+            pool: Mutex::new(self.pool().clone()),
+            copies: Mutex::new(copies),
+            device: self.device.clone(),
+            ..Process::default()
+        };
         for (from, to) in self.counters.cells().iter().zip(child.counters.cells()) {
             to.store(from.load(Relaxed), Relaxed);
         }
@@ -646,7 +659,7 @@ impl Process {
             match self.get(page) {
                 Entry::Stored { loc, writing, .. } => {
                     assert!(!writing);
-                    let owner = self.pool.lock().unwrap().owner(place(loc));
+                    let owner = self.pool().owner(loc.raw());
                     assert_eq!(owner, page.index(), "{loc:?} has another owner");
                 }
                 entry => assert_eq!(
@@ -658,33 +671,19 @@ impl Process {
         let is_object = |entry| matches!(entry, Entry::Stored { .. });
         let is_filled = |entry| matches!(entry, Entry::Filled { .. });
         let is_swapped = |entry: Entry| location(entry).is_some() && !entry.is_dropped();
+        let is_stored = |entry: Entry| entry.is_evicted() && !is_swapped(entry);
+        let is_block = |entry: Entry| entry.in_block() && entry.is_evicted();
         let is_raw = |entry| matches!(entry, Entry::Stored { size, content, .. } if content.is_page() && usize::from(size) == PAGE_SIZE);
-        let (objects, counters) = (self.pool.lock().unwrap().in_use(), &self.counters);
-        assert_eq!(objects, self.nr(is_object), "objects");
-        for (name, counter, nr) in [
-            (
-                "stored",
-                &counters.stored_pages,
-                self.nr(|entry| entry.is_evicted() && !is_swapped(entry)),
-            ),
-            ("swapped", &counters.swapped_pages, self.nr(is_swapped)),
-            (
-                "block",
-                &counters.block_pages,
-                self.nr(|entry| entry.in_block() && entry.is_evicted()),
-            ),
-            (
-                "same-filled",
-                &counters.same_filled_pages,
-                self.nr(is_filled),
-            ),
-            (
-                "incompressible",
-                &counters.stored_incompressible_pages,
-                self.nr(is_raw),
-            ),
-        ] {
-            assert_eq!(counter.load(Relaxed), u64::from(nr), "{name} pages");
-        }
+        assert_eq!(self.pool().in_use(), self.nr(is_object), "objects");
+        let check = |kind, counter: &core::sync::atomic::AtomicU64, nr| {
+            assert_eq!(counter.load(Relaxed), u64::from(nr), "{kind} pages");
+        };
+        let c = &self.counters;
+        check("stored", &c.stored_pages, self.nr(is_stored));
+        check("swapped", &c.swapped_pages, self.nr(is_swapped));
+        check("block", &c.block_pages, self.nr(is_block));
+        check("same-filled", &c.same_filled_pages, self.nr(is_filled));
+        let incompressible = &c.stored_incompressible_pages;
+        check("incompressible", incompressible, self.nr(is_raw));
     }
 }
