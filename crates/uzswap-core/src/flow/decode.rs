@@ -55,9 +55,10 @@ pub(crate) fn decode(
             Ok(())
         }
         Entry::Stored { loc, size, .. } => {
-            // SAFETY: the entry names it, and the folio is held.
-            let (data, note) =
-                unsafe { (parts.store.object(loc, size), parts.store.note(loc, size)) };
+            // SAFETY: the entry names it with this size, and the caller holds the folio.
+            let data = unsafe { parts.store.object(loc, size) };
+            // SAFETY: as above.
+            let note = unsafe { parts.store.note(loc, size) };
             count_failure(parts, unpack_page(decompressor, data, note, out))
         }
         Entry::Swapped { .. } => {

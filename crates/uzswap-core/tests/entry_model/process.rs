@@ -99,8 +99,8 @@ impl Entries for Process {
         };
         #[cfg(shuttle)]
         let bits = entry.load(SeqCst);
-        // SAFETY: loom checks that no store is concurrent.
         #[cfg(not(shuttle))]
+        // SAFETY: loom checks that no store is concurrent.
         let bits = unsafe { entry.unsync_load() };
         Entry::decode(bits)
     }
