@@ -298,7 +298,7 @@ fn the_kernels_sides_leave_the_machine_as_it_was() {
     let done = scratch.uzswap(&format!("bench usemem --mib 64 --rounds 1 --peer {peers}"));
     let told = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{done:?}");
-    assert!(told.contains("putting back"), "{told}");
+    assert!(told.contains("restoring settings"), "{told}");
     assert!(!told.contains("could not undo"), "{told}");
     assert_eq!(machine(), before);
     let text = String::from_utf8_lossy(&done.stdout);
