@@ -33,8 +33,6 @@
         clippy::unwrap_used,
         clippy::expect_used,
         clippy::panic,
-        clippy::todo,
-        clippy::unimplemented,
         clippy::unreachable
     )
 )]

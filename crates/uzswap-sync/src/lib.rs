@@ -10,8 +10,6 @@
         clippy::expect_used,
         clippy::indexing_slicing,
         clippy::panic,
-        clippy::todo,
-        clippy::unimplemented,
         clippy::unreachable
     )
 )]
