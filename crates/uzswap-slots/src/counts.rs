@@ -84,7 +84,7 @@ impl<'m> Slots<'m> {
             return;
         };
         if cluster.is_private_to(owner.index()) {
-            self.put_at_home(owner, cluster, index, offsets);
+            self.table.put_at_home(owner, cluster, index, offsets);
         } else {
             self.put_locked(owner, index, offsets);
         }

@@ -6,21 +6,21 @@
 //!   from a cluster that ceased to be current meanwhile is given back.
 //! - Whoever frees a slot reads the cluster's state afterwards and moves the cluster if need be.
 //!
-//! *Locking*: none, but for [`Slots::relist_after_free`] where the cluster must move.
+//! *Locking*: none, but for [`Table::relist_after_free`] where the cluster must move.
 //! *Context*: signal, worker; in every process of the group.
 
 use crate::cluster::{CLUSTER_SLOTS, Cluster, MIN_FREE_LISTED, State};
-use crate::device::Slots;
 use crate::row::{
     MAX_COUNT, ONES, Row, WORD_ORDER, byte_of, foreign, nr_ones, one_of, ones_of, only_word_of,
     word_of, words_of, words_up,
 };
+use crate::table::Table;
 use crate::{Owner, Run, crash_point};
 use core::ops::Range;
 use uzswap_sync::primitive::{Ordering, fence};
 use uzswap_sync::strict_assert;
 
-impl Slots<'_> {
+impl Table<'_> {
     /// Allocates from cluster `index` if `owner` is its home and it is current for `order`.
     #[inline(always)]
     pub(crate) fn take_at_home(
@@ -30,11 +30,11 @@ impl Slots<'_> {
         order: u8,
         counts: &[u8],
     ) -> Option<Run> {
-        let cluster = self.table.cluster(index)?;
+        let cluster = self.cluster(index)?;
         if !cluster.is_home_of(owner.index()) {
             return None;
         }
-        let (map, nr) = (self.table.row(owner.index(), index), 1 << order);
+        let (map, nr) = (self.row(owner.index(), index), 1 << order);
         while cluster.is_current(order) {
             // Slots freed behind the cursor are found when the search starts over.
             let (first, claimed, is_whole) = if order < WORD_ORDER {
@@ -67,7 +67,7 @@ impl Slots<'_> {
         offsets: Range<u32>,
         ups: impl Iterator<Item = (usize, u64)>,
     ) {
-        let map = self.table.row(owner.index(), index);
+        let map = self.row(owner.index(), index);
         map.unclaim(ups);
         let freed = Freed {
             nr: offsets.end - offsets.start,
@@ -87,7 +87,7 @@ impl Slots<'_> {
         index: u32,
         offsets: Range<u32>,
     ) {
-        let map = self.table.row(owner.index(), index);
+        let map = self.row(owner.index(), index);
         let freed = match only_word_of(&offsets) {
             Some(_) if offsets.len() == 1 => put_slot(map, offsets.start),
             Some((number, ones)) => put_word(map, number, ones),
@@ -101,7 +101,7 @@ impl Slots<'_> {
 
     #[cold]
     fn relist_after_free(&self, owner: Owner, index: u32) {
-        if let Some(held) = self.table.hold(owner, index) {
+        if let Some(held) = self.hold(owner, index) {
             held.relist_after_free();
         }
     }

@@ -7,7 +7,7 @@
 //! - `home`: alloc and put without a lock, by the process that a cluster is the home of
 //! - `lists`: the clusters by state; the device lock
 //! - `table`: the shared memory as a process sees it, and the locks on it
-//! - `device`: allocation from the CPU's current cluster, and the choice of the next one
+//! - `device`: allocation from the CPU's current cluster; `search`: the choice of the next one
 //! - `counts`: who counts a slot how often; `dup`, `put`, bad slots, under the cluster's lock
 //! - `owners`: the processes: they join, fork, die and are released
 //! - `discard`: empty clusters on their way back to the device; bad slots; the walk over full
@@ -57,6 +57,7 @@ mod lock;
 mod memory;
 mod owners;
 mod row;
+mod search;
 mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -213,7 +213,7 @@ impl<'m> Row<'m> {
                 if before & wanted != 0 {
                     return false;
                 }
-                // SeqCst: see `Slots::take_at_home`.
+                // SeqCst: see `Table::take_at_home`.
                 match word.compare_exchange_weak(
                     before,
                     before | up,
@@ -241,7 +241,7 @@ impl<'m> Row<'m> {
             while let free @ 1.. = free_runs(before, order, starts) {
                 let shift = free.trailing_zeros();
                 let after = before | up << shift;
-                // SeqCst: see `Slots::take_at_home`.
+                // SeqCst: see `Table::take_at_home`.
                 match word.compare_exchange(before, after, Ordering::SeqCst, Ordering::Relaxed) {
                     Ok(_) => return first_slot(number).map(|first| first + shift / 8),
                     Err(now) => before = now,

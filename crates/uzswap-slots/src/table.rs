@@ -9,8 +9,13 @@ use crate::Owner;
 use crate::cluster::{CLUSTER_SLOTS, Cluster, Descriptor, State, Summary};
 use crate::lists::Lists;
 use crate::lock::Acquired;
-use crate::memory::{DISCARD, Head, IsAlive};
+use crate::memory::{DISCARD, Head, IsAlive, NR_CPUS, ROTATIONAL};
 use crate::row::{Row, Words};
+use uzswap_sync::primitive::{AtomicU32, Ordering};
+
+/// Distance between the current clusters of one process and of the next. Two processes share one
+/// only with more CPUs, or more processes, than fit.
+const CURRENTS_APART: usize = 8;
 
 /// A device's shared memory.
 pub(crate) struct Table<'m> {
@@ -45,7 +50,24 @@ impl Drop for Held<'_, '_> {
     }
 }
 
+/// The cluster that `current` names.
+#[inline]
+pub(crate) fn named_by(current: &AtomicU32) -> Option<u32> {
+    current.load(Ordering::Relaxed).checked_sub(1)
+}
+
 impl<'m> Table<'m> {
+    /// Names the current cluster of a process on a CPU; of all, on a rotational device.
+    #[inline]
+    pub(crate) fn current(&self, owner: Owner, cpu: usize, order: u8) -> Option<&'m AtomicU32> {
+        let number = match self.head.has(ROTATIONAL) {
+            true => 0,
+            false => cpu.wrapping_add(owner.index() * CURRENTS_APART) % NR_CPUS,
+        };
+        let currents = self.head.currents.get(number)?;
+        currents.0.get(usize::from(order))
+    }
+
     /// What row `index` says of a cluster's slots.
     #[inline]
     pub(crate) fn row(&self, index: usize, cluster: u32) -> Row<'m> {
