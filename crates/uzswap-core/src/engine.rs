@@ -11,7 +11,6 @@ use crate::accel::WorkQueue;
 use crate::account::Account;
 use crate::arena::hazard::{Hazard, Hazards};
 use crate::arena::region::{Flags, Region};
-use crate::backing::Backing;
 use crate::flow::fault::Fault;
 use crate::flow::fork::ForkGuard;
 use crate::flow::pin::{Keep, Pin};
@@ -103,18 +102,19 @@ impl Engine {
         self.parts().ok_or(MapError::NoSpace)
     }
 
-    /// The descriptor by which pages come and go, -1 before start.
+    /// The descriptors that the program must neither close nor replace: the one by which pages come
+    /// and go, and the swap devices'. -1 for those that there are not.
     #[must_use]
-    pub fn mapping_fd(&self) -> i32 {
-        self.parts().map_or(-1, |parts| parts.arena.mapping_fd())
-    }
-
-    /// The swap devices' numbers in this process, -1 for those that there are not.
-    #[must_use]
-    pub fn swap_fds(&self) -> [i32; NR_DEVICES] {
-        self.parts()
-            .and_then(|parts| parts.backing.as_ref())
-            .map_or([-1; NR_DEVICES], Backing::fds)
+    pub fn descriptors(&self) -> [i32; 1 + NR_DEVICES] {
+        let mut all = [-1; 1 + NR_DEVICES];
+        let [mapping, devices @ ..] = &mut all;
+        if let Some(parts) = self.parts() {
+            *mapping = parts.arena.mapping_fd();
+            if let Some(backing) = &parts.backing {
+                *devices = backing.fds();
+            }
+        }
+        all
     }
 
     /// This process's record in the group.
@@ -355,36 +355,6 @@ impl Engine {
     /// Waits until no operation is under way and keeps new ones from starting.
     pub fn fork_prepare(&self, _masked: &Masked) -> ForkGuard {
         fork::prepare(self.parts())
-    }
-
-    /// In the parent of process `child`: goes on.
-    pub fn fork_parent(&self, _masked: &Masked, guard: ForkGuard, child: u32) {
-        if let Some(parts) = self.parts() {
-            fork::in_parent(parts, guard, child);
-        }
-    }
-
-    /// After a fork that failed: goes on.
-    pub fn fork_failed(&self, _masked: &Masked, guard: ForkGuard) {
-        if let Some(parts) = self.parts() {
-            fork::failed(parts, guard);
-        }
-    }
-
-    /// In the child: makes the copied engine its own, counting into `process`.
-    ///
-    /// # Errors
-    /// The child has no userfaultfd: it must not go on.
-    pub fn fork_child(
-        &self,
-        masked: &Masked,
-        guard: ForkGuard,
-        process: &'static Process,
-    ) -> Result<(), StartError> {
-        match self.parts() {
-            Some(parts) => fork::in_child(parts, masked, guard, process),
-            None => Ok(()),
-        }
     }
 
     /// One more accelerator, for as long as the process lives. `false`: there are too many, or the

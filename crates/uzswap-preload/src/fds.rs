@@ -6,7 +6,6 @@
 //! `close_range` from inside the C library (spawn file actions) come through filter B.
 //! *Locking*: none. *Context*: any but signal; [`split_close_range`] also signal.
 
-use uzswap_group::group::NR_DEVICES;
 use uzswap_sys::syscall::{call3, from_raw};
 use uzswap_sys::{Errno, nr};
 
@@ -15,18 +14,10 @@ use crate::init::ENGINE;
 use crate::maps::set_errno;
 use crate::next::Next;
 
-/// The engine's descriptors; -1 for those that there are not.
-fn descriptors() -> [i32; 1 + NR_DEVICES] {
-    let mut all = [ENGINE.mapping_fd(); 1 + NR_DEVICES];
-    let [_, swap @ ..] = &mut all;
-    *swap = ENGINE.swap_fds();
-    all
-}
-
 /// Whether `fd` is ours.
 #[must_use]
 pub fn is_ours(fd: i32) -> bool {
-    fd >= 0 && descriptors().contains(&fd)
+    fd >= 0 && ENGINE.descriptors().contains(&fd)
 }
 
 fn refuse(errno: Errno) -> i32 {
@@ -118,7 +109,7 @@ pub unsafe extern "C" fn closefrom(first: i32) {
 #[must_use]
 pub fn split_close_range(first: usize, last: usize, flags: usize) -> isize {
     const CLOSE_RANGE_UNSHARE: usize = 2;
-    let mut ours = descriptors();
+    let mut ours = ENGINE.descriptors();
     ours.sort_unstable();
     let ours = ours.map(usize::try_from);
     let ours = ours

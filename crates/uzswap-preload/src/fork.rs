@@ -61,15 +61,15 @@ pub unsafe fn fork(
         let mut actions = signals::hold();
         let engine = ENGINE.fork_prepare(m);
         if engine.refused() {
-            ENGINE.fork_failed(m, engine);
+            engine.failed(m);
             return Err(Errno::EAGAIN);
         }
         let ret = stub::issue(&clone);
         if ret != 0 {
             if ret < 0 {
-                ENGINE.fork_failed(m, engine);
+                engine.failed(m);
             } else {
-                ENGINE.fork_parent(m, engine, u32::try_from(ret).unwrap_or(0));
+                engine.in_parent(m, u32::try_from(ret).unwrap_or(0));
             }
             drop(actions);
             drop(heap);
@@ -93,9 +93,9 @@ pub unsafe fn fork(
 /// Carries the engine over to the child, under an entry of its own in the group.
 fn start_child(m: &Masked, engine: ForkGuard) -> Result<(), StartError> {
     let Some(group) = init::group() else {
-        ENGINE.fork_failed(m, engine);
+        engine.failed(m);
         return Ok(());
     };
-    let process = init::claim(group, engine.child());
-    ENGINE.fork_child(m, engine, process)
+    let process = init::claim(group, engine.record());
+    engine.in_child(m, process)
 }

@@ -6,7 +6,7 @@
 //! userfaultfd covers the child's mappings. The limit holds for each process: shared pages count in
 //! both.
 //!
-//! *Invariants*: between `fork_prepare` and `fork_child` the child touches no arena memory.
+//! *Invariants*: between `prepare` and `ForkGuard::in_child` the child touches no arena memory.
 //! *Locking*: all operations, then the region map.
 //! *Context*: the SIGSYS handler that re-issues clone.
 
@@ -21,10 +21,12 @@ use uzswap_group::counters::{Counters, Kind};
 use uzswap_group::group::Process;
 use uzswap_sync::primitive::Ordering::Relaxed;
 
-/// All operations and the region map, taken.
-#[derive(Debug)]
+/// All operations and the region map, taken. Whoever forks passes it on to [`ForkGuard::in_parent`]
+/// and [`ForkGuard::in_child`], or to [`ForkGuard::failed`].
 #[must_use]
 pub struct ForkGuard {
+    /// `None`: the engine has not started.
+    parts: Option<&'static Parts>,
     _regions: Option<Held<'static>>,
     child: Option<(&'static Process, Owners)>,
     /// What the child has a copy of: the parent's own are in shared memory, and change as soon as
@@ -33,10 +35,16 @@ pub struct ForkGuard {
     refused: bool,
 }
 
+impl core::fmt::Debug for ForkGuard {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "ForkGuard(refused: {})", self.refused)
+    }
+}
+
 impl ForkGuard {
     /// The record in the group that is the child's already; `None`: it claims one.
     #[must_use]
-    pub const fn child(&self) -> Option<&'static Process> {
+    pub const fn record(&self) -> Option<&'static Process> {
         match self.child {
             Some((process, _)) => Some(process),
             None => None,
@@ -48,6 +56,57 @@ impl ForkGuard {
     #[must_use]
     pub const fn refused(&self) -> bool {
         self.refused
+    }
+
+    /// In the parent of process `child`: goes on.
+    pub fn in_parent(self, _masked: &Masked, child: u32) {
+        let Some(parts) = self.parts else { return };
+        if let Some((backing, (record, _))) = parts.backing.as_ref().zip(self.child) {
+            backing.fork_parent(parts.account.group(), record, child);
+        }
+        release_ops(parts);
+    }
+
+    /// After a fork that failed: goes on.
+    pub fn failed(self, _masked: &Masked) {
+        let Some(parts) = self.parts else { return };
+        if let Some((backing, (record, _))) = parts.backing.as_ref().zip(self.child) {
+            backing.fork_failed(parts.account.group(), record);
+        }
+        release_ops(parts);
+    }
+
+    /// In the child: makes the copied engine its own, counting into `process`.
+    ///
+    /// # Errors
+    /// The child has no userfaultfd: it must not go on.
+    pub fn in_child(self, masked: &Masked, process: &'static Process) -> Result<(), StartError> {
+        let ForkGuard {
+            parts,
+            _regions: regions,
+            child,
+            gauges,
+            ..
+        } = self;
+        let Some(parts) = parts else { return Ok(()) };
+        drop(regions);
+        let owners = child.map(|(_, owners)| owners);
+        parts.arena.hazards().withdraw_all();
+        parts.densifier.fork_child();
+        parts.store.workers().forget();
+        parts.account.become_process(process);
+        process.fault_mode.store(parts.arena.mode().into(), Relaxed);
+        if let Some(backing) = &parts.backing {
+            backing.fork_child(parts.account.group(), process, owners);
+        }
+        copy_gauges(&gauges, &process.counters);
+        parts.arena.renew_mapping()?;
+        parts.pages.for_each_folio(whole_arena(), |index, _| {
+            parts.pages.folio(index).lock().clear_pins();
+        });
+        release_ops(parts);
+        apply_fork_policies(parts, masked);
+        Ok(())
     }
 }
 
@@ -69,6 +128,7 @@ pub(crate) fn prepare(parts: Option<&'static Parts>) -> ForkGuard {
     let gauges = Counters::default();
     let Some(parts) = parts else {
         return ForkGuard {
+            parts: None,
             _regions: None,
             child: None,
             gauges,
@@ -87,60 +147,12 @@ pub(crate) fn prepare(parts: Option<&'static Parts>) -> ForkGuard {
     let refused = child.is_none() && backing.is_some() && swapped > 0;
     copy_gauges(account.counters(), &gauges);
     ForkGuard {
+        parts: Some(parts),
         _regions: Some(regions),
         child,
         gauges,
         refused,
     }
-}
-
-/// In the parent of process `child`: goes on.
-pub(crate) fn in_parent(parts: &Parts, guard: ForkGuard, child: u32) {
-    if let Some((backing, (process, _))) = parts.backing.as_ref().zip(guard.child) {
-        backing.fork_parent(parts.account.group(), process, child);
-    }
-    release_ops(parts);
-}
-
-/// After a fork that failed: goes on.
-pub(crate) fn failed(parts: &Parts, guard: ForkGuard) {
-    if let Some((backing, (child, _))) = parts.backing.as_ref().zip(guard.child) {
-        backing.fork_failed(parts.account.group(), child);
-    }
-    release_ops(parts);
-}
-
-/// In the child: makes the copied engine its own, counting into `process`.
-pub(crate) fn in_child(
-    parts: &Parts,
-    masked: &Masked,
-    guard: ForkGuard,
-    process: &'static Process,
-) -> Result<(), StartError> {
-    let ForkGuard {
-        _regions: regions,
-        child,
-        gauges,
-        ..
-    } = guard;
-    drop(regions);
-    let owners = child.map(|(_, owners)| owners);
-    parts.arena.hazards().withdraw_all();
-    parts.densifier.fork_child();
-    parts.store.workers().forget();
-    parts.account.become_process(process);
-    process.fault_mode.store(parts.arena.mode().into(), Relaxed);
-    if let Some(backing) = &parts.backing {
-        backing.fork_child(parts.account.group(), process, owners);
-    }
-    copy_gauges(&gauges, &process.counters);
-    parts.arena.renew_mapping()?;
-    parts.pages.for_each_folio(whole_arena(), |index, _| {
-        parts.pages.folio(index).lock().clear_pins();
-    });
-    release_ops(parts);
-    apply_fork_policies(parts, masked);
-    Ok(())
 }
 
 /// What the program asked not to be inherited goes.

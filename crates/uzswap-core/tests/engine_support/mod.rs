@@ -506,10 +506,10 @@ pub fn fork() -> usize {
         let guard = ENGINE.fork_prepare(&m);
         let pid = uzswap_sys::syscall::call0(uzswap_sys::nr::FORK).unwrap();
         if pid == 0 {
-            ENGINE.fork_child(&m, guard, group).unwrap();
+            guard.in_child(&m, group).unwrap();
             spawn_own_threads();
         } else {
-            ENGINE.fork_parent(&m, guard, u32::try_from(pid).unwrap());
+            guard.in_parent(&m, u32::try_from(pid).unwrap());
         }
         pid
     }
