@@ -111,7 +111,7 @@ impl Engine {
         if let Some(parts) = self.parts() {
             *mapping = parts.arena.mapping_fd();
             if let Some(backing) = &parts.backing {
-                *devices = backing.fds();
+                *devices = backing.devices().fds();
             }
         }
         all

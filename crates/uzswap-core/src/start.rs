@@ -11,8 +11,7 @@ use crate::account::Account;
 use crate::arena::hazard::Hazards;
 use crate::arena::region::{ENTRY_LEN, RegionMap};
 use crate::arena::{Arena, FaultMode, Mapping};
-use crate::backing::Backing;
-use crate::backing::devices::KEY_PAGES;
+use crate::backing::{Backing, KEY_PAGES};
 use crate::memory;
 use crate::op::{
     LOAD_LEN, Op, OpCell, OpTable, READ_LEN, RESERVE_PAGES, ReadWindow, STORE_LEN, Streams,

@@ -6,7 +6,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use loom::thread;
-use uzswap_core::backing::cache::{CachedCopy, Leaf, SwapCache};
+use uzswap_core::backing::swap_cache::{CachedCopy, Leaf, SwapCache};
 use uzswap_core::page::Page;
 use uzswap_core::page::{Age, Content, Entry};
 use uzswap_io::Fingerprint;

@@ -49,7 +49,8 @@ impl Backing {
             }
         }
         let keeps = self
-            .device_of(needed.slot)
+            .devices
+            .of_slot(needed.slot)
             .is_some_and(SwapDevice::keeps_copies);
         let (first, slots) = window.read(needed)?;
         Window::new(first, slots)
@@ -61,7 +62,7 @@ impl Backing {
             )
             .ok()
             .map(|body| {
-                let fingerprint = keeps.then(|| self.fingerprint(page, body));
+                let fingerprint = keeps.then(|| self.keys.fingerprint(page, body));
                 unpack(body, fingerprint)
             })
     }
@@ -138,11 +139,14 @@ impl Backing {
         add(&counters.swap_reads, wide(extents.len()));
         let mut rest = buffer;
         let began = arch::ticks();
-        let device_of = |extent: &Extent| self.device_of(extent.slot).map(core::ptr::from_ref);
+        let device_of =
+            |extent: &Extent| self.devices.of_slot(extent.slot).map(core::ptr::from_ref);
         let mut runs = extents.chunk_by(|one, next| device_of(one) == device_of(next));
         let read = runs.all(|run| {
             let len: usize = run.iter().map(Extent::bytes).sum();
-            let device = run.first().and_then(|first| self.device_of(first.slot));
+            let device = run
+                .first()
+                .and_then(|first| self.devices.of_slot(first.slot));
             device
                 .zip(rest.split_off_mut(..len))
                 .is_some_and(|(device, buffer)| {
@@ -161,7 +165,7 @@ impl Backing {
             let Entry::Swapped { location, .. } = pages.get(page) else {
                 return None;
             };
-            self.device_of(Location::from_raw(location).slot)
+            self.devices.of_slot(Location::from_raw(location).slot)
         });
         if let Some(device) = device
             && !self.reported_unreadable.swap(true, Relaxed)

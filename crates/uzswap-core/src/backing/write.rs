@@ -39,7 +39,7 @@ impl Candidates {
     pub(crate) fn of(backing: &Backing) -> Result<Self, WriteError> {
         let mut candidates = Candidates([false; NR_DEVICES]);
         let mut on = false;
-        for (device, candidate) in backing.devices().zip(&mut candidates.0) {
+        for (device, candidate) in backing.devices.iter().zip(&mut candidates.0) {
             *candidate = device.is_due();
             on |= device.is_on();
         }
@@ -54,6 +54,7 @@ impl Candidates {
     /// The remaining candidates, in the order in which devices are filled.
     fn in_turn<'a>(&self, backing: &'a Backing) -> impl Iterator<Item = &'a SwapDevice> {
         backing
+            .devices
             .in_turn()
             .filter(|(at, _)| self.0.get(*at).copied().unwrap_or(false))
             .map(|(_, device)| device)
@@ -64,7 +65,7 @@ impl Candidates {
     }
 
     fn leave_out(&mut self, backing: &Backing, device: &SwapDevice) {
-        for (one, candidate) in backing.devices().zip(&mut self.0) {
+        for (one, candidate) in backing.devices.iter().zip(&mut self.0) {
             *candidate &= !core::ptr::eq(one, device);
         }
     }
@@ -143,7 +144,7 @@ impl Backing {
             let took = arch::ticks().wrapping_sub(began);
             add(&self.account.counters().swap_ticks, took);
             let Err(error) = written else {
-                self.next_turn();
+                self.devices.next_turn();
                 return Ok(taken);
             };
             let error = self.write_failed(&taken, error);

@@ -119,7 +119,7 @@ fn extent<'a>(
     let (&[extent], buffer) = op.window.to_read() else {
         return None;
     };
-    Some((backing.device_of(extent.slot)?, extent, buffer))
+    Some((backing.devices().of_slot(extent.slot)?, extent, buffer))
 }
 
 impl Drop for OverlappedRead<'_> {

@@ -7,7 +7,6 @@
 
 use super::writeback::WritebackError;
 use super::{evict, follow, reclaim, shrink, sizes, swapoff};
-use crate::backing::Backing;
 use crate::backing::device::MAX_RECLAIM_RETRIES;
 use crate::masked::Masked;
 use crate::op::{RESERVE_PAGES, SLACK_PAGES};
@@ -83,7 +82,8 @@ fn come_down(parts: &Parts, masked: &Masked) -> u64 {
 
 /// Writes `wanted` bytes of what is stored to swap, the coldest first. Returns how many it were.
 fn write_back_bytes(parts: &Parts, masked: &Masked, wanted: u64) -> u64 {
-    for device in parts.backing.iter().flat_map(Backing::devices) {
+    let backing = parts.backing.iter();
+    for device in backing.flat_map(|backing| backing.devices().iter()) {
         device.backoff.reset();
     }
     let mut done = 0;

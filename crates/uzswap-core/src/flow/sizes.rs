@@ -47,6 +47,8 @@ pub(crate) fn publish_sizes(parts: &Parts) {
         .ram_peak
         .store(parts.account.charge().peak() * page, Ordering::Relaxed);
     if let Some(backing) = &parts.backing {
-        backing.publish_use(&parts.account.group().config.swap);
+        backing
+            .devices()
+            .publish_use(&parts.account.group().config.swap);
     }
 }

@@ -39,7 +39,7 @@ struct Incomplete;
 pub(crate) fn swap_off(parts: &Parts, masked: &Masked, number: usize) -> u64 {
     let mut bytes = 0;
     if let Some(backing) = &parts.backing
-        && let Some(device) = backing.device(number)
+        && let Some(device) = backing.devices().get(number)
     {
         // A writeback that chose the device before it was off ends before this lock is ours.
         let op = parts.op(masked);

@@ -95,10 +95,10 @@ pub(crate) fn write_run(
     writeback: &mut Writeback,
     min_age: u16,
 ) -> Result<WrittenBack, WritebackError> {
-    if !backing.counts() {
+    if !backing.devices().counts() {
         return Err(WritebackError::Nothing);
     }
-    for device in backing.devices() {
+    for device in backing.devices().iter() {
         device.discard();
     }
     // First, as without a device there is no need to choose.

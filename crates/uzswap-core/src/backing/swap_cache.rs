@@ -15,8 +15,10 @@
 //! only a swap cluster's lock is taken below them.
 //! *Context*: signal, worker.
 
-use crate::page::Entry;
-use crate::page::{PAGE_SIZE, Page};
+#[cfg(not(loom))]
+mod copies;
+
+use crate::page::{Entry, PAGE_SIZE, Page};
 use uzswap_io::Fingerprint;
 use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::{

@@ -5,12 +5,12 @@
 //! half full. The page then ages in RAM and pool like any other; only when the pool's object is to
 //! be written is it compared with the copy.
 //!
-//! *Invariants*: as [`cache`](super::cache).
+//! *Invariants*: as [`super`].
 //! *Locking*: a page's copy is kept and taken with its folio held. *Context*: signal, worker.
 
-use super::Backing;
-use super::cache::CachedCopy;
-use super::device::SwapDevice;
+use super::CachedCopy;
+use crate::backing::Backing;
+use crate::backing::device::SwapDevice;
 use crate::op::Op;
 use crate::page::{Entry, Page};
 use uzswap_group::counters::{add, sub};
@@ -53,7 +53,7 @@ impl Backing {
         }
         let copy = self.cache.take(page)?;
         let same = matches!(copy.entry, Entry::Swapped { size, .. } if usize::from(size) == body.len())
-            && copy.fingerprint == self.fingerprint(page, body);
+            && copy.fingerprint == self.keys.fingerprint(page, body);
         if !same {
             self.put_copy(copy);
             return None;

@@ -1,0 +1,84 @@
+//! *What*: [`Keys`]: how this process and its fork children seal objects on the swap devices, and
+//! make fingerprints of them.
+//!
+//! *Invariants*: no number of the sequence is used twice, by whichever process of the family.
+//! *Locking*: none. *Context*: init (`new`); signal, worker.
+
+use core::mem::MaybeUninit;
+
+use crate::memory;
+use crate::page::{Age, PAGE_SIZE, Page, wide};
+use uzswap_io::{Fingerprint, Key, Label, Seal, Sequence};
+use uzswap_sys::mem;
+
+/// Pages of key and sequence.
+pub(crate) const KEY_PAGES: u64 = 2;
+
+/// What seals objects.
+pub(super) struct Keys {
+    /// Encrypts objects, unless that is off, and makes fingerprints.
+    key: &'static Key,
+    encrypts: bool,
+    sequence: &'static Sequence,
+}
+
+impl Keys {
+    /// A fresh key. `encrypts`: objects are encrypted, not only checksummed.
+    pub(super) fn new(encrypts: bool) -> Option<Keys> {
+        Some(Keys {
+            key: new_key()?,
+            encrypts,
+            sequence: new_sequence()?,
+        })
+    }
+
+    /// How objects are sealed.
+    pub(super) fn seal(&self) -> Seal<'static> {
+        if self.encrypts {
+            Seal::Encrypted {
+                key: self.key,
+                sequence: self.sequence,
+            }
+        } else {
+            Seal::Checksummed
+        }
+    }
+
+    /// The fingerprint of `body`, the stored form of `page`.
+    pub(super) fn fingerprint(&self, page: Page, body: &[u8]) -> Fingerprint {
+        self.key.fingerprint(wide(page.index()), body)
+    }
+
+    /// In a fork child, which does not inherit memory locks.
+    pub(super) fn lock_again(&self) {
+        let _ = mem::mlock(core::ptr::from_ref(self.key).addr(), size_of::<Key>());
+    }
+}
+
+/// A key in a page of its own: locked, and in no core dump. Fork children inherit it.
+fn new_key() -> Option<&'static Key> {
+    let memory = memory::reserve(PAGE_SIZE).ok()?;
+    // The lock is best effort: RLIMIT_MEMLOCK must not turn encryption off.
+    let _ = mem::mlock(memory.addr(), PAGE_SIZE);
+    // SAFETY: a fresh page, never unmapped, used by nobody else.
+    let memory = unsafe { &mut *memory.cast::<MaybeUninit<Key>>() };
+    Key::generate(memory).ok().map(|key| &*key)
+}
+
+/// A sequence in shared memory, so that parent and fork children never reuse a number.
+fn new_sequence() -> Option<&'static Sequence> {
+    let prot = mem::PROT_READ | mem::PROT_WRITE;
+    let flags = mem::MAP_SHARED | mem::MAP_ANONYMOUS;
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let addr = unsafe { mem::mmap(0, PAGE_SIZE, prot, flags, -1, 0) }.ok()?;
+    // SAFETY: zeroed memory, never unmapped, is a sequence at its beginning.
+    Some(unsafe { &*(addr as *const Sequence) })
+}
+
+/// The label that an object of `page` is sealed with.
+pub(crate) fn label(page: Page, age: Age) -> Label {
+    Label {
+        page: wide(page.index()),
+        generation: age.0.into(),
+    }
+}

@@ -1,0 +1,233 @@
+//! *What*: [`Backing`], what a process swaps with: it opens the devices and counts their slots as
+//! one owner, from start or fork on.
+//!
+//! *Invariants*: as [`super`]. *Locking*: none of its own. *Context*: init (`open`); signal,
+//! worker.
+
+use super::devices::{Devices, Owners};
+use super::keys::Keys;
+use super::readahead::Readahead;
+use super::swap_cache::{Leaf, SwapCache};
+use crate::account::Account;
+use crate::memory::{self, place_static};
+use crate::page::transition::Slots;
+use crate::page::{PAGE_SIZE, Page, narrow};
+use uzswap_group::group::{Group, Process, ProcessState, SwapConfig, SwapUser, is_alive};
+use uzswap_io::{Extent, Location, Queue, Seal};
+use uzswap_slots::IsAlive;
+use uzswap_sync::lock::{Lock, LockGuard};
+use uzswap_sync::primitive::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed},
+};
+use uzswap_sync::strict_assert;
+use uzswap_sys::{file, thread};
+
+/// Queues per process for concurrent reads.
+const NR_QUEUES: usize = 4;
+
+/// The swap devices of this process, and what goes with them.
+pub(crate) struct Backing {
+    pub(super) account: &'static Account,
+    pub(super) devices: Devices,
+    pub(super) keys: Keys,
+    pub(super) cache: SwapCache<'static>,
+    /// The readahead windows.
+    pub(super) readahead: Readahead,
+    /// For concurrent reads. Few, since the kernel limits them system-wide; a thread that finds all
+    /// in use reads one extent after the other.
+    queues: [Lock<Queue>; NR_QUEUES],
+    /// An unreadable page has been reported.
+    pub(super) reported_unreadable: AtomicBool,
+}
+
+impl Backing {
+    /// Opens the group's devices for this process; `None`: there are none, or they belong to
+    /// another user or pid namespace.
+    pub(crate) fn open(account: &'static Account) -> Option<Backing> {
+        let (group, process) = (account.group(), account.process());
+        let config = &group.config.swap;
+        if config.nr_slots() == 0 || !in_namespace_of(config) {
+            return None;
+        }
+        let user = group.number_of(process)?;
+        let keys = Keys::new(config.encrypt.load(Relaxed) != 0)?;
+        let cache = new_cache(account.charge().limit())?;
+        let backing = Backing {
+            account,
+            devices: Devices::open(group, liveness_probe(group)?)?,
+            keys,
+            cache,
+            readahead: Readahead::new(),
+            queues: [const { Lock::new(Queue::new()) }; NR_QUEUES],
+            reported_unreadable: AtomicBool::new(false),
+        };
+        for device in backing.devices.iter() {
+            let owner = device.join(user);
+            // SAFETY: nobody else reaches it yet.
+            unsafe { device.set_owner(Some(owner)) };
+        }
+        process.swap_user.store(SwapUser::Yes, Relaxed);
+        // The program that this process ran before exec left slots under the same pid.
+        backing.reap(group, process);
+        Some(backing)
+    }
+
+    /// The devices.
+    pub(crate) const fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// Closes the devices, none of which was written to.
+    pub(crate) fn close(self) {
+        self.devices.close();
+    }
+
+    /// Frees the slots of dead processes.
+    pub(crate) fn reap(&self, group: &Group, process: &Process) {
+        if self.devices.counts() && process.swap_user.load(Relaxed) == SwapUser::Yes {
+            let pid = process.pid.load(Relaxed);
+            group.reap(process, pid, is_alive, |user| self.devices.release(user));
+        }
+    }
+
+    /// Before a fork, with no operation under way: reserves a record of the group for the child and
+    /// counts for it what this process counts. `None`: the group has no record left.
+    pub(crate) fn fork<'a>(&self, group: &'a Group) -> Option<(&'a Process, Owners)> {
+        if !self.devices.counts() {
+            return None;
+        }
+        let child = group.reserve(thread::getpid().unsigned_abs())?;
+        match group.number_of(child) {
+            Some(user) => Some((child, self.devices.fork(user))),
+            None => {
+                group.give_back(child);
+                None
+            }
+        }
+    }
+
+    /// In the parent after a fork: the child, of record `reserved`, is process `pid`.
+    pub(crate) fn fork_parent(&self, group: &Group, reserved: &Process, pid: u32) {
+        // In another namespace the pid means nothing to the processes that reap.
+        if in_namespace_of(&group.config.swap) {
+            group.born(reserved, thread::getpid().unsigned_abs(), pid);
+        }
+    }
+
+    /// Undoes [`Backing::fork`] after a failed fork.
+    pub(crate) fn fork_failed(&self, group: &Group, child: &Process) {
+        if let Some(user) = group.number_of(child) {
+            self.devices.release(user);
+        }
+        group.give_back(child);
+    }
+
+    /// In a fork child, before any operation: counts as `owners` from now on.
+    pub(crate) fn fork_child(&self, group: &Group, process: &Process, owners: Option<Owners>) {
+        let counts = match owners {
+            None => SwapUser::No,
+            Some(_) if in_namespace_of(&group.config.swap) => SwapUser::Yes,
+            Some(_) => SwapUser::Unknown,
+        };
+        for (device, owner) in self.devices.iter().zip(owners.unwrap_or_default()) {
+            // SAFETY: this process has one thread, this one.
+            unsafe { device.set_owner(owner) };
+        }
+        process.swap_user.store(counts, Relaxed);
+        self.keys.lock_again();
+    }
+
+    /// How objects are sealed.
+    pub(crate) fn seal(&self) -> Seal<'static> {
+        self.keys.seal()
+    }
+
+    /// The slots of an object.
+    pub(crate) fn extent(&self, location: u64, size: u16) -> Extent {
+        Location::from_raw(location).extent(size.into(), self.seal())
+    }
+
+    /// A queue for concurrent or overlapped reads. `None`: all are in use.
+    pub(crate) fn try_queue(&self) -> Option<LockGuard<'_, Queue>> {
+        self.queues.iter().find_map(Lock::try_lock)
+    }
+
+    /// Counts a hit on a page that was read ahead.
+    pub(crate) fn note_hit(&self, page: Page) {
+        self.readahead.hit(page);
+    }
+
+    /// Counts the slots of an object that an entry is going to name. `false`: they cannot be
+    /// counted.
+    #[must_use]
+    pub(crate) fn get(&self, location: u64, size: u16) -> bool {
+        let extent = self.extent(location, size);
+        self.devices
+            .of_slot(extent.slot)
+            .is_some_and(|device| device.get(extent))
+    }
+
+    /// Uncounts the slots of an object that an entry no longer names.
+    pub(crate) fn put(&self, location: u64, size: u16) {
+        let extent = self.extent(location, size);
+        let device = self.devices.of_slot(extent.slot);
+        strict_assert!(device.is_some(), "a location on no device");
+        if let Some(device) = device {
+            device.put(extent);
+        }
+    }
+}
+
+impl Slots for Option<Backing> {
+    fn count(&self, location: u64, size: u16) -> bool {
+        self.as_ref()
+            .is_some_and(|backing| backing.get(location, size))
+    }
+
+    fn uncount(&self, location: u64, size: u16) {
+        if let Some(backing) = self {
+            backing.put(location, size);
+        }
+    }
+
+    fn drop_copy(&self, page: Page) {
+        if let Some(backing) = self {
+            backing.drop_copy(page);
+        }
+    }
+}
+
+/// Whether this process is in the supervisor's pid namespace.
+fn in_namespace_of(config: &SwapConfig) -> bool {
+    file::fstatat(file::AT_FDCWD, c"/proc/self/ns/pid", 0)
+        .is_ok_and(|stat| stat.st_ino == config.pid_namespace.load(Relaxed))
+}
+
+/// A function that tells whether the process of a group record is alive; `false` only if it surely
+/// is not.
+fn liveness_probe(group: &'static Group) -> Option<IsAlive<'static>> {
+    let ask = move |number: usize| {
+        let Some(process) = group.processes.get(number) else {
+            return true;
+        };
+        match process.state.load(Acquire) {
+            ProcessState::Free => false,
+            ProcessState::Live if process.swap_user.load(Relaxed) == SwapUser::Yes => {
+                is_alive(process.pid.load(Relaxed)) || !in_namespace_of(&group.config.swap)
+            }
+            _ => true,
+        }
+    };
+    Some(place_static(memory::reserve(PAGE_SIZE).ok()?, ask))
+}
+
+/// An empty cache for a process of `limit` pages.
+fn new_cache(limit: u64) -> Option<SwapCache<'static>> {
+    let len = SwapCache::memory_len(narrow(limit));
+    let leaves = memory::reserve(len).ok()?.cast::<Leaf>();
+    // SAFETY: zeroed memory of that length, page aligned and never unmapped, is empty leaves;
+    // used by nobody else.
+    let leaves = unsafe { core::slice::from_raw_parts(leaves, len / size_of::<Leaf>()) };
+    Some(SwapCache::new(leaves))
+}
