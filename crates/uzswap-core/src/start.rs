@@ -254,18 +254,15 @@ fn make_ops(account: &'static Account, codec: Codec) -> Result<OpTable, StartErr
 /// Gives every operation a buffer to read from the device into; charges them and the buffer that is
 /// written from. Returns the pages; `None`: they do not fit.
 fn add_swap_buffers(ops: &OpTable, charge: &'static Charge) -> Option<u64> {
-    let pages =
-        wide(ops.all().len() * READ_LEN).div_ceil(wide(PAGE_SIZE)) + KEY_PAGES + WRITEBACK_PAGES;
+    let pages = wide(ops.nr() * READ_LEN).div_ceil(wide(PAGE_SIZE)) + KEY_PAGES + WRITEBACK_PAGES;
     if !charge.try_charge(pages) {
         return None;
     }
     for op in ops.all() {
-        let Ok(memory) = reserve(READ_LEN) else {
+        let Ok(buffer) = reserve_slice(READ_LEN) else {
             charge.uncharge(pages);
             return None;
         };
-        // SAFETY: a fresh mapping of that length, never unmapped, used by this operation alone.
-        let buffer = unsafe { core::slice::from_raw_parts_mut(memory, READ_LEN) };
         op.acquire().window = ReadWindow::new(buffer);
     }
     Some(pages)

@@ -19,7 +19,7 @@ impl Arena {
     pub(crate) fn mapped(&self, page: Page) -> Option<PageRange> {
         let region = self.regions.lookup(page.addr())?;
         (!region.flags.contains(Flags::FOREIGN))
-            .then(|| PageRange::covering(region.start, region.end - region.start))
+            .then(|| PageRange::covering(region.start, region.len()))
     }
 
     /// Whether all of `range` is one readable region.
@@ -29,6 +29,7 @@ impl Arena {
         })
     }
 
+    /// Whether the program may read `page`.
     pub(crate) fn is_readable(&self, page: Page) -> bool {
         self.regions
             .lookup(page.addr())

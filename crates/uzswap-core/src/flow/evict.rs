@@ -236,11 +236,9 @@ fn count_folio(parts: &Parts, stored: usize) {
 /// A cancelled folio: what was stored of it goes, its pages are writable again, and if it
 /// is in use it joins the active list.
 fn roll_back(parts: &Parts, op: &mut OpGuard<'_>, guard: &FolioGuard<'_>, folio: &BatchFolio) {
-    for at in folio.first..folio.first + folio.nr {
-        if let Some(place) = op.batch.pages.get_mut(at) {
-            parts.store.forget_unpublished(place.entry);
-            place.entry = Entry::None;
-        }
+    for place in op.batch.pages.iter_mut().skip(folio.first).take(folio.nr) {
+        parts.store.forget_unpublished(place.entry);
+        place.entry = Entry::None;
     }
     let in_use = !guard.has(PROT_STALE);
     parts

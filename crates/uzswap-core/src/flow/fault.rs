@@ -159,11 +159,11 @@ fn plan_fault(parts: &Parts, op: &mut OpGuard<'_>, page: Page) -> Found {
     } else {
         Entry::None
     };
-    let folio = pages.range_of(pages.index_of(page));
-    let folio = clamp(parts, folio, page);
     if entry == Entry::Resident {
         return Found::Resident;
     }
+    let folio = pages.range_of(pages.index_of(page));
+    let folio = clamp(parts, folio, page);
     let minimum = pages.block_of(page);
     if entry.is_empty() {
         return match parts.arena.mapped(page) {
@@ -247,14 +247,7 @@ fn carry_out(parts: &Parts, op: &mut OpGuard<'_>, page: Page, plan: Plan) -> Att
     }
     let index = parts.pages.index_of(page);
     let guard = lock_after_read(parts, op, index, read);
-    let attempt = fill(
-        parts,
-        op,
-        &guard,
-        page,
-        &Plan { range, ..plan },
-        &mut credit,
-    );
+    let attempt = fill(parts, op, &guard, page, Plan { range, ..plan }, &mut credit);
     drop(guard);
     op.unreserve(credit);
     attempt
@@ -283,29 +276,28 @@ fn fill(
     op: &mut OpGuard<'_>,
     guard: &FolioGuard<'_>,
     page: Page,
-    plan: &Plan,
+    mut plan: Plan,
     credit: &mut u64,
 ) -> Attempt {
     let entry = parts.pages.get(page);
-    let mut range = plan.range;
     if plan.is_zero_fill() {
         // The region may have shrunk or gone before the lock was had; under it, whoever unmaps
         // drops what is brought in now.
         match parts.arena.mapped(page) {
-            Some(region) => range = range.and(region),
+            Some(region) => plan.range = plan.range.and(region),
             None => return Attempt::Served(unmanaged(parts, page)),
         }
     }
     op.window.around = plan.around();
-    let brought = if range.len() == 1 && entry.in_block() {
+    let brought = if plan.range.len() == 1 && entry.in_block() {
         bring_in_exiting(parts, op, guard, page, credit)
     } else {
-        bring_in(parts, op, guard, range, plan.is_zero_fill(), credit)
+        bring_in(parts, op, guard, plan.range, plan.is_zero_fill(), credit)
     };
     op.window.around = None;
     match brought {
         Ok(brought) => {
-            record_load(parts, op, guard, page, plan, entry, brought, range);
+            record_load(parts, op, guard, page, plan, entry, brought);
             // Another thread may have evicted or dropped the page since it was looked at.
             match parts.pages.get(page) {
                 Entry::Resident => Attempt::Served(Fault::Resolved),
@@ -325,19 +317,14 @@ fn fill(
 }
 
 /// Counts what was brought in, and informs reclaim and readahead.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "what a fault has found out by then"
-)]
 fn record_load(
     parts: &Parts,
     op: &mut OpGuard<'_>,
     guard: &FolioGuard<'_>,
     page: Page,
-    plan: &Plan,
+    plan: Plan,
     entry: Entry,
     brought: Brought,
-    range: PageRange,
 ) {
     if let Some(around) = plan.around() {
         keep_ahead(parts, op, around);
@@ -354,13 +341,13 @@ fn record_load(
     if brought.loaded > 0 {
         count_loaded(parts, brought);
         add(&counters.refaults, 1);
-        if range.len() > 1 {
+        if plan.range.len() > 1 {
             add(&counters.readahead_pages, wide(brought.loaded - 1));
         }
     }
     note_access(parts, guard, parts.pages.index_of(page), entry);
     if plan.is_zero_fill() {
-        op.streams.note(range);
+        op.streams.note(plan.range);
     }
 }
 

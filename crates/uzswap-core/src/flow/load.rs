@@ -17,6 +17,7 @@ use crate::page::folio::FolioGuard;
 use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};
 use crate::parts::Parts;
 use uzswap_group::counters::add;
+use uzswap_sync::strict_assert;
 use uzswap_sys::Errno;
 
 /// What a call brought in, in pages.
@@ -301,36 +302,20 @@ pub(crate) fn copy_in(
     run: &Run,
     brought: &mut Brought,
 ) -> Result<(), LoadError> {
-    let source = match run.source {
-        Source::Zeroes => None,
-        Source::Loaded => Some(op.load.get(run.at..).unwrap_or_default().as_ptr()),
-    };
     let mut done = 0;
+    // Pages that one copy may bring in.
     let mut most = run.nr;
     while done < run.nr {
-        let dst = Page::from_index(run.start + done).addr();
-        let len = (run.nr - done).min(most) * PAGE_SIZE;
-        // SAFETY: the destination is arena memory that no entry calls resident, so nothing is
-        // overwritten; the source is readable for `len` bytes: a run is at most LOAD_LEN.
-        let result = unsafe {
-            let source = source.map(|source| source.add(done * PAGE_SIZE));
-            parts.arena.install(guard, dst, source, len)
-        };
-        let copied = match result {
-            Ok(copied) => copied,
-            Err(error) if error.copied > 0 => error.copied,
-            Err(error) if error.errno == Errno::EAGAIN => 0,
+        let nr = match install(parts, op, guard, run, done, most) {
+            Ok(nr) => nr,
             // The run crosses from one mapping into another (mprotect has split them), which no
             // single copy may.
-            Err(error) if error.errno == Errno::ENOENT && most > 1 => {
+            Err(Errno::ENOENT) if most > 1 => {
                 most = 1;
-                0
+                continue;
             }
-            // Present though never touched: something else wrote to it (a debugger). It stays.
-            Err(error) if error.errno == Errno::EEXIST && run.source == Source::Zeroes => PAGE_SIZE,
-            Err(error) => return Err(LoadError::Kernel(error.errno)),
+            Err(errno) => return Err(LoadError::Kernel(errno)),
         };
-        let nr = copied / PAGE_SIZE;
         for place in done..done + nr {
             let page = Page::from_index(run.start + place);
             let place = run.at / PAGE_SIZE + place;
@@ -349,6 +334,40 @@ pub(crate) fn copy_in(
         done += nr;
     }
     Ok(())
+}
+
+/// Makes up to `most` pages of the run, behind the first `done`, present. Returns how many.
+fn install(
+    parts: &Parts,
+    op: &OpGuard<'_>,
+    guard: &FolioGuard<'_>,
+    run: &Run,
+    done: usize,
+    most: usize,
+) -> Result<usize, Errno> {
+    let dst = Page::from_index(run.start + done).addr();
+    let len = (run.nr - done).min(most) * PAGE_SIZE;
+    let source = match run.source {
+        Source::Zeroes => None,
+        Source::Loaded => {
+            let at = run.at + done * PAGE_SIZE;
+            let source = op.load.get(at..at + len);
+            strict_assert!(source.is_some(), "a run outside the load buffer");
+            Some(source.ok_or(Errno::EFAULT)?.as_ptr())
+        }
+    };
+    // SAFETY: the destination is arena memory that no entry calls resident, so nothing is
+    // overwritten; the source is `len` bytes of the load buffer.
+    match unsafe { parts.arena.install(guard, dst, source, len) } {
+        Ok(copied) => Ok(copied / PAGE_SIZE),
+        Err(error) if error.copied > 0 => Ok(error.copied / PAGE_SIZE),
+        Err(error) => match error.errno {
+            Errno::EAGAIN => Ok(0),
+            // Present though never touched: something else wrote to it (a debugger). It stays.
+            Errno::EEXIST if run.source == Source::Zeroes => Ok(1),
+            errno => Err(errno),
+        },
+    }
 }
 
 /// Counts pages that came back, by where from.

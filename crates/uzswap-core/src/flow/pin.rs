@@ -166,7 +166,8 @@ fn keep_folio(
     if !ready_chunk(parts, op, first) {
         return Err(over_limit(parts, 1));
     }
-    let guard = parts.pages.folio(index).lock();
+    let folio = parts.pages.folio(index);
+    let guard = folio.lock();
     // Pinned first: loading may need reclaim, which skips pinned folios.
     match keep {
         Keep::Pin => guard.pin(),
@@ -175,28 +176,28 @@ fn keep_folio(
     }
     // A reclaimer that has isolated the folio may protect it after anything that is done about it
     // now, and the kernel's write would fail: it is waited for until it has rolled back.
-    let mut guard = if guard.cancel_reclaim() {
+    let guard = if guard.cancel_reclaim() {
         drop(guard);
-        parts.pages.folio(index).wait_reclaim();
+        folio.wait_reclaim();
         None
     } else {
         Some(guard)
     };
-    let done = fill(parts, op, index, part, &mut guard);
+    let done = fill(parts, op, index, part, guard);
     if done.is_err() && keep == Keep::Pin {
-        drop(guard);
-        parts.pages.folio(index).lock().unpin();
+        folio.lock().unpin();
     }
     done
 }
 
-/// Brings in every page of `part` that is mapped. `guard` is released while memory is reclaimed.
+/// Brings in every page of `part` that is mapped. `guard`, if the folio is held already, is
+/// released while memory is reclaimed.
 fn fill<'a>(
     parts: &'a Parts,
     op: &mut OpGuard<'_>,
     index: u32,
     part: PageRange,
-    guard: &mut Option<FolioGuard<'a>>,
+    mut guard: Option<FolioGuard<'a>>,
 ) -> Result<(), Fault> {
     loop {
         // A block comes in whole or not at all.
@@ -210,27 +211,24 @@ fn fill<'a>(
             open_shut_folio(parts, op, index);
             return Ok(());
         }
-        if !reserve_pages(parts, op, wide(missing)) {
-            return Err(over_limit(parts, wide(missing)));
-        }
         let mut credit = wide(missing);
+        if !reserve_pages(parts, op, credit) {
+            return Err(over_limit(parts, credit));
+        }
         let held = guard.insert(parts.pages.folio(index).lock());
         let entry = parts.pages.get(Page::from_index(part.start));
-        let result = fill_once(parts, op, held, part, &mut credit)
-            .inspect(|()| note_access(parts, held, index, entry));
+        let filled = bring_in_part(parts, op, held, part, &mut credit);
         op.unreserve(credit);
-        match result {
-            Ok(()) => {}
-            Err(error) => {
-                report_lost(parts, error);
-                return Err(Fault::Corrupt);
-            }
+        if let Err(error) = filled {
+            report_lost(parts, error);
+            return Err(Fault::Corrupt);
         }
+        note_access(parts, held, index, entry);
     }
 }
 
 /// Brings in what was evicted of `part`, then what of it is mapped and was never touched.
-fn fill_once(
+fn bring_in_part(
     parts: &Parts,
     op: &mut OpGuard<'_>,
     guard: &FolioGuard<'_>,

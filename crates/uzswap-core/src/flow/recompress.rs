@@ -27,6 +27,7 @@ use uzswap_group::counters::add;
 use uzswap_group::knobs::is_on;
 use uzswap_pool::Pool;
 use uzswap_sync::charge::Reserve;
+use uzswap_sync::strict_assert;
 
 /// Pages recompressed before one writeback: takes about as long as writing a run.
 const STEP_PAGES: usize = 32;
@@ -153,6 +154,7 @@ pub(super) fn recompress_held(
         ..
     } = &mut **op;
     let Some(load) = load.get_mut(..range.bytes()) else {
+        strict_assert!(false, "more pages than the load buffer holds");
         return Outcome::Same;
     };
     // SAFETY: the operation's buffer, which holds that much and is used by nobody else.

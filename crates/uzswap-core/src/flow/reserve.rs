@@ -5,7 +5,7 @@
 //! *Locking*: as reclaim. *Context*: signal, worker.
 
 use super::{follow, reclaim};
-use crate::op::{OpGuard, RESERVE_PAGES};
+use crate::op::OpGuard;
 use crate::page::Page;
 use crate::page::block::Entries;
 use crate::parts::Parts;
@@ -14,8 +14,8 @@ use uzswap_group::counters::add;
 /// Takes `nr` charged pages for the caller, reclaiming as it must. `false`: they cannot be had.
 #[inline]
 pub(crate) fn reserve_pages(parts: &Parts, op: &mut OpGuard<'_>, nr: u64) -> bool {
-    if op.reserve.pages() >= RESERVE_PAGES + nr {
-        return op.reserve.take(nr);
+    if op.take_spare(nr) {
+        return true;
     }
     if parts.account.charge().try_charge(nr) {
         let charge = parts.account.charge();

@@ -24,9 +24,11 @@ use crate::policy::sweep::Chosen;
 use crate::store::object::is_as_noted;
 use uzswap_group::counters::add;
 use uzswap_io::{Layout, MAX_RUN, PackError, Run, SLOT};
+use uzswap_sync::strict_assert;
 
 /// Order of the longest run of slots.
 const MAX_ORDER: u32 = MAX_RUN.ilog2();
+
 /// Outcome of packing one object.
 enum PackOutcome {
     /// It stays in the pool: its folio is in use, or it is not the chosen object any more.
@@ -39,15 +41,15 @@ enum PackOutcome {
 
 /// What became of the objects that were chosen.
 #[derive(Default)]
-struct Packed {
-    /// In the run.
-    objects: usize,
+struct Packed<'a> {
+    /// The run, to be written; empty if no object is in it.
+    run: &'a [u8],
+    /// All that were chosen. Those in the run have their place.
+    objects: &'a [Object],
     /// Gone from the pool without being written.
     unchanged: WrittenBack,
     /// In use, or not what was chosen any more.
     raced: u64,
-    /// Bytes to write.
-    len: usize,
 }
 
 /// What left the pool.
@@ -107,9 +109,9 @@ pub(crate) fn write_run(
     if nr == 0 {
         return Err(WritebackError::Nothing);
     }
-    let min_slots = writeback.objects.first().map_or(1, |object| {
-        (backing.seal().overhead() + usize::from(object.chosen.size)).div_ceil(SLOT)
-    });
+    let [first, ..] = &writeback.objects;
+    let first_len = backing.seal().overhead() + usize::from(first.chosen.size);
+    let min_slots = first_len.div_ceil(SLOT);
     // The largest run that the objects fill, or what is to be had of it, if it holds the first.
     let orders = min_slots.next_power_of_two().ilog2()..=nr_slots.ilog2().min(MAX_ORDER);
     // Holds one count for this writeback until the objects hold theirs.
@@ -117,28 +119,23 @@ pub(crate) fn write_run(
         .take_slots(&candidates, &orders)
         .ok_or(WritebackError::Full)?;
     let room = usize::from(taken.run.nr) * SLOT;
-    let Packed {
-        objects,
-        unchanged,
-        raced,
-        len,
-    } = pack(parts, backing, writeback, nr, room);
-    add(&parts.account.counters().reject_reclaim_fail, raced);
-    let written = match writeback.run.get(..len) {
-        Some(bytes) if objects > 0 => backing.write_out(candidates, taken, bytes),
-        _ => {
-            taken.device.put_run(taken.run);
-            return if unchanged.pages > 0 {
-                Ok(unchanged)
-            } else {
-                Err(WritebackError::Raced)
-            };
-        }
-    };
-    let objects = writeback.objects.get(..nr).unwrap_or_default();
-    let Destination { device, run } = written.inspect_err(|_| abort(parts, objects))?;
-    add(&parts.account.counters().swap_bytes_out, wide(len));
-    let WrittenBack { pages, bytes } = publish(parts, objects, device.number_of(run));
+    let packed = pack(parts, backing, writeback, nr, room);
+    let counters = parts.account.counters();
+    add(&counters.reject_reclaim_fail, packed.raced);
+    let unchanged = packed.unchanged;
+    if packed.run.is_empty() {
+        taken.device.put_run(taken.run);
+        return if unchanged.pages > 0 {
+            Ok(unchanged)
+        } else {
+            Err(WritebackError::Raced)
+        };
+    }
+    let Destination { device, run } = backing
+        .write_out(candidates, taken, packed.run)
+        .inspect_err(|_| abort(parts, packed.objects))?;
+    add(&counters.swap_bytes_out, wide(packed.run.len()));
+    let WrittenBack { pages, bytes } = publish(parts, packed.objects, device.number_of(run));
     device.put_run(run);
     Ok(WrittenBack {
         pages: pages + unchanged.pages,
@@ -184,13 +181,13 @@ fn choose(
 
 /// Packs the first `nr` objects, as far as they still are what they were, are not on a device as
 /// they are, and fit `room` bytes.
-fn pack(
+fn pack<'a>(
     parts: &Parts,
     backing: &Backing,
-    writeback: &mut Writeback,
+    writeback: &'a mut Writeback,
     nr: usize,
     room: usize,
-) -> Packed {
+) -> Packed<'a> {
     let Writeback {
         run,
         objects,
@@ -199,22 +196,24 @@ fn pack(
     } = writeback;
     let mut packed = Packed::default();
     let (Some(buffer), Some(objects)) = (run.get_mut(..room), objects.get_mut(..nr)) else {
+        strict_assert!(false, "a run is longer than the buffer, or the list");
         return packed;
     };
     let mut run = Run::new(buffer, backing.seal());
-    for object in objects {
+    for object in &mut *objects {
         match pack_one(parts, backing, &mut run, object) {
             Ok(PackOutcome::Skipped) => packed.raced += 1,
-            Ok(PackOutcome::Packed) => packed.objects += 1,
+            Ok(PackOutcome::Packed) => {}
             Ok(PackOutcome::Unchanged) => packed.unchanged.add(object.chosen.size),
             Err(PackError::Full) => {
                 sweep.return_to(object.chosen.page);
                 break;
             }
-            Err(PackError::BadLength) => {}
+            Err(PackError::BadLength) => strict_assert!(false, "an object that no run can hold"),
         }
     }
-    packed.len = run.finish().len();
+    packed.run = run.finish();
+    packed.objects = objects;
     packed
 }
 

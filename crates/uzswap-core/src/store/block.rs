@@ -16,6 +16,7 @@ use crate::store::page::StoreMode;
 use uzswap_group::knobs::{BLOCK_AUTO, is_on};
 use uzswap_sync::charge::Reserve;
 use uzswap_sync::primitive::Ordering::Relaxed;
+use uzswap_sync::strict_assert;
 
 /// Bytes that `nr` pages are stored as a block in, at most: else they stay apart.
 pub(crate) const fn max_block_object(nr: usize) -> usize {
@@ -59,6 +60,7 @@ impl Store {
             return false;
         }
         let Some(room) = op.store.get_mut(..max_block_object(block.len())) else {
+            strict_assert!(false, "a block larger than the store buffer");
             return false;
         };
         let compressor = pick_compressor(&mut op.compressor, &mut op.denser, mode.denser);
@@ -80,6 +82,7 @@ impl Store {
         let (Some(object), Some(places)) =
             (store.get(..size), batch.pages.get_mut(at..at + block.len()))
         else {
+            strict_assert!(false, "a block outside the store buffer, or the batch");
             return false;
         };
         let Some(entries) = self.cut(reserve, object, block, |_| mode.age) else {
