@@ -134,8 +134,7 @@ impl Arena {
         self.regions
             .for_each_in(range.addr(), range.bytes(), |region| {
                 if !region.flags.contains(Flags::FOREIGN) {
-                    let part = PageRange::covering(region.start, region.len());
-                    opened &= protect(part, region.flags.prot().cast_signed());
+                    opened &= protect(region.pages(), region.flags.prot().cast_signed());
                 }
             });
         if !opened {

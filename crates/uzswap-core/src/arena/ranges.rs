@@ -18,14 +18,13 @@ impl Arena {
     /// The mapped range around `page`, unless it is a mapping of the program's own.
     pub(crate) fn mapped(&self, page: Page) -> Option<PageRange> {
         let region = self.regions.lookup(page.addr())?;
-        (!region.flags.contains(Flags::FOREIGN))
-            .then(|| PageRange::covering(region.start, region.len()))
+        (!region.flags.contains(Flags::FOREIGN)).then(|| region.pages())
     }
 
     /// Whether all of `range` is one readable region.
     pub(crate) fn readable(&self, range: PageRange) -> bool {
         self.regions.lookup(range.addr()).is_some_and(|region| {
-            region.flags.contains(Flags::READ) && region.end >= range.addr() + range.bytes()
+            region.flags.contains(Flags::READ) && region.pages().end >= range.end
         })
     }
 

@@ -13,6 +13,7 @@
 //! a range from being reused meanwhile.
 //! *Context*: signal, worker, init.
 
+use crate::page::PageRange;
 use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sys::{PAGE_SHIFT, PAGE_SIZE};
 
@@ -98,6 +99,12 @@ impl Region {
     #[allow(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub const fn len(&self) -> usize {
         self.end - self.start
+    }
+
+    /// Its pages.
+    #[must_use]
+    pub fn pages(&self) -> PageRange {
+        PageRange::covering(self.start, self.len())
     }
 }
 

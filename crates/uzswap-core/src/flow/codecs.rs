@@ -13,16 +13,15 @@
 //! *Locking*: op. *Context*: init; signal, worker.
 
 use super::reclaim;
-use crate::memory;
 use crate::op::{OpGuard, STORE_LEN};
 use crate::page::block::MAX_BLOCK_ORDER;
 use crate::page::{PAGE_SIZE, wide};
 use crate::parts::Parts;
-use crate::store::codec::{BLOCK_BUFFERS, BLOCKS, compressor_len, decoder_bit};
-use core::ptr::NonNull;
+use crate::store::codec::{
+    BLOCK_BUFFERS, BLOCKS, compressor_len, decoder_bit, new_compressor, unmap_compressor,
+};
 use uzswap_compress::{Codec, CodecId, Compressor, Decompressor};
 use uzswap_sync::primitive::Ordering;
-use uzswap_sys::mem;
 
 /// The part of the limit that compressors for blocks may take, in all operations together: they are
 /// made for smaller blocks where that is not enough.
@@ -98,51 +97,24 @@ pub(crate) fn charged_compressor(
     codec: Codec,
     max_block: usize,
 ) -> Option<Compressor> {
-    let len = compressor_len(codec, max_block);
-    let memory = charged_memory(parts, op, len)?;
-    // SAFETY: a fresh mapping of that length, used by nobody else until `retire_compressor`.
-    let new = unsafe { Compressor::init(memory.as_ptr(), len, codec, max_block) };
-    if new.is_err() {
-        // SAFETY: nothing was made in it.
-        unsafe { unmap_charged(parts, op, memory, len) };
-    }
-    new.ok()
-}
-
-/// `len` bytes of memory of its own, zeroed and page aligned, charged, if there is room for it.
-fn charged_memory(parts: &Parts, op: &mut OpGuard<'_>, len: usize) -> Option<NonNull<u8>> {
-    let pages = wide(len.div_ceil(PAGE_SIZE));
+    let pages = wide(compressor_len(codec, max_block) / PAGE_SIZE);
     if !reclaim::make_room(parts, op, pages) {
         return None;
     }
-    let memory = memory::reserve(len).ok().and_then(NonNull::new);
-    match memory {
+    let new = new_compressor(codec, max_block).ok();
+    match &new {
         Some(_) => parts.account.add_metadata(pages),
         None => op.unreserve(pages),
     }
-    memory
-}
-
-/// Gives back what [`charged_memory`] gave.
-///
-/// # Safety
-/// Nobody uses what is in it any more.
-unsafe fn unmap_charged(parts: &Parts, op: &mut OpGuard<'_>, memory: NonNull<u8>, len: usize) {
-    let len = len.next_multiple_of(PAGE_SIZE);
-    // SAFETY: the mapping that was made for this; by the caller's promise nobody uses what is in
-    // it. If it stays, it stays charged.
-    if unsafe { mem::munmap(memory.addr().get(), len) }.is_ok() {
-        let pages = wide(len / PAGE_SIZE);
-        parts.account.sub_metadata(pages);
-        op.unreserve(pages);
-    }
+    new
 }
 
 /// Gives back the memory of a compressor that nobody uses any more.
 pub(crate) fn retire_compressor(parts: &Parts, op: &mut OpGuard<'_>, old: Compressor) {
-    let len = compressor_len(old.codec(), old.max_block());
     // SAFETY: it is owned here, and gone after this.
-    unsafe { unmap_charged(parts, op, old.memory(), len) };
+    let freed = unsafe { unmap_compressor(&old) };
+    parts.account.sub_metadata(freed);
+    op.unreserve(freed);
 }
 
 /// Charges every operation's memory to decode objects of that codec, in blocks of up to that size,

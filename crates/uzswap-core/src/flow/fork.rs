@@ -161,7 +161,7 @@ fn apply_fork_policies(parts: &Parts, masked: &Masked) {
     let mut at = ARENA_BASE;
     while let Some(region) = regions.next_in(at, ARENA_BASE + ARENA_LEN - at) {
         at = region.end;
-        let (start, len) = (region.start, region.end - region.start);
+        let (start, len) = (region.start, region.len());
         if region.flags.contains(Flags::FOREIGN) {
             continue;
         }

@@ -52,10 +52,6 @@ pub enum ForkPolicy {
     Wipe,
 }
 
-fn covering(region: &Region) -> PageRange {
-    PageRange::covering(region.start, region.end - region.start)
-}
-
 /// Maps `len` bytes of fresh memory, aligned to `align` (0: a folio).
 pub(crate) fn map(
     parts: &Parts,
@@ -122,7 +118,7 @@ pub(crate) fn discard(parts: &Parts, addr: usize, len: usize) -> Result<(), Errn
     parts.arena.regions().for_each_in(addr, len, |region| {
         if !region.flags.contains(Flags::FOREIGN) {
             // What stays reads as zero.
-            let _ = drop_pages(parts, covering(&region));
+            let _ = drop_pages(parts, region.pages());
         }
     });
     mapped_whole(parts, addr, len)
@@ -239,7 +235,7 @@ fn empty_region(parts: &Parts, region: &Region) -> Result<(), Errno> {
     if region.flags.contains(Flags::FOREIGN) {
         return parts.arena.reclaim_foreign(start, len);
     }
-    drop_pages(parts, covering(region))?;
+    drop_pages(parts, region.pages())?;
     let prot = PROT_ARENA.unsigned_abs();
     if region.flags.prot() == prot {
         return Ok(());

@@ -7,14 +7,14 @@
 //! *Invariants*: as [`crate::store::workers`].
 //! *Locking*: op; `following` is only tried. *Context*: signal, worker.
 
-use super::codecs::charge_part;
+use super::codecs::{charge_part, charged_compressor, retire_compressor};
 use super::reclaim::make_room;
 use crate::accel::thread::{Contexts, STACK, WorkerThread};
 use crate::memory;
 use crate::op::{OpGuard, STORE_LEN};
 use crate::page::{PAGE_SIZE, wide};
 use crate::parts::Parts;
-use crate::store::codec::{BLOCK_BUFFERS, compressor_len, new_compressor, unmap_compressor};
+use crate::store::codec::BLOCK_BUFFERS;
 use crate::store::workers::MAX_WORKERS;
 use uzswap_compress::{Codec, Decompressor};
 use uzswap_sync::primitive::Ordering::Relaxed;
@@ -89,17 +89,18 @@ fn make_worker(
     let decoder = Decompressor::required_size();
     let stack_at = CONTEXT_AT + decoder.next_multiple_of(PAGE_SIZE);
     // Of the stack as little is counted as of the program's own.
-    let pages = wide((stack_at + compressor_len(codec, PAGE_SIZE)) / PAGE_SIZE);
+    let pages = wide(stack_at / PAGE_SIZE);
+    let compressor = charged_compressor(parts, op, codec, PAGE_SIZE)?;
     if !make_room(parts, op, pages) {
+        retire_compressor(parts, op, compressor);
         return None;
     }
-    let made = memory::reserve(stack_at + STACK)
-        .ok()
-        .zip(new_compressor(codec, PAGE_SIZE).ok());
-    let Some((memory, compressor)) = made else {
+    let Ok(memory) = memory::reserve(stack_at + STACK) else {
         op.unreserve(pages);
+        retire_compressor(parts, op, compressor);
         return None;
     };
+    parts.account.add_metadata(pages);
     // SAFETY: the parts of `memory` do not overlap, live for good, and are aligned to pages.
     let worker = unsafe {
         let decompressor = Decompressor::init(memory.add(CONTEXT_AT), decoder).ok()?;
@@ -114,25 +115,16 @@ fn make_worker(
         ));
         &*worker
     };
-    parts.account.add_metadata(pages);
     parts.store.add_worker(at, worker).then_some(worker)
 }
 
 /// Gives `worker`, which is away, another compressor. `false`: there is no room for it.
 fn change_worker(parts: &Parts, op: &mut OpGuard<'_>, worker: &WorkerThread, codec: Codec) -> bool {
-    let pages = wide(compressor_len(codec, PAGE_SIZE) / PAGE_SIZE);
-    if !make_room(parts, op, pages) {
-        return false;
-    }
-    let Ok(new) = new_compressor(codec, PAGE_SIZE) else {
-        op.unreserve(pages);
+    let Some(new) = charged_compressor(parts, op, codec, PAGE_SIZE) else {
         return false;
     };
-    // SAFETY: we hold `following`, without which nobody opens it either; what comes back nobody
-    // uses any more.
-    let freed = unsafe { unmap_compressor(&worker.replace(new)) };
-    parts.account.add_metadata(pages);
-    parts.account.sub_metadata(freed);
-    op.unreserve(freed);
+    // SAFETY: we hold `following`, without which nobody opens it either.
+    let old = unsafe { worker.replace(new) };
+    retire_compressor(parts, op, old);
     true
 }

@@ -36,6 +36,7 @@ use super::entry::{Age, Entry};
 use super::tally::Tally;
 use uzswap_group::counters::{Counters, add, sub};
 use uzswap_pool::Loc;
+use uzswap_sync::strict_unreachable;
 
 /// Entries that can be changed.
 pub trait EntriesMut: Entries {
@@ -115,6 +116,8 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
         if let Entry::Stored { loc, .. } = &mut entry {
             *loc = to;
             self.entries.set(page, entry);
+        } else {
+            strict_unreachable!("an object moved that no entry names");
         }
     }
 
@@ -143,6 +146,8 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
                     content,
                 },
             );
+        } else {
+            strict_unreachable!("a page is written that is not in the pool");
         }
     }
 
@@ -206,6 +211,7 @@ impl<E: EntriesMut, O: Objects, S: Slots> Transition<'_, E, O, S> {
     ) {
         let old = self.entries.get(page);
         let Entry::Swapped { size, .. } = old else {
+            strict_unreachable!("a page is fetched that is not on a device");
             return;
         };
         let new = Entry::Stored {

@@ -27,7 +27,11 @@ pub(crate) fn new_compressor(codec: Codec, max_block: usize) -> Result<Compresso
     let len = compressor_len(codec, max_block);
     let memory = memory::reserve(len)?;
     // SAFETY: a fresh mapping of that length, used by nobody else until `unmap_compressor`.
-    unsafe { Compressor::init(memory, len, codec, max_block) }.map_err(|_| Errno::EINVAL)
+    unsafe { Compressor::init(memory, len, codec, max_block) }.map_err(|_| {
+        // SAFETY: the mapping made just now, with nothing in it.
+        let _ = unsafe { mem::munmap(memory.addr(), len) };
+        Errno::EINVAL
+    })
 }
 
 /// Gives back the memory of what [`new_compressor`] made. Returns its pages.

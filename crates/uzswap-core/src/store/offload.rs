@@ -195,10 +195,14 @@ impl Store {
         else {
             return None;
         };
-        let size = usize::from(size);
-        // SAFETY: the object lives and does not move while the folio is held; it has `size` bytes.
-        let object = unsafe { core::slice::from_raw_parts(self.pool.data_ptr(loc), size) };
-        (size < PAGE_SIZE).then_some(object)
+        // SAFETY: the entry names it with this size, and the caller holds the folio.
+        let object = unsafe { self.object(loc, size) };
+        (object.len() < PAGE_SIZE).then_some(object)
+    }
+
+    /// What is to be decoded of the [`Store::object_of`] a page, and by which codec.
+    fn open_object(&self, pages: &Pages, page: Page) -> Option<(CodecId, &[u8])> {
+        object::open(self.object_of(pages, page)?).ok()
     }
 
     /// Decodes the pages of `batch`, which [`Store::batch_at`] found, into the load buffer at byte
@@ -213,37 +217,18 @@ impl Store {
         if at + batch.bytes() > LOAD_LEN {
             return false;
         }
-        let buffer = op.load.as_mut_ptr();
-        let object = |page: Page| object::open(self.object_of(pages, page)?).ok();
-        let mut task = None;
-        for (nr, (page, job)) in batch.pages().zip(op.jobs).enumerate() {
-            let Some((id, data)) = object(page) else {
-                for job in op.jobs.iter().take(nr) {
-                    job.settle(Outcome::Aborted);
-                }
-                return false;
-            };
-            task = Some(Task::Decompress(id));
-            // SAFETY: the object does not change while the folio is held; the place is within the
-            // buffer, as just checked, and used for nothing else until the batch is done.
-            unsafe {
-                job.prepare(Params {
-                    task: Task::Decompress(id),
-                    src: data.as_ptr(),
-                    src_len: data.len(),
-                    dst: buffer.add(at + nr * PAGE_SIZE),
-                    dst_len: PAGE_SIZE,
-                });
-            }
-        }
-        let Some(task) = task else { return false };
+        // SAFETY: that much is within the buffer.
+        let places = unsafe { op.load.as_mut_ptr().add(at) };
+        let Some(task) = self.prepare_loads(pages, op, batch, places) else {
+            return false;
+        };
         let dispatched = self.dispatch(op, batch.len(), task);
-        // SAFETY: as above: this place is nobody's who works on another job.
+        // SAFETY: the page's place, as in `prepare_loads`: no accelerator works on it.
         let place = |nr: usize| unsafe {
-            core::slice::from_raw_parts_mut(buffer.add(at + nr * PAGE_SIZE), PAGE_SIZE)
+            core::slice::from_raw_parts_mut(places.add(nr * PAGE_SIZE), PAGE_SIZE)
         };
         let mut decode = |nr: usize, page: Page| {
-            let (id, data) = object(page)?;
+            let (id, data) = self.open_object(pages, page)?;
             op.decompressor.decompress(id, data, place(nr)).ok()
         };
         let mut right = true;
@@ -265,5 +250,39 @@ impl Store {
             wide(batch.len() - decoded),
         );
         right
+    }
+
+    /// Prepares a job for each page of `batch`, to be decoded to its place in the load buffer, the
+    /// first of which is `places`. `None`, and no job is prepared: an object is damaged.
+    fn prepare_loads(
+        &self,
+        pages: &Pages,
+        op: &Op,
+        batch: PageRange,
+        places: *mut u8,
+    ) -> Option<Task> {
+        let mut task = None;
+        for (nr, (page, job)) in batch.pages().zip(op.jobs).enumerate() {
+            let Some((id, data)) = self.open_object(pages, page) else {
+                for job in op.jobs.iter().take(nr) {
+                    job.settle(Outcome::Aborted);
+                }
+                return None;
+            };
+            task = Some(Task::Decompress(id));
+            // SAFETY: the object does not change while the folio is held; the place is within the
+            // buffer, as `load_batch` has checked, and used for nothing else until the batch is
+            // done.
+            unsafe {
+                job.prepare(Params {
+                    task: Task::Decompress(id),
+                    src: data.as_ptr(),
+                    src_len: data.len(),
+                    dst: places.add(nr * PAGE_SIZE),
+                    dst_len: PAGE_SIZE,
+                });
+            }
+        }
+        task
     }
 }
