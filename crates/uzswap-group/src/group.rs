@@ -172,12 +172,7 @@ impl Group {
         for (to, from) in to.orders.iter().zip(&from.orders) {
             to.fold(from);
         }
-        let (a, b) = (&to.fault_ticks, &from.fault_ticks);
-        for (a, b) in a.buckets.iter().zip(&b.buckets) {
-            a.fetch_add(b.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-        }
-        a.max
-            .fetch_max(b.max.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        to.fault_ticks.fold(&from.fault_ticks);
         release();
         from.swap_user.store(SwapUser::No, Ordering::Relaxed);
         from.state.store(ProcessState::Free, Ordering::Release);

@@ -1,5 +1,6 @@
 //! *What*: [`Histogram`], durations in time stamp counter ticks.
-//! *Invariants*: four buckets for each power of two; a bucket and `max` only rise.
+//! *Invariants*: four buckets for each power of two; a bucket and `max` only rise, until they are
+//! folded into the sums of a group.
 //! *Locking*: none; every cell is a relaxed atomic. *Context*: written on the fault path.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -39,6 +40,14 @@ impl Histogram {
         }
         let octave = index / 4;
         (4 + (index % 4) as u64) << (octave - 2)
+    }
+
+    /// Takes over what `from` has counted, which begins anew.
+    pub(crate) fn fold(&self, from: &Histogram) {
+        for (to, from) in self.buckets.iter().zip(&from.buckets) {
+            to.fetch_add(from.swap(0, Relaxed), Relaxed);
+        }
+        self.max.fetch_max(from.max.swap(0, Relaxed), Relaxed);
     }
 
     /// Counts one duration.

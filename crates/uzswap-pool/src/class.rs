@@ -22,7 +22,7 @@ pub(crate) const GRANULE: usize = 16;
 /// Bytes in front of an object's data: the owner.
 pub(crate) const OWNER: usize = 4;
 /// The longest zspage, in pages, and the number of windows.
-pub const CHAIN_MAX: usize = 8;
+pub const MAX_CHAIN: usize = 8;
 /// Fullness groups per class. Full zspages are in none.
 pub(crate) const GROUPS: usize = 8;
 
@@ -100,17 +100,19 @@ pub(crate) fn class(id: ClassId) -> &'static SizeClass {
 }
 
 /// Pages a zspage of `size`-byte objects should have: those that waste least, but
-/// never more pages for a gain below 1/`GAIN_MIN` of the memory, because a short
+/// never more pages for a gain below 1/`MIN_GAIN_PART` of the memory, because a short
 /// zspage becomes empty sooner.
 const fn chain_for(size: usize) -> usize {
-    const GAIN_MIN: usize = 20;
+    const MIN_GAIN_PART: usize = 20;
     let mut best = 2;
     let mut pages = 3;
-    while pages <= CHAIN_MAX {
+    while pages <= MAX_CHAIN {
         let waste = (pages * PAGE_SIZE) % size;
         let best_waste = (best * PAGE_SIZE) % size;
-        // waste / pages + PAGE_SIZE / GAIN_MIN < best_waste / best, without fractions
-        if waste * best * GAIN_MIN + PAGE_SIZE * best * pages < best_waste * pages * GAIN_MIN {
+        // waste / pages + PAGE_SIZE / MIN_GAIN_PART < best_waste / best, without fractions
+        if waste * best * MIN_GAIN_PART + PAGE_SIZE * best * pages
+            < best_waste * pages * MIN_GAIN_PART
+        {
             best = pages;
         }
         pages += 1;
@@ -195,7 +197,7 @@ mod tests {
             assert!(id > 0);
             let need = size + OWNER;
             assert!(shape.size as usize >= need);
-            assert!((2..=CHAIN_MAX as u32).contains(&shape.chain));
+            assert!((2..=MAX_CHAIN as u32).contains(&shape.chain));
             assert!(u32::from(shape.objects) * shape.size <= shape.chain * PAGE_SIZE as u32);
             // What merging adds is memory that the zspage would waste anyway.
             let exact = need.next_multiple_of(GRANULE);

@@ -11,7 +11,7 @@
 //! - The pool does not know an object's true size, so all bytes of its class are copied.
 //!
 //! *Locking*: the class lock is held while entries are held, against the usual order
-//! (extent before class): [`Relocate::try_hold`] must therefore never wait. The
+//! (folio before class): [`Relocate::try_hold`] must therefore never wait. The
 //! class lock is dropped between zspages.
 //! *Context*: signal, worker.
 
@@ -24,10 +24,10 @@ use uzswap_sync::charge::Charge;
 use uzswap_sys::PAGE_SIZE;
 
 /// Words of a bitmap with a bit for every object that a zspage can have.
-const BITMAP: usize = class::CHAIN_MAX * PAGE_SIZE / class::GRANULE / 64;
+const BITMAP_WORDS: usize = class::MAX_CHAIN * PAGE_SIZE / class::GRANULE / 64;
 /// Zspages of one class that may stay unemptied, because entries were busy,
 /// before compaction turns to the next class.
-const STUCK_MAX: u32 = 4;
+const MAX_STUCK_ZSPAGES: u32 = 4;
 
 /// The page table's side of compaction.
 pub trait Relocate {
@@ -78,7 +78,7 @@ impl Pool {
         let area = self.area(at);
         let mut emptied = 0;
         let mut stuck = 0;
-        while emptied < max_pages && stuck < STUCK_MAX {
+        while emptied < max_pages && stuck < MAX_STUCK_ZSPAGES {
             let mut partial = class.partial.lock();
             if self.class_stat(id).freeable_zspages() == 0 {
                 break;
@@ -187,8 +187,8 @@ unsafe fn live_objects(
     zspage: *const zspage::Zspage,
     shape: &class::SizeClass,
     memory: *mut u8,
-) -> [u64; BITMAP] {
-    let mut live = [u64::MAX; BITMAP];
+) -> [u64; BITMAP_WORDS] {
+    let mut live = [u64::MAX; BITMAP_WORDS];
     // SAFETY: by this function's contract.
     let (mut link, fresh) = unsafe { ((*zspage).free, (*zspage).fresh) };
     // A chain cannot be longer than what was ever handed out.
@@ -210,7 +210,7 @@ unsafe fn live_objects(
     live
 }
 
-fn is_set(bitmap: &[u64; BITMAP], object: u16) -> bool {
+fn is_set(bitmap: &[u64; BITMAP_WORDS], object: u16) -> bool {
     bitmap
         .get(usize::from(object / 64))
         .is_some_and(|word| word & (1 << (object % 64)) != 0)

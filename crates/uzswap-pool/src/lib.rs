@@ -17,10 +17,10 @@
 //!   page table entry is held through [`Relocate::try_hold`].
 //! - All-zero memory is a pool before [`Pool::init`].
 //!
-//! *Locking*: order: operation, extent lock, LRU lock, pool class lock, window lock (leaf). One
-//! class lock for each [`Pool::alloc`] or [`Pool::free`]; the window lock only
-//! when a zspage is made or becomes empty. Compaction goes against the order,
-//! with a class lock held towards an extent lock: there it only ever *tries*.
+//! *Locking*: op → folio → LRU → pool class → pool window (leaf). One class lock for each
+//! [`Pool::alloc`] or [`Pool::free`]; the window lock only when a zspage is made or becomes empty.
+//! Compaction goes against the order, with a class lock held towards a folio: there it only ever
+//! *tries*.
 //! *Context*: signal, worker, init; under the rules of [`uzswap_sync::lock`]. Never allocates.
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
@@ -50,7 +50,7 @@ mod stat;
 mod window;
 mod zspage;
 
-pub use class::CHAIN_MAX;
+pub use class::MAX_CHAIN;
 pub use compact::Relocate;
 pub use loc::{LOC_BITS, Loc};
 pub use stat::ClassStat;
@@ -108,8 +108,8 @@ pub struct PoolMemory {
     pub metadata_len: usize,
 }
 
-const DATA_LEN_MIN: usize = 1 << 20;
-const DATA_LEN_MAX: usize = 1 << 40;
+const MIN_DATA_LEN: usize = 1 << 20;
+const MAX_DATA_LEN: usize = 1 << 40;
 /// Bytes of data for a byte of descriptors, in windows of one-page zspages.
 const DATA_PER_METADATA: usize = PAGE_SIZE / size_of::<Zspage>();
 
@@ -130,7 +130,7 @@ pub struct Pool {
     /// log2 of the bytes in a window; 0 before `init`.
     window_shift: AtomicU32,
     held: Held,
-    windows: [Window; CHAIN_MAX],
+    windows: [Window; MAX_CHAIN],
     /// By number; most of the 256 do not exist, and their memory is not touched.
     classes: [Class; 256],
 }
@@ -163,7 +163,7 @@ impl Pool {
                     metadata: AtomicU64::new(0),
                 },
                 #[cfg(not(loom))]
-                windows: [const { Window::new() }; CHAIN_MAX],
+                windows: [const { Window::new() }; MAX_CHAIN],
                 #[cfg(not(loom))]
                 classes: [const { Class::new() }; 256],
                 #[cfg(loom)]
@@ -196,7 +196,7 @@ impl Pool {
             metadata_len,
         } = memory;
         let fits = data_len.is_power_of_two()
-            && (DATA_LEN_MIN..=DATA_LEN_MAX).contains(&data_len)
+            && (MIN_DATA_LEN..=MAX_DATA_LEN).contains(&data_len)
             && metadata_len >= Self::metadata_len(data_len)
             && data.addr().is_multiple_of(PAGE_SIZE)
             && metadata.addr().is_multiple_of(PAGE_SIZE)
@@ -214,7 +214,7 @@ impl Pool {
         // pool to them publishes these.
         self.data.store(data, Ordering::Relaxed);
         self.metadata.store(metadata.cast(), Ordering::Relaxed);
-        let window_len = data_len / CHAIN_MAX;
+        let window_len = data_len / MAX_CHAIN;
         self.window_shift
             .store(window_len.ilog2(), Ordering::Relaxed);
         Ok(())
@@ -519,7 +519,7 @@ impl Pool {
     fn place(&self, loc: Loc) -> Place {
         let offset = loc.offset();
         let shift = self.shift();
-        let window = (offset >> shift) & (CHAIN_MAX - 1);
+        let window = (offset >> shift) & (MAX_CHAIN - 1);
         let in_window = offset & ((1 << shift) - 1);
         let chain = window as u32 + 1;
         let index = (in_window / PAGE_SIZE) as u32 / chain;
@@ -556,7 +556,7 @@ impl Pool {
     #[inline]
     fn window(&self, at: usize) -> &Window {
         #[allow(clippy::indexing_slicing, reason = "masked to the array's length")]
-        &self.windows[at & (CHAIN_MAX - 1)]
+        &self.windows[at & (MAX_CHAIN - 1)]
     }
 
     #[inline]

@@ -28,8 +28,8 @@ use uzswap_sys::PAGE_SIZE;
 const BATCH: u32 = 16;
 /// Empty pages that a window may keep at least, so that a class that shrinks and grows does not
 /// call the kernel each time, and at most.
-const IDLE_MIN: u32 = 8;
-const IDLE_MAX: u32 = 64;
+const MIN_IDLE_PAGES: u32 = 8;
+const MAX_IDLE_PAGES: u32 = 64;
 
 /// Where a window lies: computed, not stored.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +124,8 @@ impl Window {
         // SAFETY: by this function's contract.
         unsafe { state.idle_again(area, index) };
         state.assert_counts(area, held);
-        let max = (state.nr_live.saturating_mul(area.chain) / 32).clamp(IDLE_MIN, IDLE_MAX);
+        let max =
+            (state.nr_live.saturating_mul(area.chain) / 32).clamp(MIN_IDLE_PAGES, MAX_IDLE_PAGES);
         if state.nr_idle.saturating_mul(area.chain) <= max {
             return 0;
         }

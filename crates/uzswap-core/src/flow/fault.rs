@@ -25,7 +25,7 @@ use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};
 use crate::parts::Parts;
 use uzswap_group::counters::add;
 use uzswap_group::group::FailureReason;
-use uzswap_pool::CHAIN_MAX;
+use uzswap_pool::MAX_CHAIN;
 use uzswap_sys::arch;
 
 /// Faults on one resident page in a row that are put down to races; one more is a broken invariant.
@@ -259,7 +259,7 @@ fn take_pages(parts: &Parts, op: &mut OpGuard<'_>, plan: &Plan) -> Option<(PageR
     // Room for readahead into the pool; stays in the operation's reserve until then.
     let ahead = plan
         .around()
-        .map_or(0, |around| wide(around.len() + CHAIN_MAX));
+        .map_or(0, |around| wide(around.len() + MAX_CHAIN));
     let wanted = wide(plan.range.len());
     if reserve_pages(parts, op, wanted + ahead) {
         op.reserve.put(ahead);

@@ -9,7 +9,7 @@ use crate::page::{Content, Page, PageRange, wide};
 use crate::parts::Parts;
 use uzswap_group::counters::add;
 use uzswap_io::Fingerprint;
-use uzswap_pool::{CHAIN_MAX, Loc};
+use uzswap_pool::{Loc, MAX_CHAIN};
 use uzswap_sync::charge::Reserve;
 
 /// Outcome of moving an object from a device to the pool.
@@ -33,7 +33,7 @@ pub(crate) fn keep_ahead(parts: &Parts, op: &mut OpGuard<'_>, around: PageRange)
         return;
     };
     let mut room = Reserve::empty(parts.account.charge());
-    op.lend_spare(&mut room, 2 * wide(CHAIN_MAX));
+    op.lend_spare(&mut room, 2 * wide(MAX_CHAIN));
     let age = parts.pages.clock().now();
     let mut nr = 0;
     for page in around.pages() {
@@ -41,7 +41,7 @@ pub(crate) fn keep_ahead(parts: &Parts, op: &mut OpGuard<'_>, around: PageRange)
             continue;
         };
         // Enough for the pool to begin a zspage of any length.
-        if room.pages() < wide(CHAIN_MAX) || op.window.read(extent).is_none() {
+        if room.pages() < wide(MAX_CHAIN) || op.window.read(extent).is_none() {
             continue;
         }
         // A damaged object is reported when its page faults, not here.
