@@ -27,6 +27,7 @@ pub use job::{Job, Outcome, Params, Task};
 
 use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::{AtomicUsize, Ordering, UnsafeCell, spin_loop};
+use uzswap_sync::strict_unreachable;
 
 /// Maximum jobs in a batch: the pages of the default folio.
 pub const BATCH: usize = 16;
@@ -219,6 +220,7 @@ impl Accel {
         // submitter sleeps once.
         for (job, queue) in dispatched.rev() {
             let Some(queue) = self.queue(queue.into()) else {
+                strict_unreachable!("a job was taken by a device that was never added");
                 continue;
             };
             let mut looks = 0;

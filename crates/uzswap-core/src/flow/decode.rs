@@ -11,6 +11,7 @@ use crate::store::object::{Undecodable, unpack_first, unpack_page};
 use uzswap_compress::same_filled;
 use uzswap_group::counters::add;
 use uzswap_group::group::FailureReason;
+use uzswap_sync::{strict_assert, strict_unreachable};
 use uzswap_sys::Errno;
 use uzswap_sys::fmt::write_line;
 
@@ -48,7 +49,9 @@ pub(crate) fn decode(
         window,
         ..
     } = &mut **op;
-    let out = load.get_mut(at..at + PAGE_SIZE).ok_or(damaged)?;
+    let out = load.get_mut(at..at + PAGE_SIZE);
+    strict_assert!(out.is_some(), "a page outside the load buffer");
+    let out = out.ok_or(damaged)?;
     match entry {
         Entry::Filled { word, .. } => {
             same_filled::fill(out, word);
@@ -74,7 +77,10 @@ pub(crate) fn decode(
             window.note(at / PAGE_SIZE, fingerprint);
             unpacked
         }
-        Entry::None | Entry::Resident | Entry::Block { .. } => Ok(()),
+        Entry::None | Entry::Resident | Entry::Block { .. } => {
+            strict_unreachable!("a page is decoded of which nothing is stored");
+            Err(Undecodable)
+        }
     }
     .map_err(|Undecodable| damaged)
 }

@@ -66,6 +66,7 @@ impl Offload {
 impl Store {
     /// Hands the first `nr` jobs of the operation, all prepared for `task`, to the accelerators.
     pub(crate) fn dispatch(&self, op: &Op, nr: usize, task: Task) -> Dispatched {
+        strict_assert!(nr <= op.jobs.len(), "a batch has more pages than jobs");
         let jobs = op.jobs.get(..nr).unwrap_or_default();
         let spread = if self.account.knobs().accel.load(Relaxed) & MAPPED == 0 {
             Spread::RoundRobin
