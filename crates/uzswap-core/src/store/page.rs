@@ -46,6 +46,22 @@ struct Pieces {
     places: Range<usize>,
     folio: u32,
     mode: StoreMode,
+    /// The operation's store buffer: a page of it for each of these.
+    buffer: *mut u8,
+}
+
+impl Pieces {
+    /// The piece of the buffer that the page at place `at` is compressed to. Without accelerators
+    /// that is always the first: the others are not charged.
+    fn piece_of(&self, at: usize, offload: &Offload) -> *mut [u8] {
+        let nr = if offload.is_empty() {
+            0
+        } else {
+            at - self.places.start
+        };
+        let piece = self.buffer.wrapping_add(nr * PAGE_SIZE);
+        core::ptr::slice_from_raw_parts_mut(piece, MAX_COMPRESSED)
+    }
 }
 
 impl Store {
@@ -76,6 +92,7 @@ impl Store {
                 places: at..at + nr.min(BATCH),
                 folio: folio.index,
                 mode,
+                buffer: op.store.as_mut_ptr(),
             };
             at = pieces.places.end;
             if !self.store_pages(pages, op, &pieces) {
@@ -88,55 +105,68 @@ impl Store {
     /// `false`: no more of the folio can be stored, for want of room or because it was cancelled.
     /// Every page then has its entry or stays resident.
     fn store_pages(&self, pages: &Pages, op: &mut OpGuard<'_>, batch: &Pieces) -> bool {
-        let pieces = op.store.as_mut_ptr();
         let offload = if batch.mode.denser {
             Offload::default()
         } else {
-            self.submit_pages(op, batch.places.clone(), pieces, batch.mode.age)
+            self.submit_pages(op, batch.places.clone(), batch.buffer, batch.mode.age)
         };
-        let piece_of = |at: usize| {
-            // Without accelerators only the first piece is charged.
-            let piece = if offload.is_empty() {
-                0
-            } else {
-                at - batch.places.start
-            };
-            // SAFETY: a batch has no more pages than the buffer; no accelerator writes to the
-            // piece.
-            unsafe {
-                core::slice::from_raw_parts_mut(pieces.add(piece * PAGE_SIZE), MAX_COMPRESSED)
-            }
-        };
-        let mut storing = true;
+        let storing = self.store_untaken(pages, op, batch, &offload);
+        self.complete(op, &offload);
+        storing && self.store_taken(pages, op, batch, &offload)
+    }
+
+    /// Stores the pages of a batch that no accelerator took.
+    fn store_untaken(
+        &self,
+        pages: &Pages,
+        op: &mut OpGuard<'_>,
+        batch: &Pieces,
+        offload: &Offload,
+    ) -> bool {
         for at in batch.places.clone() {
             if offload.has(at) || op.batch.is_stored(at) {
                 continue;
             }
-            storing = !pages.folio(batch.folio).has(CANCELLED)
-                && self.store_page(pages, op, batch, at, piece_of(at));
-            if !storing {
-                break;
+            // SAFETY: a batch has no more pages than the buffer; no accelerator writes to the
+            // piece of a page that it did not take.
+            let piece = unsafe { &mut *batch.piece_of(at, offload) };
+            if pages.folio(batch.folio).has(CANCELLED)
+                || !self.store_page(pages, op, batch, at, piece)
+            {
+                return false;
             }
         }
-        self.complete(op, &offload);
+        true
+    }
+
+    /// Stores the pages of a batch that accelerators took, all of which they have returned.
+    fn store_taken(
+        &self,
+        pages: &Pages,
+        op: &mut OpGuard<'_>,
+        batch: &Pieces,
+        offload: &Offload,
+    ) -> bool {
         for (at, outcome) in offload.taken(op.jobs) {
-            if !storing {
-                break;
-            }
+            // SAFETY: a batch has no more pages than the buffer; the accelerators are done.
+            let piece = unsafe { &mut *batch.piece_of(at, offload) };
             let object = match outcome {
-                Outcome::Done(len) => offload.seal(piece_of(at), len),
+                Outcome::Done(len) => offload.seal(piece, len),
                 _ => None,
             };
-            storing = match object.filter(|object| self.is_right(pages, op, at, 1, object)) {
+            let stored = match object.filter(|object| self.is_right(pages, op, at, 1, object)) {
                 Some(object) => self.insert(op, batch, at, Ok(object)),
                 None if outcome == Outcome::Incompressible => {
                     self.insert(op, batch, at, Err(CompressError::Poor))
                 }
                 // Returned undone, or failed verification.
-                None => self.store_page(pages, op, batch, at, piece_of(at)),
+                None => self.store_page(pages, op, batch, at, piece),
             };
+            if !stored {
+                return false;
+            }
         }
-        storing
+        true
     }
 
     /// Stores the page at place `at` of the operation's batch, compressing it to `piece`, if there
