@@ -29,10 +29,10 @@ const SHOWN_LIMITS: [f64; 6] = [0.9, 0.75, 0.6, 0.5, 0.4, 0.3];
 const WORKING_SET_AGES_S: [f64; 5] = [0.1, 0.3, 1.0, 3.0, 10.0];
 /// Limit below which rough figures dominate: uzswap's own memory, and whole folios.
 const MIN_RELIABLE_RAM: u64 = 24 << 20;
-/// Share of the peak that counts as most of the memory, and share of the time for which a program
-/// should have had it.
-const MOST_OF_PEAK: f64 = 0.8;
-const MIN_TIME_AT_PEAK: f64 = 0.3;
+/// Share of the peak from which memory counts as near it, and the least share of the time for which
+/// a program should have been there.
+const NEAR_PEAK_SHARE: f64 = 0.8;
+const MIN_TIME_NEAR_PEAK: f64 = 0.3;
 /// Limit of a denser codec, at most, as a share of a faster one's, to be preferred.
 const MAX_DENSER_SHARE: f64 = 0.95;
 
@@ -163,7 +163,7 @@ impl Analysis {
             "it had most of its memory for only {} of the time: how it uses it was hardly seen",
             percent(near_peak)
         );
-        doubt(near_peak < MIN_TIME_AT_PEAK, &why);
+        doubt(near_peak < MIN_TIME_NEAR_PEAK, &why);
         let guessed = self.advice.as_ref().map_or(0.0, |a| a.expected.guessed);
         let why = format!(
             "for {} of the time it touched less than would be resident: how soon it needs the rest is a guess",
@@ -272,7 +272,7 @@ fn share_near_peak(history: &History) -> f64 {
     let (mut grown, mut all) = (0.0, 0.0);
     for (_, anon, seconds) in history.slices() {
         all += seconds;
-        if anon as f64 >= history.peak as f64 * MOST_OF_PEAK {
+        if anon as f64 >= history.peak as f64 * NEAR_PEAK_SHARE {
             grown += seconds;
         }
     }

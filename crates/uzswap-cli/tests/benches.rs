@@ -197,9 +197,9 @@ fn a_project_is_built_with_less_memory() {
     let scratch = Scratch::new("build");
     let dir = &scratch.0;
     let done = scratch.uzswap("bench build --quick --peer native --json b.json");
-    let told = String::from_utf8_lossy(&done.stderr);
-    if done.status.code() == Some(2) && told.contains("installed") {
-        eprintln!("SKIPPED {told}");
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    if done.status.code() == Some(2) && stderr.contains("installed") {
+        eprintln!("SKIPPED {stderr}");
         return;
     }
     let text = String::from_utf8_lossy(&done.stdout);
@@ -296,17 +296,17 @@ fn the_kernels_sides_leave_the_machine_as_it_was() {
         peers += ",zram";
     }
     let done = scratch.uzswap(&format!("bench usemem --mib 64 --rounds 1 --peer {peers}"));
-    let told = String::from_utf8_lossy(&done.stderr);
+    let stderr = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{done:?}");
-    assert!(told.contains("restoring settings"), "{told}");
-    assert!(!told.contains("could not undo"), "{told}");
+    assert!(stderr.contains("restoring settings"), "{stderr}");
+    assert!(!stderr.contains("could not undo"), "{stderr}");
     assert_eq!(machine(), before);
     let text = String::from_utf8_lossy(&done.stdout);
     for peer in peers.split(',') {
         let name = peer.replace("zram", "kernel zram").replace('-', " ");
         assert!(
-            text.contains(&format!("÷ {name}")) || told.contains("SKIPPED"),
-            "{name} in\n{text}\n{told}"
+            text.contains(&format!("÷ {name}")) || stderr.contains("SKIPPED"),
+            "{name} in\n{text}\n{stderr}"
         );
     }
 }

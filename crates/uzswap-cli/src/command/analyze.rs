@@ -268,9 +268,9 @@ fn measured(contents: &Contents, sample: &Sample) -> Option<Machine> {
         .spawn()
         .ok()?;
     child.stdin.take()?.write_all(sample.bytes()).ok()?;
-    let mut told = String::new();
-    child.stdout.take()?.read_to_string(&mut told).ok()?;
+    let mut cpu_s = String::new();
+    child.stdout.take()?.read_to_string(&mut cpu_s).ok()?;
     child.wait().ok()?;
     let refaults = read_stats(&stats).ok()?["refaults"].as_u64()?;
-    probe::machine(contents, told.trim().parse().ok()?, refaults)
+    probe::machine(contents, cpu_s.trim().parse().ok()?, refaults)
 }

@@ -359,10 +359,10 @@ pub(crate) mod tests {
         assert_eq!(faults.percentile(50), 0, "without faults");
         faults.add(&histogram);
         for (percent, exact) in [(1, 100_u64), (50, 5000), (90, 9000), (99, 9900)] {
-            let told = faults.percentile(percent);
+            let estimate = faults.percentile(percent);
             assert!(
-                told >= exact && told <= exact * 5 / 4,
-                "p{percent}: {told} for {exact}"
+                estimate >= exact && estimate <= exact * 5 / 4,
+                "p{percent}: {estimate} for {exact}"
             );
         }
         assert_eq!(faults.percentile(100), 10_000);
