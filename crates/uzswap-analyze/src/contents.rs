@@ -10,13 +10,12 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 use uzswap_compress::Codec;
 use uzswap_corpus::codecs::{self, Cell};
-use uzswap_corpus::{Dump, sample};
+use uzswap_corpus::{Dump, PAGE, sample};
 
 use crate::heap;
 
 /// Maximum size of a sample.
 pub const SAMPLE_BYTES: usize = 8 << 20;
-const PAGE: usize = 4096;
 /// Compressed size above which a page counts as incompressible: four fifths.
 const MAX_COMPRESSED: usize = PAGE / 5 * 4;
 /// The codecs to choose from, at the levels that are worth their time.

@@ -18,7 +18,7 @@ pub mod process;
 pub mod watch;
 
 /// Bytes of a page.
-pub const PAGE: u64 = 4096;
+pub const PAGE: u64 = uzswap_corpus::PAGE as u64;
 /// Bytes of a MiB.
 const MIB: f64 = 1_048_576.0;
 

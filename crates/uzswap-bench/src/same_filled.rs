@@ -9,12 +9,12 @@
 use anyhow::{Result, ensure};
 use uzswap_compress::{Codec, fill, same_filled};
 use uzswap_corpus::codecs::{Contestant, Implementation, Objects, Pages, processor_time};
+use uzswap_sys::PAGE_SIZE;
 
 use crate::compare::{Figure, Goal, Measured, Values, pair, values};
 use crate::sides::{Limits, Side, Sides};
 use crate::work::{self, Tasks};
 
-const PAGE: usize = 4096;
 /// Pages for store and load alone.
 const NR_PAGES: usize = 4096;
 const PAGE_ALONE: &str = "the page alone";
@@ -54,7 +54,10 @@ pub fn measure(sides: &Sides, mib: u64, rounds: usize) -> Result<Measured> {
         .into_iter()
         .map(|name| {
             let codec: Codec = name.parse()?;
-            Ok((name, Contestant::new(Implementation::Ours(codec), PAGE)?))
+            Ok((
+                name,
+                Contestant::new(Implementation::Ours(codec), PAGE_SIZE)?,
+            ))
         })
         .collect::<Result<Vec<_>>>()?;
     let pages = Pages::same_filled(NR_PAGES);
@@ -102,12 +105,12 @@ fn per_page(seconds: [f64; 2]) -> Values {
 fn recognise(pages: &Pages) -> Result<[f64; 2]> {
     let mut words = Vec::with_capacity(NR_PAGES);
     let begin = processor_time();
-    for page in pages.blocks(PAGE) {
+    for page in pages.blocks(PAGE_SIZE) {
         // SAFETY: a page is readable, page-aligned and a multiple of 64 bytes long.
-        words.push(unsafe { same_filled::same_filled(page.as_ptr(), PAGE) });
+        words.push(unsafe { same_filled::same_filled(page.as_ptr(), PAGE_SIZE) });
     }
     let between = processor_time();
-    let mut back = vec![0; PAGE];
+    let mut back = vec![0; PAGE_SIZE];
     let restart = processor_time();
     for word in words.iter().copied().flatten() {
         fill(std::hint::black_box(&mut back), word);

@@ -12,12 +12,13 @@ pub mod totals;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use uzswap_group::group::{self, Group, Process, ProcessState};
+use uzswap_sys::PAGE_SIZE;
 
 use crate::clock::Moment;
 use totals::seconds;
 
 /// Bytes of a page.
-pub const PAGE: u64 = 4096;
+pub const PAGE: u64 = PAGE_SIZE as u64;
 
 /// Slots that hold or held a process.
 pub fn used_slots(group: &Group) -> impl Iterator<Item = &Process> {

@@ -26,6 +26,7 @@ pub use process::proc_kib;
 pub use program::{find, write};
 pub use sample::{anonymous, sample};
 pub use scratch::Scratch;
+pub use uzswap_usemem::PAGE;
 pub use uzswap_usemem::corpus::EXTENT;
 
 /// A request that cannot be carried out as given: one line for the user, exit status 2.

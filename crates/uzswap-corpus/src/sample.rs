@@ -15,9 +15,10 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result};
 use uzswap_usemem::corpus::EXTENT;
 
-const PAGE: u64 = 4096;
+use crate::PAGE;
+
 /// Bytes of `pagemap` for an extent: a word per page.
-const WORDS: usize = EXTENT / 4096 * 8;
+const WORDS: usize = EXTENT / PAGE * 8;
 /// The bit of a `pagemap` word that says that the page is present.
 const PRESENT: u64 = 1 << 63;
 
@@ -89,10 +90,10 @@ fn extents(pid: u32) -> Result<Extents> {
         let mut address = start;
         while address < end {
             let next = end.min((address + 1).next_multiple_of(EXTENT as u64));
-            let pages = usize::try_from((next - address) / PAGE)?;
+            let pages = usize::try_from(next - address)? / PAGE;
             let words = words.get_mut(..pages * 8).context("an odd mapping")?;
             pagemap
-                .read_exact_at(words, address / PAGE * 8)
+                .read_exact_at(words, address / PAGE as u64 * 8)
                 .context("cannot read its pagemap")?;
             let present = |word: &&[u8]| {
                 let word: Result<[u8; 8], _> = (*word).try_into();

@@ -21,6 +21,7 @@ mod tasks;
 use std::ffi::OsString;
 
 use contents::Contents;
+pub use contents::PAGE;
 use memory::Memory;
 use options::{Mode, Options};
 use phase::Phase;

@@ -9,12 +9,12 @@ use std::io::Read;
 
 use anyhow::{Result, ensure};
 use uzswap_compress::Codec;
+use uzswap_corpus::PAGE;
 
 use super::Machine;
 use crate::contents::Contents;
 use crate::process::own_cpu_time;
 
-const PAGE: usize = 4096;
 /// Pages to access.
 const NR_PAGES: usize = 12_288;
 const NR_ACCESSES: usize = 24_000;

@@ -1,8 +1,6 @@
 //! A program's pages, cut into blocks.
 
-use crate::Dump;
-
-const PAGE: usize = 4096;
+use crate::{Dump, PAGE};
 
 #[derive(Clone, Copy)]
 #[repr(C, align(4096))]

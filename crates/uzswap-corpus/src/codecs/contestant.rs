@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use uzswap_compress::{Codec, WORKSPACE_ALIGN, Workspace};
 
 use super::blocks::Pages;
+use crate::PAGE;
 use crate::process::cpu_time;
 
 /// Distance of the pool's size classes, bytes.
@@ -250,7 +251,7 @@ impl Contestant {
             bytes: objects,
             lengths,
         } = to;
-        objects.resize(objects.len().max(pages.len() * 4096 + block), 0);
+        objects.resize(objects.len().max(pages.len() * PAGE + block), 0);
         lengths.clear();
         let (mut at, mut packed) = (0, 0);
         let begin = processor_time();
