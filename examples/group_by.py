@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""A job of over 1 GiB that needs nothing but Python: orders of a shop, grouped, indexed and looked up.
+"""A job of over 1 GiB that needs only Python: orders of a shop, grouped, indexed and looked up.
 
     python3 examples/group_by.py                            # about 1.1 GiB, natively
     uzswap run --ram 256M -- python3 examples/group_by.py   # the same output from 256 MiB
 
 It builds a list of order records (dicts, strings, numbers), an index and a calendar for each
-customer, JSON text of every order and an in-memory SQLite table with an index; then it groups, joins and looks orders up at
-random in several passes that check one store against the other. The output is the same for
-the same --scale and --seed, byte for byte, however much memory it ran in; timings go to stderr.
+customer, JSON text of every order and an in-memory SQLite table with an index; then it groups,
+joins and looks orders up at random in several passes that check one store against the other. The
+output is the same for the same --scale and --seed, byte for byte, however much memory it ran in;
+timings go to stderr.
 
 Peak memory is about 1.1 GiB times --scale (0.25 for a quick look).
 """

@@ -63,9 +63,10 @@ fn details(name: &str) -> Option<&'static str> {
         }
         "densify" => {
             "A background thread recompresses pages that stay cold, in blocks of 64K with zstd:5. In a\n\
-             test with zstd:6 they took 30 % less room than with lz4. They come back in blocks of 64K, too. Each process has\n\
-             one thread more than it started, asleep while nothing is evicted: Python warns at fork,\n\
-             and unshare of a user namespace fails. Can only be turned on when the run starts."
+             test with zstd:6 they took 30 % less room than with lz4. They come back in blocks of 64K,\n\
+             too. Each process has one thread more than it started, asleep while nothing is evicted:\n\
+             Python warns at fork, and unshare of a user namespace fails. Can only be turned on when\n\
+             the run starts."
         }
         "verify_compress" => "Compares every byte. What 'densify' makes is compared by a checksum.",
         _ => return None,

@@ -175,7 +175,8 @@ fn imports_point_down() {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
 }
 
-/// The modules that form a circle of imports with `module`, itself among them; none if there is none.
+/// The modules that form a circle of imports with `module`, itself among them; none if there is
+/// none.
 fn circle<'a>(graph: &'a BTreeMap<String, BTreeSet<String>>, module: &'a str) -> Vec<&'a str> {
     let (mut open, mut seen) = (vec![module], BTreeSet::new());
     while let Some(at) = open.pop() {

@@ -1,7 +1,8 @@
 //! The door of a process under the model checker: SIGSYS comes only to a process that handles it,
 //! whoever asks, gives up or dies meanwhile, and however soon another program is executed.
 //!
-//!     RUSTFLAGS="--cfg loom --cfg shuttle" cargo test --release -p uzswap-group --test shuttle_door
+//!     RUSTFLAGS="--cfg loom --cfg shuttle" \
+//!         cargo test --release -p uzswap-group --test shuttle_door
 //!
 //! The door is real. Signals are a number of those pending, and a program that is executed while
 //! one is, or is sent one after that, is dead.

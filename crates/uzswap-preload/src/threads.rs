@@ -441,8 +441,8 @@ pub unsafe extern "C" fn thrd_create(
 /// Bytes of the caller's frames that are pinned while its job runs.
 const CALLER_FRAMES: usize = 32 << 10;
 
-/// [`uzswap_core::masked::StackSwitch`] of this library: runs `job` on the thread's handler stack, which
-/// nothing uses while the program's own code runs.
+/// [`uzswap_core::masked::StackSwitch`] of this library: runs `job` on the thread's handler stack,
+/// which nothing uses while the program's own code runs.
 ///
 /// # Safety
 /// In the program's context, on a stack in the arena.

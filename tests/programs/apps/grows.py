@@ -1,5 +1,5 @@
-"""So many lines of hexadecimal digits, which lz4 stores 1.4:1 and what knows that digits take half a byte 2:1; now and then an old one is
-looked at."""
+"""grows.py N: keeps N lines of hexadecimal digits and now and then looks at an old one. lz4 stores
+them 1.4:1, an entropy coder, to which a digit is half a byte, 2:1."""
 
 import os, random, sys, zlib
 r = random.Random(1)

@@ -1,6 +1,7 @@
 // noise MIB SEED
 //
-// What: fills MIB of malloc'ed memory with random bytes, which do not compress, and reads them twice.
+// What: fills MIB of malloc'ed memory with random bytes, which do not compress, and reads them
+// twice.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

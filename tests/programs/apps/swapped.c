@@ -4,8 +4,8 @@
 //   hold    says "ready", waits for SIGUSR1, and checks them; a lost page ends it by SIGBUS;
 //   kill    makes children, one after the other, that each overwrite all of it, check it and die by
 //           SIGKILL; then checks its own;
-//   orphan  makes children that each make one, change their data, and end first, by _exit or SIGKILL;
-//           the grandchild then checks its own;
+//   orphan  makes children that each make one, change their data, and end first, by _exit or
+//           SIGKILL; the grandchild then checks its own;
 //   family  forks a child; both overwrite every second page with their own data and check all; the
 //           child exits or dies first; the parent checks once more.
 #include <signal.h>

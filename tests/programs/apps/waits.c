@@ -1,7 +1,7 @@
 // waits CALL MILLISECONDS
 //
-// What: fills 32 MiB, says "ready", waits by CALL (sleep, absolute, poll, ppoll, select or pselect),
-// checks that it waited that long and saw no signal, and then checks its memory.
+// What: fills 32 MiB, says "ready", waits by CALL (sleep, absolute, poll, ppoll, select or
+// pselect), checks that it waited that long and saw no signal, and then checks its memory.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
-/* Shared by the stories: evicting memory on purpose, and checks that end the program. Natively every
- * story exits with 0, too. */
+/* Shared by the stories: evicting memory on purpose, and checks that end the program. Natively
+ * every story exits with 0, too. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,5 +1,5 @@
-/* The mmap family by system calls outside the C library, from assembly or syscall(3), on memory from
- * mmap or malloc. */
+/* The mmap family by system calls outside the C library, from assembly or syscall(3), on memory
+ * from mmap or malloc. */
 #include "check.h"
 #include <sys/syscall.h>
 
@@ -18,7 +18,7 @@ static long bare(long nr, long a, long b, long c, long d, long e, long f) {
 }
 #define BARE(nr, p, n, c, d, e) bare((nr), (long)(p), (long)(n), (long)(c), (long)(d), (long)(e), 0)
 
-/* Machine code made at run time, as by libraries that probe the processor; less than whole pages. */
+/* Machine code made at run time, as by libraries that probe the processor; less than a page. */
 static void made_code_runs_and_its_place_is_writable_again(void) {
     static const uint8_t code[] = {0xb8, 42, 0, 0, 0, 0xc3}; /* mov eax, 42; ret */
     for (int round = 0; round < 20; round++) {

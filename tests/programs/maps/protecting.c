@@ -1,4 +1,4 @@
-/* mprotect, mlock, mincore; protection faults reach the program's handler with the right address. */
+/* mprotect, mlock, mincore; protection faults reach the program's handler with their address. */
 #include "check.h"
 #include <setjmp.h>
 #include <signal.h>

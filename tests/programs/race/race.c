@@ -1,9 +1,9 @@
 // race MIB THREADS ROUNDS SEED
 //
 // What: a mutex and a counter are inside every page of memory that is being evicted meanwhile.
-// THREADS threads pick pages at random, take the page's mutex, check that the counter inside is what
-// an atomic counter kept outside says, and raise both. Other words of the page are raised without
-// any lock, by atomic additions; a condition variable and a semaphore in evicted pages pass a token
+// THREADS threads pick pages at random, take the page's mutex, check that the counter inside is
+// what an atomic counter kept outside says, and raise both. Other words of the page are raised
+// without any lock, by atomic additions; a condition variable and a semaphore in evicted pages pass a token
 // around. A lost or repeated write shows as a difference.
 //
 // Exit status: 0 all was right, 1 it was not (stderr says what), 2 usage.
