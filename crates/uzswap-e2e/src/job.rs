@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use uzswap_corpus::proc_kib;
+use uzswap_corpus::process::descendants;
 
 use crate::sandbox::forbid_userfaultfd;
 use crate::user::NOBODY;
@@ -515,27 +517,15 @@ pub fn tasks(process: &Path) -> impl Iterator<Item = PathBuf> {
 /// Highest resident set so far of process `pid` and its live descendants, bytes; `uzswap` itself
 /// does not count.
 fn highest_resident_set(pid: i32) -> u64 {
-    let proc = PathBuf::from(format!("/proc/{pid}"));
-    let exe = fs::read_link(proc.join("exe")).unwrap_or_default();
     // exec wakes its parent a moment before it replaces the memory; until then that is this test's.
-    let is_ours = std::env::current_exe().is_ok_and(|ours| ours == exe);
-    let status = if is_ours || exe.ends_with("uzswap") {
-        String::new()
-    } else {
-        fs::read_to_string(proc.join("status")).unwrap_or_default()
+    let ours = std::env::current_exe().ok();
+    let counts = |pid: &u32| {
+        let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        ours.as_ref() != Some(&exe) && !exe.ends_with("uzswap")
     };
-    let own = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"))
-        .and_then(|kib| kib.parse::<u64>().ok())
-        .map_or(0, |kib| kib * 1024);
-    let children =
-        fs::read_to_string(proc.join(format!("task/{pid}/children"))).unwrap_or_default();
-    children
-        .split_whitespace()
-        .filter_map(|child| child.parse().ok())
-        .map(highest_resident_set)
-        .fold(own, u64::max)
+    let all = descendants(pid.unsigned_abs()).into_iter().filter(counts);
+    let kib = all.filter_map(|pid| proc_kib(&format!("/proc/{pid}/status"), "VmHWM:"));
+    kib.max().unwrap_or(0) * 1024
 }
 
 impl Drop for Live {
