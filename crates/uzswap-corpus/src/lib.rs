@@ -2,8 +2,8 @@
 //!
 //! *What*: samples of process memory ([`sample`]), a corpus of them on disk ([`make`], [`load`]),
 //! codecs timed on them ([`codecs`]) in calibrated rounds ([`rounds`]); and what a long measurement
-//! needs: temporary directories ([`Scratch`]), facts of `/proc`
-//! ([`process`]), progress ([`progress`]) and ^C ([`interrupt`]).
+//! needs: temporary directories ([`Scratch`]), facts of `/proc` ([`process`]), progress
+//! ([`progress`]) and ^C ([`interrupt`]).
 //! *Invariants*: a measurement that was interrupted keeps the rounds it completed.
 //! *Locking*: none within the process.
 //! *Context*: the command-line tool.

@@ -59,7 +59,10 @@ pub fn reclaim(options: &Reclaim) -> Result<u8> {
     let Done { done, freed, .. } = sum;
     print(&if options.json {
         let all = json!({
-            "asked": wanted, "reclaimed": done, "freed": freed, "writeback_only": what == RequestKind::WriteBack,
+            "asked": wanted,
+            "reclaimed": done,
+            "freed": freed,
+            "writeback_only": what == RequestKind::WriteBack,
             "processes": asked,
         });
         serde_json::to_string_pretty(&all)? + "\n"
