@@ -1,7 +1,7 @@
 //! *What*: the calling thread and process, clocks, and threads outside the C library.
 //! *Invariants*: a thread from [`spawn_raw`] has no TLS of its own (it shares its creator's) and
 //! runs only code that uses none: this workspace's no_std crates.
-//! *Locking*: none. *Context*: any; spawning is for init.
+//! *Locking*: none. *Context*: any; [`spawn_raw`] with all signals blocked.
 
 use crate::syscall::{Result, addr, addr_mut, call0, call1, call2, call3, from_raw, int, to_int};
 use crate::{Errno, arch, file, futex, nr};
