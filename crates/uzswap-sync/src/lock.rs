@@ -13,11 +13,11 @@
 //!   sleepers that the copied state may tell of live in the parent, so the
 //!   child's wake finds nobody, which is harmless.
 //!
-//! *Locking*: these are the locks. Order in the engine: op → folio → LRU → pool class → leaf (a pool
-//! window is one). Not reentrant.
-//! *Context*: signal, worker, init. The holder has every signal blocked on its thread (or
-//! is a worker that no program handler interrupts): otherwise a handler that
-//! faults while its own thread holds the lock would wait for itself.
+//! *Locking*: these are the locks. Order in the engine: op → folio → LRU → pool class → leaf (a
+//! pool window is one). Not reentrant.
+//! *Context*: signal, worker, init. The holder has every signal blocked on its thread (or is a
+//! worker that no program handler interrupts): otherwise a handler that faults while its own thread
+//! holds the lock would wait for itself.
 //! *Memory order*: taking the lock is an Acquire read of `state` that pairs with the Release
 //! write of `FREE` in the previous holder's [`RawLockGuard::drop`]: everything
 //! that holder wrote is seen. Nothing else needs an order: the waiter's write of
