@@ -15,15 +15,24 @@ use crate::table::Table;
 use uzswap_sync::primitive::{AtomicU32, AtomicU64, Ordering};
 use uzswap_sys::PAGE_SIZE;
 
-/// Processes that can own slots.
-pub const NR_PROCESSES: usize = if cfg!(loom) { 2 } else { 256 };
+/// Processes that can own slots. Few under Miri, which looks at each atomic of a slice whenever the
+/// slice is borrowed.
+pub const NR_PROCESSES: usize = match (cfg!(loom), cfg!(miri)) {
+    (true, _) => 2,
+    (false, true) => 8,
+    (false, false) => 256,
+};
 /// The index under which the supervisor joins. It releases dead processes and owns no slots but the
 /// bad.
 pub const SUPERVISOR: usize = NR_PROCESSES;
 /// Rows of counts.
 pub(crate) const NR_ROWS: usize = NR_PROCESSES + 1;
 /// CPUs that have current clusters of their own; higher numbers share them.
-pub const NR_CPUS: usize = if cfg!(loom) { 2 } else { 64 };
+pub const NR_CPUS: usize = match (cfg!(loom), cfg!(miri)) {
+    (true, _) => 2,
+    (false, true) => 4,
+    (false, false) => 64,
+};
 
 /// [`Head::flags`]: nothing is handed out any more.
 pub(crate) const CLOSED: u32 = 1;

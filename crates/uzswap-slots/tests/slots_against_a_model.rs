@@ -11,7 +11,7 @@
 mod slots_support;
 
 use slots_support::{Ground, Random, all_alive, long, seed};
-use uzswap_slots::{CLUSTER_SLOTS, Owner, Run, Slots};
+use uzswap_slots::{CLUSTER_SLOTS, NR_PROCESSES, Owner, Run, Slots};
 
 const PROCESSES: usize = 3;
 /// The most that a process can count a slot.
@@ -250,7 +250,7 @@ fn whatever_is_done_the_counts_are_the_models() {
         let mut story = Story::new(&ground, seed + story);
         for step in 0..steps {
             story.step();
-            if step % 500 == 0 {
+            if step % 500 == 0 && !cfg!(miri) {
                 story.compare();
             }
         }
@@ -322,7 +322,7 @@ fn a_slot_is_shared_by_254_objects_and_no_more() {
 #[test]
 fn the_metadata_is_less_than_a_byte_a_slot_beyond_the_counts() {
     let nr_slots: u32 = 1 << 20;
-    let counts = nr_slots as usize * 257;
+    let counts = nr_slots as usize * (NR_PROCESSES + 1);
     let beyond = Slots::memory_len(nr_slots) - counts;
     assert!(beyond < nr_slots as usize, "{beyond}");
 }
