@@ -166,9 +166,9 @@ mod tests {
     fn old_streams_give_way_to_new_ones() {
         let mut streams = Streams::new();
         for n in 0..20 {
-            fault(&mut streams, n * 1000);
+            fault(&mut streams, n * 800);
         }
         assert_eq!(fault(&mut streams, 1), (1, 2), "forgotten");
-        assert_eq!(fault(&mut streams, 19_001), (19_001, 19_003));
+        assert_eq!(fault(&mut streams, 15_201), (15_201, 15_203));
     }
 }
