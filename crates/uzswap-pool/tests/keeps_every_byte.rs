@@ -39,7 +39,7 @@ impl<'a> Relocate for Alone<'a> {
 }
 
 const OWNERS: u32 = if cfg!(miri) { 24 } else { 600 };
-const DATA_LEN: usize = if cfg!(miri) { 4 << 20 } else { 32 << 20 };
+const DATA_LEN: usize = if cfg!(miri) { 1 << 20 } else { 32 << 20 };
 
 fn run(ops: &[Op]) {
     let test = TestPool::new(DATA_LEN, 400);
@@ -151,7 +151,7 @@ fn random_op(random: &mut Random) -> Op {
 
 #[test]
 fn long_random_histories_agree_with_a_map() {
-    let (seeds, len) = if cfg!(miri) { (2, 100) } else { (40, 4000) };
+    let (seeds, len) = if cfg!(miri) { (2, 30) } else { (40, 4000) };
     for seed in 1..=seeds {
         println!("seed {seed}");
         let mut random = Random::new(seed);
@@ -164,7 +164,7 @@ fn long_random_histories_agree_with_a_map() {
 fn every_size_comes_back() {
     let test = TestPool::new(DATA_LEN, u64::MAX);
     let pool = &test.pool;
-    let step = if cfg!(miri) { 173 } else { 1 };
+    let step = if cfg!(miri) { 499 } else { 1 };
     let mut stored = Vec::new();
     for size in (1..=4096).step_by(step) {
         let owner = size as u32;

@@ -11,7 +11,7 @@ use pages::Rng;
 fn rounds(short: u64) -> u64 {
     match (std::env::var_os("UZSWAP_LONG").is_some(), cfg!(miri)) {
         (true, _) => short * 250,
-        (false, true) => short.div_ceil(2000),
+        (false, true) => short.div_ceil(4000),
         (false, false) => short,
     }
 }
@@ -66,7 +66,7 @@ impl<const PAGES: usize, const HASHES: usize> Decoders<PAGES, HASHES> {
     /// Objects of every level and kind.
     fn objects(&mut self, seeds: u64) -> Vec<Vec<u8>> {
         let mut objects = Vec::new();
-        let step = if cfg!(miri) { 4 } else { 1 };
+        let step = if cfg!(miri) { 8 } else { 1 };
         for kind in pages::KINDS.into_iter().step_by(step) {
             for seed in 1..=seeds {
                 let block = pages::block(kind, self.len, seed);

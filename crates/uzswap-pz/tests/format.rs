@@ -193,7 +193,8 @@ fn a_byte_between_the_lanes() {
     let page = decode(&object);
     assert!(page.is_ok());
     let split = usize::from(u16::from_le_bytes([object[0], object[1]]) & 0xfff);
-    for at in 8..=object.len() {
+    let step = if cfg!(miri) { 29 } else { 1 };
+    for at in (8..=object.len()).step_by(step) {
         let mut longer = object.clone();
         longer.insert(at, 0);
         if at <= 8 + split {

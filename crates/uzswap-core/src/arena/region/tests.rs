@@ -156,7 +156,7 @@ fn random_operations_agree_with_a_page_array() {
         let mut model = Model {
             pages: vec![None; nr],
         };
-        for _ in 0..400 {
+        for _ in 0..if cfg!(miri) { 60 } else { 400 } {
             one_operation(&mut rng, &map, &mut model, nr);
             assert_eq!(regions(&map), model.live());
         }
@@ -231,7 +231,7 @@ fn one_operation(rng: &mut Rng, map: &RegionMap, model: &mut Model, nr: usize) {
 
 #[test]
 fn thousands_of_regions_stay_quick() {
-    let nr = 20_000;
+    let nr = if cfg!(miri) { 50 } else { 20_000 };
     let map = map_of(8 << 30, 2 * nr);
     for i in 0..nr {
         let addr = map
