@@ -48,6 +48,11 @@ impl Failure {
                 failure.errno.load(Ordering::Relaxed),
                 failure.limit.load(Ordering::Relaxed),
             ),
+            FailureReason::ReclaimerKilled => format!(
+                "{} was ended: somebody killed its reclaimer (uzswap-reclaim), which works on its memory: \
+                 leave that process alone, or run with --background-reclaim=off",
+                who(group, pid)
+            ),
             FailureReason::Internal => format!(
                 "{} was ended because uzswap found its own state damaged: please report this with the \
                  command and the output of 'uzswap --version'",

@@ -111,6 +111,7 @@ fn failure(group: &Group) -> Value {
         FailureReason::Start => "start",
         FailureReason::Internal => "internal",
         FailureReason::Mappings => "mappings",
+        FailureReason::ReclaimerKilled => "reclaimer_killed",
     };
     json!({
         "reason": reason,

@@ -2,7 +2,8 @@
 //! and waits for its end in a loop on sigtimedwait(2), which the caller may use for other work.
 //!
 //! *Invariants*: the command is in our process group, so the terminal's signals reach it without
-//! us. Only signals that kill(2) sent to uzswap are passed on. One sent to the whole group, as
+//! us. Processes that lose their parent become ours, as under a session's systemd, and are waited
+//! for: the reclaimers of the command are such. Only signals that kill(2) sent to uzswap are passed on. One sent to the whole group, as
 //! timeout(1) does, reaches the command twice, since it looks the same. The command dies with
 //! uzswap.
 //! *Locking*: none. *Context*: one thread, with all forwarded signals blocked for its whole life.
@@ -109,6 +110,8 @@ impl Child {
         let argv = pointers(&argv);
         let envp = pointers(&envp);
 
+        // SAFETY: no memory effects. Where it fails, another process waits for the orphans.
+        unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
         let (read, write) = io::pipe().context("cannot create a pipe")?;
         let inherited = take_signals().context("cannot block signals")?;
         let parent = std::process::id();
@@ -154,7 +157,7 @@ impl Child {
                     stop_asked = false;
                     self.stop_along();
                 }
-                State::Stopped(_) | State::Running => {}
+                State::Stopped(_) | State::Running => self.reap_orphans(),
             }
             let Some((signal, info)) = next_signal(meanwhile()) else {
                 continue;
@@ -199,6 +202,27 @@ impl Child {
         }
     }
 
+    /// Waits for all others of our children that have ended.
+    fn reap_orphans(&self) {
+        loop {
+            // SAFETY: an all-zero siginfo_t is valid; the call fills it. The command is only looked
+            // at: its end is for `state`.
+            let pid = unsafe {
+                let mut info: libc::siginfo_t = mem::zeroed();
+                let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+                match libc::waitid(libc::P_ALL, 0, &raw mut info, options) {
+                    0 => info.si_pid(),
+                    _ => 0,
+                }
+            };
+            if pid == 0 || pid == self.pid {
+                return;
+            }
+            // SAFETY: a null status pointer is allowed.
+            unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
+        }
+    }
+
     fn reap(&self) {
         // SAFETY: a null status pointer is allowed.
         unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
@@ -224,6 +248,18 @@ enum State {
     Running,
     Stopped(libc::c_int),
     Ended(End),
+}
+
+/// Waits for process `pid`, which is about to end, if it is a child of ours. No longer than a
+/// second: in another pid namespace the number is somebody else's.
+pub fn wait_for_orphan(pid: u32) {
+    for _ in 0..1000 {
+        // SAFETY: a null status pointer is allowed.
+        if unsafe { libc::waitpid(pid.cast_signed(), ptr::null_mut(), libc::WNOHANG) } != 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// User and system CPU time in seconds of all children that have been waited for.

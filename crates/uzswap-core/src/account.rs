@@ -18,6 +18,7 @@ use uzswap_group::knobs::Knobs;
 use uzswap_sync::charge::Charge;
 use uzswap_sync::primitive::{AtomicI32, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use uzswap_sync::strict_assert;
+use uzswap_sys::signal::{self, SIGKILL};
 use uzswap_sys::thread;
 
 /// The limit of this process, its charge, and its record in the group.
@@ -92,10 +93,15 @@ impl Account {
         &self.process().counters
     }
 
-    /// Whether the caller is the owner of this memory, not a vfork child in it.
+    /// The owner of this memory.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.load(Relaxed)
+    }
+
+    /// Whether the caller is the owner of this memory, not a vfork child in it, nor its reclaimer.
     #[inline]
     pub(crate) fn is_own_process(&self) -> bool {
-        thread::getpid() == self.pid.load(Relaxed)
+        thread::getpid() == self.pid()
     }
 
     /// Whether the process exceeds its limit rather than dying.
@@ -137,6 +143,18 @@ impl Account {
     /// Ends the process; `uzswap run` reports the reason.
     pub(crate) fn die(&self, reason: FailureReason, errno: u32, needed: u64) -> ! {
         let pid = thread::getpid().unsigned_abs();
+        if self.process().reclaimer.load(Relaxed) == pid {
+            let owner = self.pid();
+            self.group().failure.record(
+                reason,
+                owner.unsigned_abs(),
+                errno,
+                0,
+                needed,
+                self.limit_bytes(),
+            );
+            let _ = signal::tgkill(owner, owner, SIGKILL);
+        }
         self.group()
             .failure
             .record(reason, pid, errno, 0, needed, self.limit_bytes());

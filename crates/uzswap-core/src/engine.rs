@@ -19,10 +19,11 @@ use crate::flow::space::{ForkPolicy, MapError};
 use crate::flow::{self, fork, pin, remap, request, space, threads};
 use crate::masked::Masked;
 use crate::page::{PAGE_SIZE, Page, PageRange, narrow};
-use crate::parts::Parts;
+use crate::parts::reclaimer::ReclaimerHold;
+use crate::parts::{NR_FDS, Parts};
 use crate::start::build;
 use crate::start_error::StartError;
-use uzswap_group::group::{FailureReason, Group, NR_DEVICES, Process};
+use uzswap_group::group::{FailureReason, Group, Process};
 use uzswap_sync::primitive::{AtomicBool, Ordering};
 use uzswap_sys::Errno;
 
@@ -105,16 +106,8 @@ impl Engine {
     /// The descriptors that the program must neither close nor replace: the one by which pages come
     /// and go, and the swap devices'. -1 for those that there are not.
     #[must_use]
-    pub fn descriptors(&self) -> [i32; 1 + NR_DEVICES] {
-        let mut all = [-1; 1 + NR_DEVICES];
-        let [mapping, devices @ ..] = &mut all;
-        if let Some(parts) = self.parts() {
-            *mapping = parts.arena.mapping_fd();
-            if let Some(backing) = &parts.backing {
-                *devices = backing.devices().fds();
-            }
-        }
-        all
+    pub fn descriptors(&self) -> [i32; NR_FDS] {
+        self.parts().map_or([-1; NR_FDS], Parts::descriptors)
     }
 
     /// This process's record in the group.
@@ -380,10 +373,22 @@ impl Engine {
         }
     }
 
-    /// Keeps room free for as long as the process lives, asleep while there is enough.
-    pub fn reclaim_in_background(&self, masked: &Masked) {
+    /// Ends the reclaimer, and keeps it from being started for as long as the result lives: before
+    /// an exec, after which it would hold the old memory. `None`: it is not this process's to end.
+    #[must_use]
+    pub fn hold_reclaimer(&self, _masked: &Masked) -> Option<ReclaimerHold> {
+        let parts = self.parts()?;
+        parts
+            .account
+            .is_own_process()
+            .then(|| parts.reclaimer.hold())
+    }
+
+    /// The reclaimer is not started any more: the program is about to forbid itself system calls
+    /// that starting it takes. One that runs goes on.
+    pub fn refuse_reclaimer(&self) {
         if let Some(parts) = self.parts() {
-            threads::reclaim_in_background(parts, masked);
+            parts.reclaimer.refuse();
         }
     }
 

@@ -6,6 +6,7 @@
 //! pin  request  space
 //! fault  swapoff                                pages come back
 //! overlapped_read  reserve  shut                room for a caller
+//! reclaimer                                     room is kept free from a process beside this one
 //! densify  follow                               cold pages get denser; knobs are followed
 //! workers
 //! codecs
@@ -35,6 +36,7 @@ mod overlapped_read;
 pub(crate) mod pin;
 mod readahead;
 mod reclaim;
+pub(crate) mod reclaimer;
 pub(crate) mod recompress;
 pub(crate) mod remap;
 pub(crate) mod request;

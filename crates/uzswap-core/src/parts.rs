@@ -7,9 +7,11 @@
 //! *Context*: any.
 
 pub(crate) mod densifier;
+pub(crate) mod reclaimer;
 pub(crate) mod writeback;
 
 use self::densifier::Densifier;
+use self::reclaimer::Reclaimer;
 use self::writeback::Writeback;
 use crate::account::Account;
 use crate::arena::Arena;
@@ -20,8 +22,8 @@ use crate::page::Pages;
 use crate::page::transition::Transition;
 use crate::policy::auto::Auto;
 use crate::policy::pool_limit::PoolLimit;
-use crate::policy::watermark::Background;
 use crate::store::Store;
+use uzswap_group::group::NR_DEVICES;
 use uzswap_sync::lock::Lock;
 
 /// What a started engine is made of.
@@ -42,11 +44,26 @@ pub(crate) struct Parts {
     pub pool_limit: PoolLimit,
     /// Makes cold pages denser.
     pub densifier: Densifier,
-    /// Keeps room free, if it was asked for.
-    pub background: Background,
+    /// Keeps room free.
+    pub reclaimer: Reclaimer,
 }
 
+/// Descriptors that the engine has open at most.
+pub(crate) const NR_FDS: usize = NR_DEVICES + 2;
+
 impl Parts {
+    /// The engine's descriptors in this process, -1 for those that there are not.
+    pub(crate) fn descriptors(&self) -> [i32; NR_FDS] {
+        let mut all = [-1; NR_FDS];
+        let [mapping, reclaimer, devices @ ..] = &mut all;
+        *mapping = self.arena.mapping_fd();
+        *reclaimer = self.reclaimer.lifeline();
+        if let Some(backing) = &self.backing {
+            *devices = backing.devices().fds();
+        }
+        all
+    }
+
     /// By which entries change.
     #[inline]
     pub(crate) fn transition(&self) -> Transition<'_, Pages, Store, Option<Backing>> {

@@ -6,7 +6,7 @@
 //! - `recompress`: position and pauses of the recompression sweep
 //! - `shrinker`: what is written back ahead of need
 //! - `sweep`: what is written back next
-//! - `watermark`: when the background reclaimer works
+//! - `watermark`: when the reclaimer works
 //!
 //! *Invariants*: nothing here changes an entry or a page.
 //! *Locking*: as each says. *Context*: signal, worker.

@@ -22,10 +22,10 @@ use crate::page::table::{PageTable, TABLE_LEN};
 use crate::page::{ARENA_BASE, ARENA_LEN, PAGE_SHIFT, PAGE_SIZE, Pages, narrow, wide};
 use crate::parts::Parts;
 use crate::parts::densifier::Densifier;
+use crate::parts::reclaimer::Reclaimer;
 use crate::parts::writeback::{RUN_LEN, WRITEBACK_PAGES, Writeback};
 use crate::policy::auto::Auto;
 use crate::policy::pool_limit::PoolLimit;
-use crate::policy::watermark::Background;
 use crate::start_error::{StartError, StartStep, failed};
 use crate::store::Store;
 use crate::store::codec::{compressor_len, new_compressor};
@@ -94,7 +94,7 @@ pub(crate) fn build(
         auto: Auto::new(),
         pool_limit: PoolLimit::new(),
         densifier: Densifier::new(account.charge()),
-        background: Background::new(config.background.load(Relaxed) != 0),
+        reclaimer: Reclaimer::new(config.background.load(Relaxed) != 0),
         ops,
     })
 }

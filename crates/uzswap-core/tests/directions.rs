@@ -34,6 +34,7 @@ const FLOWS: &[&[&str]] = &[
     &["codecs"],
     &["workers"],
     &["densify", "follow"],
+    &["reclaimer"],
     &["overlapped_read", "reserve", "shut"],
     &["fault", "swapoff"],
     &["pin", "request", "space"],

@@ -20,6 +20,8 @@ encoded! {
         Internal = 3,
         /// The process has as many mappings as the kernel allows, and evicting folios freed none.
         Mappings = 4,
+        /// Its reclaimer was killed.
+        ReclaimerKilled = 5,
     }
 }
 

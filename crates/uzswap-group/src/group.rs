@@ -17,7 +17,7 @@ pub use crate::swap_config::{DeviceConfig, DeviceState, NR_DEVICES, SwapConfig};
 pub use crate::text::Text;
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x0008_5041_5753_5a55;
+pub const MAGIC: u64 = 0x0009_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last record.
 pub const NR_PROCESSES: usize = uzswap_slots::NR_PROCESSES;
 /// Environment variable that holds the path of the group file.
@@ -63,7 +63,7 @@ impl Group {
         }
         let taken = self.take_free(ProcessState::Busy).or_else(|| {
             for p in &self.processes {
-                if p.folds() && !is_alive(p.pid.load(Ordering::Relaxed)) {
+                if p.folds() && p.is_abandoned(&is_alive) {
                     self.fold(p, ProcessState::Live, || {});
                 }
             }
@@ -121,6 +121,7 @@ impl Group {
                     p.swap_user.load(Ordering::Relaxed) == SwapUser::Yes
                         && !core::ptr::eq(p, own)
                         && (theirs == pid || !is_alive(theirs))
+                        && !p.has_reclaimer(&is_alive)
                 }
                 _ => Process::is_stillborn(state, &is_alive),
             };

@@ -80,6 +80,9 @@ pub struct Process {
     pub pid: AtomicU32,
     /// Its parent's process id.
     pub ppid: AtomicU32,
+    /// The process id of its reclaimer, which works on its memory and its swap slots beside it; 0
+    /// while there is none.
+    pub reclaimer: AtomicU32,
     /// The fault mode in use.
     pub fault_mode: Shared<FaultMode>,
     /// Whether it holds swap slots.
@@ -103,10 +106,24 @@ impl Process {
     pub fn begin(&self, pid: u32, ppid: u32, tsc: u64) {
         self.pid.store(pid, Ordering::Relaxed);
         self.ppid.store(ppid, Ordering::Relaxed);
+        self.reclaimer.store(0, Ordering::Relaxed);
         self.start_tsc.store(tsc, Ordering::Relaxed);
         self.request.refuse();
         // Pairs with the acquire loads of readers: they see whose record it is.
         self.state.store(ProcessState::Live, Ordering::Release);
+    }
+
+    /// Whether, by `is_alive`, nobody works any more on what it counts: neither its process nor the
+    /// reclaimer, which a kill leaves behind for a moment.
+    pub fn is_abandoned(&self, is_alive: impl Fn(u32) -> bool) -> bool {
+        !is_alive(self.pid.load(Ordering::Relaxed)) && !self.has_reclaimer(is_alive)
+    }
+
+    /// Whether, by `is_alive`, its reclaimer is there.
+    pub(crate) fn has_reclaimer(&self, is_alive: impl Fn(u32) -> bool) -> bool {
+        // Acquire: pairs with the release by which the reclaimer takes its leave.
+        let reclaimer = self.reclaimer.load(Ordering::Acquire);
+        reclaimer != 0 && is_alive(reclaimer)
     }
 
     /// Whether it is for a child that was killed before it began.

@@ -1,6 +1,6 @@
-//! *What*: the descriptors that are ours (userfaultfd, swap devices), which the program must
-//! neither close nor replace: interposed `close`, `dup2`, `dup3`, `closefrom` and `close_range`
-//! treat them as not open.
+//! *What*: the descriptors that are ours (userfaultfd, swap devices, the reclaimer's pipe), which
+//! the program must neither close nor replace: interposed `close`, `dup2`, `dup3`, `closefrom` and
+//! `close_range` treat them as not open.
 //!
 //! *Invariants*: our descriptors have high numbers, where programs do not put theirs. Calls of
 //! `close_range` from inside the C library (spawn file actions) come through filter B.

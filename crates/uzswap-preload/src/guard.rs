@@ -273,7 +273,13 @@ unsafe fn serve(
                 let (at, len) = ranges::ioctl_argument(call);
                 ranges::pin_behind(m, r, at, len)?;
             }
-            nr::BPF | nr::SECCOMP | nr::KEYCTL | nr::SETXATTRAT | nr::GETXATTRAT => {
+            // The filter may forbid what starting a reclaimer takes.
+            nr::PRCTL if to_int(a) == seccomp::PR_SET_SECCOMP => ENGINE.refuse_reclaimer(),
+            nr::SECCOMP => {
+                ENGINE.refuse_reclaimer();
+                ranges::pin_behind(m, r, b, 256)?;
+            }
+            nr::BPF | nr::KEYCTL | nr::SETXATTRAT | nr::GETXATTRAT => {
                 ranges::pin_behind(m, r, b, 256)?;
             }
             // The kernel keeps these addresses, and writes there later.

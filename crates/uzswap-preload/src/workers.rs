@@ -1,6 +1,5 @@
-//! *What*: the engine's own threads. Up to three live as long as the process: one serves faults (in
-//! thread mode), one reclaims in the background, one makes cold data denser. A fourth serves one
-//! request from outside and ends.
+//! *What*: the engine's own threads. Up to two live as long as the process: one serves faults (in
+//! thread mode), one makes cold data denser. A third serves one request from outside and ends.
 //!
 //! *Invariants*: they run with all signals blocked, on stacks of their own, and use no thread-local
 //! storage: they share their creator's. A fork child starts its own.
@@ -61,16 +60,11 @@ extern "C" fn run(job: *mut c_void) {
 }
 
 static FAULT_SERVER: Worker = Worker::new();
-static RECLAIMER: Worker = Worker::new();
 static DENSIFIER: Worker = Worker::new();
 static REQUEST_SERVER: Worker = Worker::new();
 
 fn has_fault_server() -> bool {
     ENGINE.mode() == Some(FaultMode::Thread)
-}
-
-fn has_reclaimer() -> bool {
-    group().is_some_and(|g| g.config.background.load(Ordering::Relaxed) != 0)
 }
 
 fn has_densifier() -> bool {
@@ -79,7 +73,7 @@ fn has_densifier() -> bool {
 
 /// Threads of ours in this process that live as long as it.
 pub fn count() -> u64 {
-    let lasting = [has_fault_server(), has_reclaimer(), has_densifier()];
+    let lasting = [has_fault_server(), has_densifier()];
     lasting.map(u64::from).iter().sum::<u64>() + ENGINE.workers().1
 }
 
@@ -97,9 +91,6 @@ pub fn start(m: &Masked) -> Result<(), Errno> {
     REQUEST_SERVER.alive.store(0, Ordering::Relaxed);
     if has_fault_server() {
         FAULT_SERVER.start(m, |m| ENGINE.serve_faults(m))?;
-    }
-    if has_reclaimer() {
-        RECLAIMER.start(m, |m| ENGINE.reclaim_in_background(m))?;
     }
     if has_densifier() {
         DENSIFIER.start(m, |m| ENGINE.densify_in_background(m))?;

@@ -187,6 +187,17 @@ pub fn memfd_create(name: &CStr, flags: u32) -> Result<i32> {
     unsafe { call2(nr::MEMFD_CREATE, name.as_ptr() as usize, flags as usize) }.map(to_int)
 }
 
+/// `pipe2(2)`: the read end and the write end of a new pipe.
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`.
+pub fn pipe2(flags: i32) -> Result<[i32; 2]> {
+    let mut ends = [-1; 2];
+    // SAFETY: the kernel writes two ints.
+    unsafe { call2(nr::PIPE2, addr_mut(&mut ends), int(flags)) }?;
+    Ok(ends)
+}
+
 /// Duplicates `fd` to the lowest free number not below `least`, close-on-exec.
 ///
 /// # Errors

@@ -19,6 +19,7 @@ pub mod file;
 pub mod fmt;
 pub mod futex;
 pub mod mem;
+pub mod process;
 pub mod seccomp;
 pub mod signal;
 pub mod syscall;

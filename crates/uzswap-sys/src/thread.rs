@@ -129,8 +129,9 @@ pub const CLONE_FILES: usize = 0x400;
 const CLONE_SIGHAND: usize = 0x800;
 const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_SYSVSEM: usize = 0x4_0000;
-const CLONE_PARENT_SETTID: usize = 0x10_0000;
-const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
+pub(crate) const CLONE_PARENT_SETTID: usize = 0x10_0000;
+pub(crate) const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
+pub(crate) const CLONE_UNTRACED: usize = 0x80_0000;
 
 /// Starts a thread of this process that the C library does not know of: no pthread, no TLS, no
 /// stack guard but the caller's. It inherits the signal mask: block all signals around this call,
@@ -164,7 +165,8 @@ pub unsafe fn spawn_raw(
     from_raw(ret).map(to_int)
 }
 
-/// Waits until a thread of [`spawn_raw`] is gone and its stack is free.
+/// Waits until a thread of [`spawn_raw`], or a process of
+/// [`spawn_beside`](crate::process::spawn_beside), is gone and its stack is free.
 pub fn wait_exit(alive: &AtomicU32) {
     loop {
         // Acquire: all that the thread did is visible; pairs with the kernel's store at exit.

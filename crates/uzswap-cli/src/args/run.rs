@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{BoolishValueParser, FalseyValueParser};
 use clap::{Arg, Args, ValueEnum};
 
 use crate::knob::Settings;
@@ -171,12 +171,20 @@ pub struct Run {
     #[arg(verbatim_doc_comment, long, value_parser = FalseyValueParser::new())]
     pub allow_unmanaged: bool,
 
-    /// Keep some memory free from a background thread, as kswapd does
+    /// Keep some memory free from a process beside each program, as kswapd does
     ///
-    /// Where another CPU is free, a program with one thread takes 0.5 to 0.8 of the time and 1.0 to
-    /// 1.5 of the CPU time. The program has one thread more than it started: Python warns at fork,
-    /// and unshare of a user namespace fails.
-    #[arg(verbatim_doc_comment, long, value_parser = FalseyValueParser::new())]
+    /// It is started when room first gets low, shares the program's memory and nothing else, and ends
+    /// with it. The program sees neither a thread nor a child.
+    #[arg(
+        verbatim_doc_comment,
+        long,
+        value_name = "on|off",
+        value_parser = BoolishValueParser::new(),
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "on",
+        default_missing_value = "on"
+    )]
     pub background_reclaim: bool,
 
     /// The command and its arguments

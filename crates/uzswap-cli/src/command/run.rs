@@ -18,6 +18,7 @@ use crate::clock::Moment;
 use crate::failure::Failure;
 use crate::group_file::{self, GroupFile};
 use crate::group_view::totals::{Totals, When};
+use crate::group_view::{is_alive, pid_of, used_slots};
 use crate::kernel;
 use crate::limit;
 use crate::preload::Preload;
@@ -60,6 +61,7 @@ pub fn run(options: &Run) -> Result<u8> {
     let end = child.wait(|| tracer.as_mut().and_then(Tracer::tick))?;
 
     let elapsed_s = begin.elapsed().as_secs_f64();
+    wait_for_reclaimers(&group);
     let totals = Totals::of(&group, When::AtEnd, begin.hz_since());
     let failure = Failure::of(&group, &totals);
     let status = match &failure {
@@ -86,6 +88,17 @@ pub fn run(options: &Run) -> Result<u8> {
         write_stats(file, &report).context("cannot write the statistics")?;
     }
     Ok(status)
+}
+
+/// Waits for the reclaimers of processes that have ended: their time is the command's, and the last
+/// of its memory goes with them.
+fn wait_for_reclaimers(group: &Group) {
+    for process in used_slots(group).filter(|process| !is_alive(pid_of(process))) {
+        match process.reclaimer.load(Ordering::Acquire) {
+            0 => {}
+            pid => supervise::wait_for_orphan(pid),
+        }
+    }
 }
 
 /// Creates the file that `option` names.

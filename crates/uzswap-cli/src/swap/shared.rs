@@ -102,7 +102,7 @@ fn has_ended(process: &Process) -> bool {
         ProcessState::Free => true,
         ProcessState::Live => {
             process.swap_user.load(Ordering::Relaxed) != SwapUser::Unknown
-                && !is_alive(process.pid.load(Ordering::Relaxed))
+                && process.is_abandoned(is_alive)
         }
         _ => false,
     }

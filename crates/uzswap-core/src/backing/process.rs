@@ -214,7 +214,7 @@ fn liveness_probe(group: &'static Group) -> Option<IsAlive<'static>> {
         match process.state.load(Acquire) {
             ProcessState::Free => false,
             ProcessState::Live if process.swap_user.load(Relaxed) == SwapUser::Yes => {
-                is_alive(process.pid.load(Relaxed)) || !in_namespace_of(&group.config.swap)
+                !process.is_abandoned(is_alive) || !in_namespace_of(&group.config.swap)
             }
             _ => true,
         }

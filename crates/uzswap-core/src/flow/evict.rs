@@ -60,7 +60,6 @@ fn is_single_threaded(parts: &Parts) -> bool {
     // Read before all threads are counted: a thread that starts in between is then in the total.
     let ours = parts.densifier.nr_threads() + parts.store.workers().nr_threads();
     parts.arena.mode() != FaultMode::Thread
-        && !parts.background.is_enabled()
         && parts.account.is_own_process()
         && thread::nr_threads() == Some(1 + ours)
 }

@@ -93,6 +93,7 @@ impl ForkGuard {
         let owners = child.map(|(_, owners)| owners);
         parts.arena.hazards().withdraw_all();
         parts.densifier.fork_child();
+        parts.reclaimer.fork_child();
         parts.store.workers().forget();
         parts.account.become_process(process);
         process.fault_mode.store(parts.arena.mode().into(), Relaxed);

@@ -4,7 +4,7 @@
 //! *Invariants*: pages are charged before they are touched.
 //! *Locking*: as reclaim. *Context*: signal, worker.
 
-use super::{follow, reclaim};
+use super::{follow, reclaim, reclaimer};
 use crate::op::OpGuard;
 use crate::page::Page;
 use crate::page::block::Entries;
@@ -18,10 +18,10 @@ pub(crate) fn reserve_pages(parts: &Parts, op: &mut OpGuard<'_>, nr: u64) -> boo
         return true;
     }
     if parts.account.charge().try_charge(nr) {
-        let charge = parts.account.charge();
-        parts.background.wake_below(charge.room(), charge.limit());
+        reclaimer::wake_if_low(parts);
         return true;
     }
+    reclaimer::wake_if_low(parts);
     follow::follow_knobs(parts, op);
     reclaim::make_room(parts, op, nr)
 }

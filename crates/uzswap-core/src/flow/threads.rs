@@ -1,19 +1,14 @@
-//! *What*: the main loops of the engine's own threads: the fault handler of thread mode and the
-//! background reclaimer.
+//! *What*: the fault handler of thread mode.
 //!
-//! *Invariants*: both run with all signals blocked from their first instruction, and use no
-//! thread-local storage: they share their creator's.
-//! *Locking*: as any operation. *Context*: threads of their own, started by the preload library.
+//! *Invariants*: runs with all signals blocked from its first instruction, and uses no thread-local
+//! storage: it shares its creator's.
+//! *Locking*: as any operation. *Context*: a thread of its own, started by the preload library.
 
 use super::fault::{self, Fault};
-use super::reclaim::EVICT_PAGES;
-use super::{drop, evict, follow, space};
+use super::{drop, space};
 use crate::masked::Masked;
-use crate::op::RESERVE_PAGES;
 use crate::page::{PAGE_SIZE, Page, PageRange};
 use crate::parts::Parts;
-use crate::policy::watermark::high;
-use uzswap_group::counters::add;
 use uzswap_group::group::FailureReason;
 use uzswap_sys::file::{self, PollFd};
 use uzswap_sys::uffd::{Event, UffdMsg};
@@ -21,24 +16,6 @@ use uzswap_sys::{Errno, mem};
 
 /// Messages read at once.
 const NR_MSGS: usize = 16;
-
-/// Keeps room free for as long as the process lives, asleep while there is enough.
-pub(crate) fn reclaim_in_background(parts: &Parts, masked: &Masked) {
-    loop {
-        let charge = parts.account.charge();
-        parts.background.wait();
-        while charge.room() < high(charge.limit()) {
-            let mut op = parts.op(masked);
-            follow::follow_knobs(parts, &mut op);
-            let freed = evict::reclaim_batch(parts, &mut op, EVICT_PAGES);
-            op.reserve.shrink_to(RESERVE_PAGES);
-            add(&parts.account.counters().reclaim_background, 1);
-            if freed == 0 {
-                break;
-            }
-        }
-    }
-}
 
 /// Serves faults for as long as the process lives (thread mode).
 pub(crate) fn serve_faults(parts: &Parts, masked: &Masked) {

@@ -69,7 +69,7 @@ pub fn start_with(
         }
         Err(error) => panic!("the engine does not start: {error}"),
     }
-    spawn_own_threads();
+    spawn_own_thread();
     Some(group)
 }
 
@@ -103,12 +103,11 @@ pub fn beside(mut what: impl FnMut() + Send, story: impl FnOnce()) {
     });
 }
 
-/// The engine's own threads; again in a fork child, which has none.
-fn spawn_own_threads() {
+/// The engine's own thread; again in a fork child, which has none.
+fn spawn_own_thread() {
     if ENGINE.mode() == Some(FaultMode::Thread) {
         std::thread::spawn(|| Masked::block(|m| ENGINE.serve_faults(m)));
     }
-    std::thread::spawn(|| Masked::block(|m| ENGINE.reclaim_in_background(m)));
 }
 
 /// All stories, one after the other: there is one engine in a process.
@@ -507,7 +506,7 @@ pub fn fork() -> usize {
         let pid = uzswap_sys::syscall::call0(uzswap_sys::nr::FORK).unwrap();
         if pid == 0 {
             guard.in_child(&m, group).unwrap();
-            spawn_own_threads();
+            spawn_own_thread();
         } else {
             guard.in_parent(&m, u32::try_from(pid).unwrap());
         }

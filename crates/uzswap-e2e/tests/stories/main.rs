@@ -31,6 +31,7 @@ mod own_allocators;
 mod prometheus;
 mod python;
 mod reclaim;
+mod reclaimer;
 mod redis;
 mod run_trace;
 mod set_knobs;

@@ -11,6 +11,7 @@ use uzswap_sys::{Errno, PAGE_SIZE, nr};
 use super::frame::{Frame, in_arena};
 use super::stub::Call;
 use super::{ranges, user};
+use crate::init::ENGINE;
 use crate::request;
 use crate::threads::{self, Record};
 
@@ -40,8 +41,11 @@ pub unsafe fn exec(m: &Masked, r: *mut Record, call: &Call) -> Result<isize, Err
         let copied = copy_out(m, r, &arrays).inspect_err(|_| threads::drop_exec(r));
         [call.args[argv], call.args[envp]] = copied?;
         let shut = request::shut_door(m);
+        // It would hold the old program's memory.
+        let held = ENGINE.hold_reclaimer(m);
         // In the window: the new program inherits the program's own mask, not a handler's.
         let ret = Frame::issue(r, &call);
+        drop(held);
         if shut {
             request::open_door();
         }

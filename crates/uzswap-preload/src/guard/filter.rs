@@ -11,7 +11,7 @@
 //! **Filter B** is installed by every managed process, and names its own foreign text (everything
 //! executable at start but ours). It traps what cannot be judged by its arguments, or must pass
 //! through us: vectors and message headers (whose buffers lie behind a second pointer), forks,
-//! signal actions and masks, `execve`, `close_range`. A program started from here inherits it, but
+//! signal actions and masks, `execve`, `close_range`, filters of the program's own. A program started from here inherits it, but
 //! has its text elsewhere, by address space randomisation, so that filter B does not match it.
 //!
 //! *Holes, known*: calls of filter B's kind made by an instruction that was not mapped at start (a
@@ -27,8 +27,8 @@ use uzswap_core::{ARENA_BASE, ARENA_LEN};
 use uzswap_io::queue::NR_EVENTS;
 use uzswap_sys::mem::{MAP_FIXED, MAP_FIXED_NOREPLACE};
 use uzswap_sys::seccomp::{
-    AUDIT_ARCH, DATA_ARCH, DATA_IP_HI, DATA_IP_LO, DATA_NR, FOREIGN_ABI_NR, RET_ALLOW, RET_ERRNO,
-    RET_TRAP, data_arg_hi, data_arg_lo, op,
+    AUDIT_ARCH, DATA_ARCH, DATA_IP_HI, DATA_IP_LO, DATA_NR, FOREIGN_ABI_NR, PR_SET_SECCOMP,
+    RET_ALLOW, RET_ERRNO, RET_TRAP, data_arg_hi, data_arg_lo, op,
 };
 use uzswap_sys::thread::CLONE_VM;
 use uzswap_sys::{Errno, nr};
@@ -206,6 +206,11 @@ impl Builder {
                     program.jump(op::JEQ, 0x54, 0, 1);
                     program.ret(RET_ALLOW);
                 }
+                Condition::OwnFilter => {
+                    program.load(data_arg_lo(0));
+                    program.jump(op::JEQ, PR_SET_SECCOMP.cast_unsigned(), 1, 0);
+                    program.ret(RET_ALLOW);
+                }
                 Condition::Arg1 => pointer_given(program, 1),
                 Condition::Arg3 => pointer_given(program, 3),
                 Condition::Arg4 => pointer_given(program, 4),
@@ -357,6 +362,8 @@ enum Condition {
     Arg3 = 5,
     Arg4 = 6,
     Arg5 = 7,
+    /// A `prctl` that installs a filter.
+    OwnFilter = 8,
 }
 
 const CONDITIONS: &[Condition] = &[
@@ -367,6 +374,7 @@ const CONDITIONS: &[Condition] = &[
     Condition::Arg3,
     Condition::Arg4,
     Condition::Arg5,
+    Condition::OwnFilter,
 ];
 
 fn class_b(nr: u32) -> u8 {
@@ -381,6 +389,8 @@ fn class_b(nr: u32) -> u8 {
         nr::RT_SIGACTION | nr::SIGALTSTACK | nr::RT_SIGSUSPEND => Condition::Always,
         nr::EXECVE | nr::EXECVEAT | nr::FORK | nr::CLOSE_RANGE => Condition::Always,
         nr::CLONE => Condition::Fork,
+        nr::SECCOMP => Condition::Always,
+        nr::PRCTL => Condition::OwnFilter,
         nr::IOCTL => Condition::Terminal,
         nr::RT_SIGPROCMASK => Condition::Arg1,
         nr::PPOLL => Condition::Arg3,

@@ -1,0 +1,187 @@
+//! *What*: the reclaimer: keeps room free, as kswapd does, from a process beside this one, which the
+//! program does not see. It is started by the first charge that finds little room, and ends with
+//! the program, by exec, or when it is asked to.
+//!
+//! *Invariants*
+//! - It shares the memory only. Its descriptors are copies of the engine's; it has no capabilities
+//!   and is in a sandbox of the few calls that reclaim makes, so a program that gives up rights
+//!   after it was started leaves none behind in it.
+//! - No handler of the program runs in it: it ignores all signals, which is as good as blocking
+//!   them.
+//!
+//! *Locking*: as eviction. *Context*: [`wake`]: any, in an operation; the rest: the reclaimer.
+
+use core::ffi::c_void;
+
+use super::reclaim::EVICT_PAGES;
+use super::{evict, follow};
+use crate::masked::Masked;
+use crate::memory;
+use crate::op::RESERVE_PAGES;
+use crate::parts::Parts;
+use crate::policy::watermark::{high, low};
+use uzswap_group::counters::add;
+use uzswap_group::group::FailureReason;
+use uzswap_sync::primitive::{
+    AtomicU32,
+    Ordering::{Relaxed, Release},
+};
+use uzswap_sys::process::{self, Beside};
+use uzswap_sys::seccomp::{Allowed, Sandbox};
+use uzswap_sys::{Errno, file, nr, thread};
+
+const STACK_LEN: usize = 64 << 10;
+const HELPER_STACK_LEN: usize = 16 << 10;
+
+/// Wakes the reclaimer, or starts it, if room is below the low watermark.
+#[inline]
+pub(crate) fn wake_if_low(parts: &Parts) {
+    let charge = parts.account.charge();
+    let reclaimer = &parts.reclaimer;
+    if reclaimer.is_enabled()
+        && charge.room() < low(charge.limit())
+        && (reclaimer.kick() || reclaimer.was_killed())
+    {
+        wake(parts);
+    }
+}
+
+#[cold]
+fn wake(parts: &Parts) {
+    if parts.reclaimer.wake() {
+        return;
+    }
+    // A vfork child has no business to start one here.
+    if !parts.account.is_own_process() {
+        return;
+    }
+    if parts.reclaimer.was_killed() {
+        parts.account.die(FailureReason::ReclaimerKilled, 0, 0);
+    }
+    if !parts
+        .reclaimer
+        .start_with(|alive| start(parts, alive).is_ok())
+    {
+        parts.reclaimer.refuse();
+    }
+}
+
+fn start(parts: &Parts, alive: &AtomicU32) -> Result<(), Errno> {
+    let reserve = || memory::reserve(STACK_LEN + HELPER_STACK_LEN);
+    let stack = parts.reclaimer.stack(reserve)?;
+    let ends = file::pipe2(file::O_CLOEXEC)?;
+    let [read, write] = ends.map(memory::high_fd);
+    parts.reclaimer.set_pipe(read, write);
+    let what = Beside {
+        stack_top: stack + STACK_LEN,
+        helper_stack_top: stack + STACK_LEN + HELPER_STACK_LEN,
+        entry: run,
+        argument: core::ptr::from_ref(parts).cast_mut().cast(),
+        alive,
+    };
+    // SAFETY: fresh stacks, or those of a reclaimer that has ended; `run` is the engine's code
+    // only; whoever holds an operation has all signals blocked; `parts`, with `alive`, lives for
+    // good.
+    let started = unsafe { process::spawn_beside(&what) };
+    let _ = file::close(read);
+    started
+}
+
+extern "C" fn run(parts: *mut c_void) {
+    // SAFETY: `start` passes one, which lives for good.
+    let parts = unsafe { &*parts.cast::<Parts>() };
+    // SAFETY: inherited blocked, and ignored from `settle` on.
+    let masked = unsafe { Masked::assume() };
+    let record = &parts.account.process().reclaimer;
+    if settle(parts) {
+        record.store(thread::getpid().unsigned_abs(), Relaxed);
+        while parts.reclaimer.wait() {
+            keep_room(parts, &masked);
+        }
+        // Release: all that it did to the slots is done.
+        record.store(0, Release);
+    } else {
+        parts.reclaimer.refuse();
+    }
+    parts.reclaimer.leave();
+}
+
+/// Evicts until room reaches the high watermark.
+fn keep_room(parts: &Parts, masked: &Masked) {
+    let charge = parts.account.charge();
+    while charge.room() < high(charge.limit()) && !parts.reclaimer.is_stopped() {
+        let mut op = parts.op(masked);
+        follow::follow_knobs(parts, &mut op);
+        let freed = evict::reclaim_batch(parts, &mut op, EVICT_PAGES);
+        op.reserve.shrink_to(RESERVE_PAGES);
+        add(&parts.account.counters().reclaim_background, 1);
+        if freed == 0 {
+            break;
+        }
+    }
+}
+
+/// Makes the fresh process the reclaimer: apart from the program, ending with it, and without
+/// rights. `false`: it cannot be.
+fn settle(parts: &Parts) -> bool {
+    let program = parts.account.pid();
+    process::ignore_signals();
+    process::leave_session();
+    process::set_name(c"uzswap-reclaim");
+    process::run_as_batch(program);
+    let pipe = parts.reclaimer.pipe();
+    // Of the pipe the other end.
+    let lifeline = parts.reclaimer.lifeline();
+    let mut keep = parts.descriptors();
+    for fd in keep.iter_mut().filter(|fd| **fd == lifeline) {
+        *fd = pipe;
+    }
+    keep.sort_unstable();
+    process::close_all_but(&keep).is_ok() && process::die_with(pipe) && enter_sandbox(program)
+}
+
+/// Gives up all rights but to make the system calls of reclaim.
+fn enter_sandbox(program: i32) -> bool {
+    const ANY: [usize; 24] = [
+        nr::FUTEX,
+        nr::PROCESS_MADVISE,
+        nr::IOCTL,
+        nr::MADVISE,
+        nr::MPROTECT,
+        nr::SCHED_YIELD,
+        nr::GETPID,
+        nr::GETTID,
+        nr::GETCPU,
+        nr::CLOCK_GETTIME,
+        nr::NANOSLEEP,
+        nr::PWRITE64,
+        nr::PREAD64,
+        nr::IO_SUBMIT,
+        nr::IO_GETEVENTS,
+        nr::IO_SETUP,
+        nr::IO_DESTROY,
+        nr::FALLOCATE,
+        nr::MMAP,
+        nr::MUNMAP,
+        nr::MLOCK,
+        nr::FSTAT,
+        nr::EXIT,
+        nr::EXIT_GROUP,
+    ];
+    let any = ANY.map(|nr| Allowed { nr, only: None });
+    let tgkill = |arg, value| Allowed {
+        nr: nr::TGKILL,
+        only: Some((arg, value)),
+    };
+    // To ask whether a process is there, and to end the program.
+    let kill = [tgkill(2, 0), tgkill(0, program.unsigned_abs())];
+    let mut calls = [Allowed {
+        nr: nr::EXIT,
+        only: None,
+    }; 26];
+    for (place, call) in calls.iter_mut().zip(any.into_iter().chain(kill)) {
+        *place = call;
+    }
+    // SAFETY: the engine bears the failure of any call.
+    process::drop_capabilities().is_ok() && unsafe { Sandbox::new(&calls).enter() }.is_ok()
+}
