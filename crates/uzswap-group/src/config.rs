@@ -34,7 +34,7 @@ pub struct Config {
     pub fault_mode: Shared<FaultMode>,
     /// 1: go over the limit rather than end the program.
     pub over_limit_allow: AtomicU32,
-    /// 1: keep a reserve free from a background thread.
+    /// 1: a reclaimer keeps room free.
     pub background: AtomicU32,
     /// Ticks of the time stamp counter in a second, measured once, so that reported times never go
     /// back.

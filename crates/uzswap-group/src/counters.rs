@@ -164,7 +164,7 @@ counters! {
     reclaim_cancelled: Counter in Count,
     /// Reclaim batches run.
     reclaim_batches: Counter in Count,
-    /// Reclaim batches run by the background thread.
+    /// Reclaim batches run by the reclaimer beside the process.
     reclaim_background: Counter in Count,
     /// Pool pages freed by compaction.
     compacted_pages: Counter in Count,
