@@ -161,13 +161,16 @@ impl Arena {
         };
         // Neighbours share a call, along with pages in between: marking those that are absent, or
         // not in the batch, costs nothing.
-        let mut run: Option<PageRange> = None;
+        let mut run: Option<(u32, PageRange)> = None;
         for at in 0..=batch.nr_folios {
-            let next = batch.pages_of(at);
+            let next = batch.index_of(at).zip(batch.pages_of(at));
             match (&mut run, next) {
-                (Some(run), Some(next)) if run.end == next.start => run.end = next.end,
+                (Some((last, run)), Some((index, next))) if *last + 1 == index => {
+                    *last = index;
+                    run.end = next.end;
+                }
                 (_, next) => {
-                    if let Some(done) = run.take() {
+                    if let Some((_, done)) = run.take() {
                         self.write_protect(pages, uffd, done);
                     }
                     run = next;

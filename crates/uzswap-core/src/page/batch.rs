@@ -192,6 +192,15 @@ impl Batch {
             .is_some_and(|place| place.entry != Entry::None)
     }
 
+    /// The number of folio `at` of the batch.
+    #[must_use]
+    pub fn index_of(&self, at: usize) -> Option<u32> {
+        self.folios
+            .get(..self.nr_folios)?
+            .get(at)
+            .map(|folio| folio.index)
+    }
+
     /// From the first to the last page in the batch of folio `at` of it.
     #[must_use]
     pub fn pages_of(&self, at: usize) -> Option<PageRange> {

@@ -92,6 +92,11 @@ impl Folio {
         self.word.fetch_or(bits, Ordering::Relaxed);
     }
 
+    /// Whether it was on the list of `bit` a moment ago: a hint.
+    pub(crate) fn is_on(&self, bit: u32) -> bool {
+        self.word.load(Ordering::Relaxed) & bit != 0
+    }
+
     /// Takes the lock if it is free now.
     #[inline]
     pub fn try_lock(&self) -> Option<FolioGuard<'_>> {
