@@ -30,6 +30,11 @@ use uzswap_sys::process::{self, Beside};
 use uzswap_sys::seccomp::{Allowed, Sandbox};
 use uzswap_sys::{Errno, file, nr, thread};
 
+mod pace;
+use pace::Pace;
+
+/// Pages that a batch evicts, about: twice as many as where a fault waits for them.
+const BATCH_PAGES: usize = 2 * EVICT_PAGES;
 const STACK_LEN: usize = 64 << 10;
 const HELPER_STACK_LEN: usize = 16 << 10;
 
@@ -93,10 +98,10 @@ extern "C" fn run(parts: *mut c_void) {
     // SAFETY: inherited blocked, and ignored from `settle` on.
     let masked = unsafe { Masked::assume() };
     let record = &parts.account.process().reclaimer;
-    if settle(parts) {
+    if let Some(mut pace) = settle(parts) {
         record.store(thread::getpid().unsigned_abs(), Relaxed);
         while parts.reclaimer.wait() {
-            keep_room(parts, &masked);
+            keep_room(parts, &masked, &mut pace);
         }
         // Release: all that it did to the slots is done.
         record.store(0, Release);
@@ -106,24 +111,30 @@ extern "C" fn run(parts: *mut c_void) {
     parts.reclaimer.leave();
 }
 
-/// Evicts until room reaches the high watermark.
-fn keep_room(parts: &Parts, masked: &Masked) {
+/// Evicts until room reaches the high watermark, or no processor is idle.
+fn keep_room(parts: &Parts, masked: &Masked, pace: &mut Pace) {
     let charge = parts.account.charge();
     while charge.room() < high(charge.limit()) && !parts.reclaimer.is_stopped() {
+        let began = thread::monotonic_ns();
         let mut op = parts.op(masked);
         follow::follow_knobs(parts, &mut op);
-        let freed = evict::reclaim_batch(parts, &mut op, EVICT_PAGES);
+        let freed = evict::reclaim_batch(parts, &mut op, BATCH_PAGES);
         op.reserve.shrink_to(RESERVE_PAGES);
         add(&parts.account.counters().reclaim_background, 1);
+        drop(op);
         if freed == 0 {
+            break;
+        }
+        if let Some(pause) = pace.pause_after(thread::monotonic_ns() - began) {
+            parts.reclaimer.pause(pause);
             break;
         }
     }
 }
 
 /// Makes the fresh process the reclaimer: apart from the program, ending with it, and without
-/// rights. `false`: it cannot be.
-fn settle(parts: &Parts) -> bool {
+/// rights. `None`: it cannot be.
+fn settle(parts: &Parts) -> Option<Pace> {
     let program = parts.account.pid();
     process::ignore_signals();
     process::leave_session();
@@ -137,7 +148,11 @@ fn settle(parts: &Parts) -> bool {
         *fd = pipe;
     }
     keep.sort_unstable();
-    process::close_all_but(&keep).is_ok() && process::die_with(pipe) && enter_sandbox(program)
+    if process::close_all_but(&keep).is_err() || !process::die_with(pipe) {
+        return None;
+    }
+    let pace = Pace::new();
+    enter_sandbox(program).then_some(pace)
 }
 
 /// Gives up all rights but to make the system calls of reclaim.

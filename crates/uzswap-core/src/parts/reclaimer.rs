@@ -15,13 +15,21 @@ use uzswap_sync::primitive::{
     AtomicBool, AtomicI32, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
-use uzswap_sys::{Errno, file, futex, thread};
+use uzswap_sys::thread::{self, Timespec};
+use uzswap_sys::{Errno, file, futex};
+
+/// It sleeps until somebody has work for it.
+const IDLE: u32 = 0;
+/// There is work, or it is to end.
+const AT_WORK: u32 = 1;
+/// There is work, and it sleeps for a time.
+const PAUSED: u32 = 2;
 
 /// Whether there is a reclaimer, and how it is woken and stopped.
 pub(crate) struct Reclaimer {
     /// There may be one.
     enabled: AtomicBool,
-    /// Nonzero while it has work; its futex.
+    /// [`IDLE`], [`AT_WORK`] or [`PAUSED`]; its futex.
     kick: AtomicU32,
     /// It has begun, and has not taken its leave.
     running: AtomicBool,
@@ -47,7 +55,7 @@ pub struct ReclaimerHold(&'static Reclaimer);
 
 impl Drop for ReclaimerHold {
     fn drop(&mut self) {
-        self.0.kick.store(0, Relaxed);
+        self.0.kick.store(IDLE, Relaxed);
         self.0.holds.fetch_sub(1, SeqCst);
     }
 }
@@ -56,7 +64,7 @@ impl Reclaimer {
     pub(crate) const fn new(enabled: bool) -> Self {
         Reclaimer {
             enabled: AtomicBool::new(enabled),
-            kick: AtomicU32::new(0),
+            kick: AtomicU32::new(IDLE),
             running: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             alive: core::sync::atomic::AtomicU32::new(0),
@@ -82,7 +90,11 @@ impl Reclaimer {
     /// Gives it work. `true`: it had none, and has to be woken.
     #[inline]
     pub(crate) fn kick(&self) -> bool {
-        self.kick.load(Relaxed) == 0 && self.kick.swap(1, Release) == 0
+        self.kick.load(Relaxed) == IDLE
+            && self
+                .kick
+                .compare_exchange(IDLE, AT_WORK, Release, Relaxed)
+                .is_ok()
     }
 
     /// Wakes it. `false`: it is not there.
@@ -99,13 +111,22 @@ impl Reclaimer {
 
     /// In it: sleeps until there is work. `false`: it is to end.
     pub(crate) fn wait(&self) -> bool {
-        while self.kick.swap(0, Acquire) == 0 {
+        while self.kick.swap(IDLE, Acquire) == IDLE {
             if self.is_stopped() {
                 return false;
             }
-            let _ = futex::wait(&self.kick, 0, None);
+            let _ = futex::wait(&self.kick, IDLE, None);
         }
         !self.is_stopped()
+    }
+
+    /// In it: sleeps for `ns` nanoseconds; work that comes in waits for it.
+    pub(crate) fn pause(&self, ns: u64) {
+        // SeqCst: either `hold` sees that it sleeps, or this sees that it is to end.
+        self.kick.swap(PAUSED, SeqCst);
+        if !self.stop.load(SeqCst) {
+            let _ = futex::wait(&self.kick, PAUSED, Some(&Timespec::from_nanos(ns)));
+        }
     }
 
     /// In it: whether it is to end.
@@ -148,8 +169,8 @@ impl Reclaimer {
         while self.starting.load(SeqCst) {
             thread::sched_yield();
         }
-        self.stop.store(true, Release);
-        self.kick.store(1, Release);
+        self.stop.store(true, SeqCst);
+        self.kick.swap(AT_WORK, SeqCst);
         let _ = futex::wake(&self.kick, 1);
         thread::wait_exit(&self.alive);
         ReclaimerHold(self)
@@ -201,6 +222,6 @@ impl Reclaimer {
         self.starting.store(false, Relaxed);
         self.holds.store(0, Relaxed);
         self.stop.store(false, Relaxed);
-        self.kick.store(0, Relaxed);
+        self.kick.store(IDLE, Relaxed);
     }
 }
