@@ -39,6 +39,8 @@ pub(crate) struct Reclaimer {
     alive: core::sync::atomic::AtomicU32,
     /// A thread is starting it.
     starting: AtomicBool,
+    /// Times that it was started.
+    starts: AtomicU32,
     /// Threads that want none to be there.
     holds: AtomicU32,
     /// The write end of the pipe that it dies with; -1 without.
@@ -69,6 +71,7 @@ impl Reclaimer {
             stop: AtomicBool::new(false),
             alive: core::sync::atomic::AtomicU32::new(0),
             starting: AtomicBool::new(false),
+            starts: AtomicU32::new(0),
             holds: AtomicU32::new(0),
             lifeline: AtomicI32::new(-1),
             pipe: AtomicI32::new(-1),
@@ -105,8 +108,12 @@ impl Reclaimer {
 
     /// Whether it was killed alone.
     pub(crate) fn was_killed(&self) -> bool {
-        // Acquire: pairs with the release in `leave`, which comes before `alive` is cleared.
-        self.alive.load(Acquire) == 0 && self.running.load(Relaxed) && !self.starting.load(Relaxed)
+        // All of one start: it is complete, its reclaimer is gone, and did not say so before.
+        let starts = self.starts.load(SeqCst);
+        !self.starting.load(SeqCst)
+            && self.alive.load(SeqCst) == 0
+            && self.running.load(SeqCst)
+            && self.starts.load(SeqCst) == starts
     }
 
     /// In it: sleeps until there is work. `false`: it is to end.
@@ -136,7 +143,7 @@ impl Reclaimer {
 
     /// In it: takes its leave.
     pub(crate) fn leave(&self) {
-        self.running.store(false, Release);
+        self.running.store(false, SeqCst);
     }
 
     /// Starts it by `start`, which is given the word that holds its process id while it is there,
@@ -152,8 +159,9 @@ impl Reclaimer {
         let wanted = self.holds.load(SeqCst) == 0 && self.alive.load(Acquire) == 0;
         let mut started = true;
         if wanted {
+            self.starts.fetch_add(1, SeqCst);
             self.stop.store(false, Relaxed);
-            self.running.store(true, Relaxed);
+            self.running.store(true, SeqCst);
             started = start(&self.alive);
             if !started {
                 self.running.store(false, Relaxed);
