@@ -1,5 +1,6 @@
 //! What the parts of the engine that run at the same time agree by: locks that need no
-//! initialisation, the futex word beneath them, and the account of a strict memory limit.
+//! initialisation, the futex word beneath them, the account of a strict memory limit, and the
+//! presence of a helper.
 //!
 //! `primitive` is the seam where model checkers look in; every crate above takes its atomics there.
 #![cfg_attr(not(test), no_std)]
@@ -16,6 +17,7 @@
 
 pub mod charge;
 pub mod lock;
+pub mod presence;
 pub mod primitive;
 pub mod strict;
 pub mod word;

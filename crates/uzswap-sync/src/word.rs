@@ -37,6 +37,19 @@ impl Word {
         let _ = uzswap_sys::futex::wait(&self.value, value, None);
     }
 
+    /// Sleeps while the word is `value`, for `ns` nanoseconds at most; may return early.
+    #[cfg(not(any(loom, miri)))]
+    pub fn sleep_while_for(&self, value: u32, ns: u64) {
+        let time = uzswap_sys::thread::Timespec::from_nanos(ns);
+        let _ = uzswap_sys::futex::wait(&self.value, value, Some(&time));
+    }
+
+    /// Sleeps until the word is 0, which the kernel makes it when a thread ends.
+    #[cfg(not(any(loom, miri)))]
+    pub fn wait_for_zero_of_kernel(&self) {
+        uzswap_sys::thread::wait_exit(&self.value);
+    }
+
     /// Wakes one sleeper, if there is one.
     #[cfg(not(any(loom, miri)))]
     #[cold]
@@ -49,6 +62,24 @@ impl Word {
     #[cfg(miri)]
     pub fn sleep_while(&self, _value: u32) {
         crate::primitive::spin_loop();
+    }
+
+    /// As [`Word::sleep_while`]: no time passes in a model.
+    #[cfg(any(loom, miri))]
+    pub fn sleep_while_for(&self, value: u32, _ns: u64) {
+        self.sleep_while(value);
+    }
+
+    /// Sleeps until the word is 0.
+    #[cfg(any(loom, miri))]
+    pub fn wait_for_zero_of_kernel(&self) {
+        loop {
+            let value = self.value.load(crate::primitive::Ordering::Acquire);
+            if value == 0 {
+                return;
+            }
+            self.sleep_while(value);
+        }
     }
 
     /// Wakes one sleeper, if there is one.

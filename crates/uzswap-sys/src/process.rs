@@ -17,6 +17,9 @@ use crate::thread::{
 };
 use crate::{Errno, arch, nr};
 
+/// Waits for children that send no signal when they end.
+const WCLONE: usize = 0x8000_0000;
+
 /// What [`spawn_beside`] starts.
 #[derive(Debug)]
 pub struct Beside<'a> {
@@ -63,10 +66,7 @@ pub unsafe fn spawn_beside(what: &Beside<'_>) -> Result<()> {
         let top = what.helper_stack_top;
         arch::thread::clone_thread(flags, top, helper.tid.as_ptr(), orphan, argument)
     })?;
-    const WCLONE: usize = 0x8000_0000;
-    // ECHILD: another thread of the program's waited for it.
-    // SAFETY: no status is asked for.
-    while unsafe { call4(nr::WAIT4, pid, 0, WCLONE, 0) } == Err(Errno::EINTR) {}
+    reap_beside(u32::try_from(pid).unwrap_or(0));
     from_raw(helper.result.load(Ordering::Acquire)).map(drop)
 }
 
@@ -110,11 +110,11 @@ fn adopts_orphans() -> bool {
     getpid() == 1 || asked.is_err() || subreaper != 0
 }
 
-/// Waits for the child `pid` of [`spawn_beside`], which has ended, if it is one.
+/// Waits for process `pid` of [`spawn_beside`], which is about to end, if it is a child.
 pub fn reap_beside(pid: u32) {
-    const WCLONE: usize = 0x8000_0000;
-    // SAFETY: no status is asked for.
-    let _ = unsafe { call4(nr::WAIT4, pid as usize, 0, WCLONE, 0) };
+    // SAFETY: no status is asked for. ECHILD: an orphan, or another thread waited for it.
+    while pid != 0 && unsafe { call4(nr::WAIT4, pid as usize, 0, WCLONE, 0) } == Err(Errno::EINTR) {
+    }
 }
 
 /// Ignores all signals, blocks none: those that are sent to this process leave nothing behind. Not

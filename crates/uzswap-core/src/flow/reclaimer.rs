@@ -45,7 +45,7 @@ pub(crate) fn wake_if_low(parts: &Parts) {
     let reclaimer = &parts.reclaimer;
     if reclaimer.is_enabled()
         && charge.room() < low(charge.limit())
-        && (reclaimer.kick() || reclaimer.was_killed())
+        && (reclaimer.presence.kick() || reclaimer.presence.was_killed())
     {
         wake(parts);
     }
@@ -53,18 +53,19 @@ pub(crate) fn wake_if_low(parts: &Parts) {
 
 #[cold]
 fn wake(parts: &Parts) {
-    if parts.reclaimer.wake() {
+    if parts.reclaimer.presence.wake() {
         return;
     }
     // A vfork child has no business to start one here.
     if !parts.account.is_own_process() {
         return;
     }
-    if parts.reclaimer.was_killed() {
+    if parts.reclaimer.presence.was_killed() {
         parts.account.die(FailureReason::ReclaimerKilled, 0, 0);
     }
     if !parts
         .reclaimer
+        .presence
         .start_with(|alive| start(parts, alive).is_ok())
     {
         parts.reclaimer.refuse();
@@ -100,7 +101,7 @@ extern "C" fn run(parts: *mut c_void) {
     let record = &parts.account.process().reclaimer;
     if let Some(mut pace) = settle(parts) {
         record.store(thread::getpid().unsigned_abs(), Relaxed);
-        while parts.reclaimer.wait() {
+        while parts.reclaimer.presence.wait() {
             keep_room(parts, &masked, &mut pace);
         }
         // Release: all that it did to the slots is done.
@@ -108,13 +109,13 @@ extern "C" fn run(parts: *mut c_void) {
     } else {
         parts.reclaimer.refuse();
     }
-    parts.reclaimer.leave();
+    parts.reclaimer.presence.leave();
 }
 
 /// Evicts until room reaches the high watermark, or no processor is idle.
 fn keep_room(parts: &Parts, masked: &Masked, pace: &mut Pace) {
     let charge = parts.account.charge();
-    while charge.room() < high(charge.limit()) && !parts.reclaimer.is_stopped() {
+    while charge.room() < high(charge.limit()) && !parts.reclaimer.presence.is_stopped() {
         let began = thread::monotonic_ns();
         let mut op = parts.op(masked);
         follow::follow_knobs(parts, &mut op);
@@ -126,7 +127,7 @@ fn keep_room(parts: &Parts, masked: &Masked, pace: &mut Pace) {
             break;
         }
         if let Some(pause) = pace.pause_after(thread::monotonic_ns() - began) {
-            parts.reclaimer.pause(pause);
+            parts.reclaimer.presence.pause(pause);
             break;
         }
     }

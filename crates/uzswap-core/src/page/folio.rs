@@ -93,7 +93,8 @@ impl Folio {
     }
 
     /// Whether it was on the list of `bit` a moment ago: a hint.
-    pub(crate) fn is_on(&self, bit: u32) -> bool {
+    #[must_use]
+    pub fn is_on(&self, bit: u32) -> bool {
         self.word.load(Ordering::Relaxed) & bit != 0
     }
 
