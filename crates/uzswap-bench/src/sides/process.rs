@@ -78,10 +78,16 @@ pub fn run(
     }))
 }
 
-/// Resident anonymous memory of `pid` and its live descendants, KiB.
+/// Resident anonymous memory of `pid` and its live descendants, KiB. A reclaimer's is its program's.
 fn anon_kib(pid: u32) -> u64 {
+    let name = |pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let own = |pid: &u32| name(*pid).trim_end() != "uzswap-reclaim";
     let of = |pid| proc_kib(&format!("/proc/{pid}/status"), "RssAnon:");
-    descendants(pid).into_iter().filter_map(of).sum()
+    descendants(pid)
+        .into_iter()
+        .filter(own)
+        .filter_map(of)
+        .sum()
 }
 
 /// Status and resource usage of a child if it has ended.
