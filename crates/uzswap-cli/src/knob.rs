@@ -62,11 +62,9 @@ fn details(name: &str) -> Option<&'static str> {
              is stored or loaded, 0.15 µs at a ratio of 3 (0.4 µs if it does not compress)."
         }
         "densify" => {
-            "A background thread recompresses pages that stay cold, in blocks of 64K with zstd:5. In a\n\
-             test with zstd:6 they took 30 % less room than with lz4. They come back in blocks of 64K,\n\
-             too. Each process has one thread more than it started, asleep while nothing is evicted:\n\
-             Python warns at fork, and unshare of a user namespace fails. Can only be turned on when\n\
-             the run starts."
+            "The reclaimer recompresses pages that stay cold, in blocks of 64K with zstd:5. In a test\n\
+             with zstd:6 they took 30 % less room than with lz4. They come back in blocks of 64K, too.\n\
+             Cannot be turned on in a run with --background-reclaim=off."
         }
         "verify_compress" => "Compares every byte. What 'densify' makes is compared by a checksum.",
         _ => return None,

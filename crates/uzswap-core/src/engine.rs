@@ -392,13 +392,6 @@ impl Engine {
         }
     }
 
-    /// Makes what is cold denser for as long as the process lives, asleep while nothing is evicted.
-    pub fn densify_in_background(&self, masked: &Masked) {
-        if let Some(parts) = self.parts() {
-            flow::densify::run(parts, masked);
-        }
-    }
-
     /// Makes all that is in the pool denser, once, now, whatever the knob and the pressure.
     pub fn densify(&self, masked: &Masked) {
         if let Some(parts) = self.parts() {

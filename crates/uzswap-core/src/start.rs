@@ -94,7 +94,10 @@ pub(crate) fn build(
         auto: Auto::new(),
         pool_limit: PoolLimit::new(),
         densifier: Densifier::new(account.charge()),
-        reclaimer: Reclaimer::new(config.background.load(Relaxed) != 0),
+        reclaimer: Reclaimer::new(
+            config.background.load(Relaxed) != 0,
+            config.densifier.load(Relaxed) != 0,
+        ),
         ops,
     })
 }

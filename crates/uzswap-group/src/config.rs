@@ -39,7 +39,7 @@ pub struct Config {
     /// Ticks of the time stamp counter in a second, measured once, so that reported times never go
     /// back.
     pub tsc_hz: AtomicU64,
-    /// 1: each process has a thread that makes cold pages denser.
+    /// 1: there is a reclaimer to make cold pages denser, even if it keeps no room free.
     pub densifier: AtomicU32,
     /// 1: each process reports its fault mode on stderr.
     pub verbose: AtomicU32,

@@ -1,5 +1,5 @@
-//! *What*: the engine's own threads. Up to two live as long as the process: one serves faults (in
-//! thread mode), one makes cold data denser. A third serves one request from outside and ends.
+//! *What*: the engine's own threads. One, in thread mode, serves faults for as long as the process
+//! lives. Another serves one request from outside and ends.
 //!
 //! *Invariants*: they run with all signals blocked, on stacks of their own, and use no thread-local
 //! storage: they share their creator's. A fork child starts its own.
@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use uzswap_core::{FaultMode, Masked};
 use uzswap_sys::{Errno, thread};
 
-use crate::init::{ENGINE, group};
+use crate::init::ENGINE;
 
 const STACK_LEN: usize = 64 << 10;
 
@@ -60,21 +60,15 @@ extern "C" fn run(job: *mut c_void) {
 }
 
 static FAULT_SERVER: Worker = Worker::new();
-static DENSIFIER: Worker = Worker::new();
 static REQUEST_SERVER: Worker = Worker::new();
 
 fn has_fault_server() -> bool {
     ENGINE.mode() == Some(FaultMode::Thread)
 }
 
-fn has_densifier() -> bool {
-    group().is_some_and(|g| g.config.densifier.load(Ordering::Relaxed) != 0)
-}
-
 /// Threads of ours in this process that live as long as it.
 pub fn count() -> u64 {
-    let lasting = [has_fault_server(), has_densifier()];
-    lasting.map(u64::from).iter().sum::<u64>() + ENGINE.workers().1
+    u64::from(has_fault_server()) + ENGINE.workers().1
 }
 
 /// Whether there are such threads, or may be later.
@@ -91,9 +85,6 @@ pub fn start(m: &Masked) -> Result<(), Errno> {
     REQUEST_SERVER.alive.store(0, Ordering::Relaxed);
     if has_fault_server() {
         FAULT_SERVER.start(m, |m| ENGINE.serve_faults(m))?;
-    }
-    if has_densifier() {
-        DENSIFIER.start(m, |m| ENGINE.densify_in_background(m))?;
     }
     Ok(())
 }

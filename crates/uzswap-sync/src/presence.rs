@@ -133,6 +133,15 @@ impl Presence {
         !self.is_stopped()
     }
 
+    /// In it: sleeps until there is work, for `ns` nanoseconds at most. `false`: it is to end.
+    #[must_use]
+    pub fn wait_for(&self, ns: u64) -> bool {
+        if self.kick.swap(IDLE, Acquire) == IDLE && !self.is_stopped() {
+            self.kick.sleep_while_for(IDLE, ns);
+        }
+        !self.is_stopped()
+    }
+
     /// In it: sleeps for `ns` nanoseconds, unless it is to end. Work that comes in waits.
     pub fn pause(&self, ns: u64) {
         // Of the two swaps, `hold`'s is later and ends the sleep, or earlier, and this one sees

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
+use uzswap_core::MIN_DENSE_ORDER;
 use uzswap_group::group::Group;
 use uzswap_group::knobs::{Knobs, Values, codec_of};
 
@@ -76,14 +77,26 @@ fn check_room(group: &Group, changes: &[Assignment]) -> Result<()> {
     Ok(())
 }
 
-/// Fails if densify is turned on in a run without its thread.
+/// Fails if densify is turned on in a run without a reclaimer.
 fn check_densifier(group: &Group, changes: &[Assignment]) -> Result<()> {
     let gives =
         |change: &Assignment| Knobs::ALL[change.index].name == "densify" && change.value > 0;
-    if group.config.densifier.load(Ordering::Relaxed) == 0 && changes.iter().any(gives) {
+    if !changes.iter().any(gives) {
+        return Ok(());
+    }
+    let config = &group.config;
+    if config.folio_order.load(Ordering::Relaxed) < MIN_DENSE_ORDER {
         bail!(
-            "densify works only in runs that were started with it: start the command again with \
-             --densify; nothing was changed"
+            "densify needs folios of 16K or more: start the command again with --folio 64K; nothing \
+             was changed"
+        );
+    }
+    let reclaimer = [&config.background, &config.densifier];
+    let has_one = reclaimer.iter().any(|why| why.load(Ordering::Relaxed) != 0);
+    if !has_one {
+        bail!(
+            "densify works in the reclaimer, and the run was started without: start the command again \
+             without --background-reclaim=off; nothing was changed"
         );
     }
     Ok(())

@@ -1,22 +1,20 @@
 //! *What*: densify: compresses cold pages of the pool again, in blocks of 16 pages with a denser
-//! codec, on a thread of its own that takes no more than its share of a CPU (knob `densify`).
+//! codec, in the reclaimer, which takes no more than a share of a CPU for that (knob `densify`).
 //!
-//! The thread sleeps until something is evicted. What is still evicted [`COLD_NS`] later is cold,
+//! It begins when something is evicted. What is still evicted [`COLD_NS`] later is cold,
 //! and a *round* begins: four passes over the page table, the oldest pages first. A block is taken
 //! if all of its pages are in the pool and that old. If the result is not an eighth smaller it is
 //! thrown away, and the folio is not tried again until it is next evicted. A round stops while the
 //! program is under pressure: when reclaim takes more than a sixteenth of the time.
 //!
 //! *Invariants*
-//! - The thread neither reads nor writes arena memory and makes no page present: it works on the
-//!   pool. So a program with one thread of its own stays single-threaded for reclaim. Once
-//!   `running` is set the thread stays for good.
+//! - It neither reads nor writes arena memory and makes no page present: it works on the pool.
 //! - A block's entries change under one hold of their folio's lock, which is only tried: a fault
 //!   waits for one block at most. Fork, which acquires all operations, finds no block half done.
 //! - The compressor is charged, and exists during a round only.
 //!
 //! *Locking*: op → [`Work`] → folio (tried) → pool class.
-//! *Context*: a thread of its own, with all signals blocked.
+//! *Context*: the reclaimer; a test's thread.
 
 use super::codecs::{charge_decoding, charged_compressor, retire_compressor};
 use super::compact::compact;
@@ -58,35 +56,77 @@ pub const MIN_DENSE_ORDER: u32 = 2;
 /// Time between two checks for pressure, nanoseconds.
 const PRESSURE_WINDOW_NS: u64 = 50_000_000;
 
-/// Makes what is cold denser for as long as the process lives, asleep while nothing is evicted.
-pub(crate) fn run(parts: &Parts, masked: &Masked) {
-    let clock = parts.pages.clock();
-    parts.densifier.begin();
-    // All that was evicted before this was tried.
-    let mut tried = 0;
-    loop {
-        parts.densifier.sleep_while(|| clock.reading() == tried);
-        let (evicted, then) = (clock.reading(), clock.now());
-        let before = Pressure::now(parts);
-        let _ = thread::nanosleep(COLD_NS);
-        if !is_on(&parts.account.knobs().densify) {
-            tried = evicted;
-        } else if Pressure::now(parts).since(&before) {
-            add(&parts.account.counters().densify_paused, 1);
-        } else if densify_round(parts, masked, then, true) {
-            tried = evicted;
+/// Rounds over what was evicted, one after the other, each once that is cold.
+pub(crate) struct Rounds {
+    /// All that was evicted before this was tried.
+    tried: u64,
+    due: Option<Due>,
+}
+
+/// A round to come.
+struct Due {
+    /// What was evicted by then, and when that was.
+    evicted: u64,
+    then: Age,
+    /// When it is cold, nanoseconds.
+    cold_ns: u64,
+    before: Pressure,
+}
+
+impl Rounds {
+    /// None yet.
+    pub(crate) const fn new() -> Self {
+        Rounds {
+            tried: 0,
+            due: None,
         }
+    }
+
+    /// Does a round if one is due; `rest` passes the nanoseconds between two blocks, and `false` ends
+    /// the round. Returns in how many nanoseconds to come again; `None`: once something was evicted.
+    pub(crate) fn go_on(
+        &mut self,
+        parts: &Parts,
+        masked: &Masked,
+        rest: &mut dyn FnMut(u64) -> bool,
+    ) -> Option<u64> {
+        let clock = parts.pages.clock();
+        if !is_on(&parts.account.knobs().densify) {
+            (self.tried, self.due) = (clock.reading(), None);
+            return None;
+        }
+        let now = thread::monotonic_ns();
+        if let Some(due) = self.due.take_if(|due| due.cold_ns <= now) {
+            if Pressure::now(parts).since(&due.before) {
+                add(&parts.account.counters().densify_paused, 1);
+            } else if densify_round(parts, masked, due.then, Some(rest)) {
+                self.tried = due.evicted;
+            }
+        }
+        if self.due.is_none() && clock.reading() != self.tried {
+            self.due = Some(Due {
+                evicted: clock.reading(),
+                then: clock.now(),
+                cold_ns: thread::monotonic_ns() + COLD_NS,
+                before: Pressure::now(parts),
+            });
+        }
+        let due = self.due.as_ref()?;
+        Some(due.cold_ns.saturating_sub(thread::monotonic_ns()))
     }
 }
 
 /// One round, now, of all that is in the pool, whatever the knob and the pressure.
 pub(crate) fn run_once(parts: &Parts, masked: &Masked) {
-    densify_round(parts, masked, parts.pages.clock().now(), false);
+    densify_round(parts, masked, parts.pages.clock().now(), None);
 }
 
-/// Tries what was evicted by `then`, as far as there is room. `gently`: not beyond its share of the
+/// Passes nanoseconds between two blocks; `false`: the round is to end.
+type Rest<'a> = &'a mut dyn FnMut(u64) -> bool;
+
+/// Tries what was evicted by `then`, as far as there is room. With `rest` not beyond its share of the
 /// CPU, and not under pressure. `false`: it stopped because of that.
-fn densify_round(parts: &Parts, masked: &Masked, then: Age, gently: bool) -> bool {
+fn densify_round(parts: &Parts, masked: &Masked, then: Age, rest: Option<Rest<'_>>) -> bool {
     let min_age = then.distance(parts.pages.clock().now());
     let any = dense_order(parts) >= u64::from(MIN_DENSE_ORDER)
         && blocks(parts).any(|block| is_cold(parts, block, min_age));
@@ -94,15 +134,15 @@ fn densify_round(parts: &Parts, masked: &Masked, then: Age, gently: bool) -> boo
         return true;
     }
     // Without room it is as if there were nothing: until something is evicted again.
-    let done = !begin_round(parts, masked) || densify_pool(parts, masked, then, gently);
+    let done = !begin_round(parts, masked) || densify_pool(parts, masked, then, rest);
     end_round(parts, masked);
     done
 }
 
-fn densify_pool(parts: &Parts, masked: &Masked, then: Age, gently: bool) -> bool {
+fn densify_pool(parts: &Parts, masked: &Masked, then: Age, rest: Option<Rest<'_>>) -> bool {
     let clock = parts.pages.clock();
     let oldest = max_age(parts).saturating_sub(then.distance(clock.now()));
-    let mut budget = gently.then(|| Budget::new(parts));
+    let mut budget = rest.map(|rest| Budget::new(parts, rest));
     for pass in 1..=PASSES {
         let before = oldest / PASSES * (PASSES - pass);
         for block in blocks(parts) {
@@ -296,17 +336,19 @@ impl Pressure {
     }
 }
 
-/// The share of a CPU that the thread may take, and whether the program needs it more.
-struct Budget {
+/// The share of a CPU that a round may take, and whether the program needs it more.
+struct Budget<'a> {
+    rest: Rest<'a>,
     /// CPU time of this thread when it last began to work, nanoseconds.
     cpu: u64,
     last_check_ns: u64,
     pressure: Pressure,
 }
 
-impl Budget {
-    fn new(parts: &Parts) -> Self {
+impl<'a> Budget<'a> {
+    fn new(parts: &Parts, rest: Rest<'a>) -> Self {
         Budget {
+            rest,
             cpu: thread::thread_cpu_ns(),
             last_check_ns: thread::monotonic_ns(),
             pressure: Pressure::now(parts),
@@ -319,7 +361,9 @@ impl Budget {
         if share == 0 {
             return false;
         }
-        self.sleep(share.min(100));
+        if !self.sleep(share.min(100)) {
+            return false;
+        }
         let now = thread::monotonic_ns();
         if now.saturating_sub(self.last_check_ns) < PRESSURE_WINDOW_NS {
             return true;
@@ -334,13 +378,11 @@ impl Budget {
         calm
     }
 
-    /// Sleeps so that the work since the last time took `percent` of a CPU, 1 to 100.
-    fn sleep(&mut self, percent: u64) {
+    /// Rests so that the work since the last time took `percent` of a CPU, 1 to 100.
+    fn sleep(&mut self, percent: u64) -> bool {
         let worked = thread::thread_cpu_ns().saturating_sub(self.cpu);
-        let nap = worked * (100 - percent) / percent;
-        if nap > 0 {
-            let _ = thread::nanosleep(nap);
-        }
+        let goes_on = (self.rest)(worked * (100 - percent) / percent);
         self.cpu = thread::thread_cpu_ns();
+        goes_on
     }
 }

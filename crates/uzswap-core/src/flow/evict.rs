@@ -54,11 +54,11 @@ fn evict_batch(parts: &Parts, op: &mut OpGuard<'_>) -> usize {
     dropped
 }
 
-/// Whether this thread is the only one that can reach the process's memory. The densifier does not,
-/// and the accelerator's workers only read what a batch of ours names.
+/// Whether this thread is the only one that can write to the process's memory. The reclaimer does
+/// not, and is another process; the accelerator's workers only read what a batch of ours names.
 fn is_single_threaded(parts: &Parts) -> bool {
     // Read before all threads are counted: a thread that starts in between is then in the total.
-    let ours = parts.densifier.nr_threads() + parts.store.workers().nr_threads();
+    let ours = parts.store.workers().nr_threads();
     parts.arena.mode() != FaultMode::Thread
         && parts.account.is_own_process()
         && thread::nr_threads() == Some(1 + ours)
@@ -165,7 +165,6 @@ fn drop_batch(parts: &Parts, op: &mut OpGuard<'_>, stable: bool) -> usize {
         .pages
         .clock()
         .advance(wide(dropped), parts.account.charge().limit());
-    parts.densifier.wake();
     parts
         .auto
         .watch_evictions(parts.account, &parts.pages, parts.store.pool_pages());

@@ -92,7 +92,6 @@ impl ForkGuard {
         drop(regions);
         let owners = child.map(|(_, owners)| owners);
         parts.arena.hazards().withdraw_all();
-        parts.densifier.fork_child();
         parts.reclaimer.fork_child();
         parts.store.workers().forget();
         parts.account.become_process(process);

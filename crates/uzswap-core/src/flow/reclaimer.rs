@@ -1,5 +1,5 @@
-//! *What*: the reclaimer: keeps room free, as kswapd does, from a process beside this one, which the
-//! program does not see. It is started by the first charge that finds little room, and ends with
+//! *What*: the reclaimer: keeps room free, as kswapd does, and makes cold data denser, from a process
+//! beside this one, which the program does not see. It is started by the first charge that finds little room, and ends with
 //! the program, by exec, or when it is asked to.
 //!
 //! *Invariants*
@@ -13,6 +13,7 @@
 
 use core::ffi::c_void;
 
+use super::densify::Rounds;
 use super::reclaim::EVICT_PAGES;
 use super::{evict, follow};
 use crate::masked::Masked;
@@ -22,6 +23,7 @@ use crate::parts::Parts;
 use crate::policy::watermark::{high, low};
 use uzswap_group::counters::add;
 use uzswap_group::group::FailureReason;
+use uzswap_group::knobs::is_on;
 use uzswap_sync::primitive::{
     AtomicU32,
     Ordering::{Relaxed, Release},
@@ -47,6 +49,14 @@ pub(crate) fn wake_if_low(parts: &Parts) {
         && charge.room() < low(charge.limit())
         && (reclaimer.presence.kick() || reclaimer.presence.was_killed())
     {
+        wake(parts);
+    }
+}
+
+/// Something was evicted that may be densified once it is cold.
+pub(crate) fn note_eviction(parts: &Parts) {
+    let densifies = is_on(&parts.account.knobs().densify);
+    if densifies && parts.reclaimer.is_enabled() && parts.reclaimer.presence.kick() {
         wake(parts);
     }
 }
@@ -101,8 +111,21 @@ extern "C" fn run(parts: *mut c_void) {
     let record = &parts.account.process().reclaimer;
     if let Some(mut pace) = settle(parts) {
         record.store(thread::getpid().unsigned_abs(), Relaxed);
-        while parts.reclaimer.presence.wait() {
+        let presence = &parts.reclaimer.presence;
+        let mut rounds = Rounds::new();
+        let mut goes_on = presence.wait();
+        while goes_on {
             keep_room(parts, &masked, &mut pace);
+            // Room comes first.
+            let mut rest = |ns| {
+                let goes_on = presence.wait_for(ns);
+                keep_room(parts, &masked, &mut pace);
+                goes_on
+            };
+            goes_on = match rounds.go_on(parts, &masked, &mut rest) {
+                Some(ns) => presence.wait_for(ns),
+                None => presence.wait(),
+            };
         }
         // Release: all that it did to the slots is done.
         record.store(0, Release);
@@ -114,6 +137,9 @@ extern "C" fn run(parts: *mut c_void) {
 
 /// Evicts until room reaches the high watermark, or no processor is idle.
 fn keep_room(parts: &Parts, masked: &Masked, pace: &mut Pace) {
+    if !parts.reclaimer.evicts {
+        return;
+    }
     let charge = parts.account.charge();
     while charge.room() < high(charge.limit()) && !parts.reclaimer.presence.is_stopped() {
         let began = thread::monotonic_ns();

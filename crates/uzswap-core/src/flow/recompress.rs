@@ -4,7 +4,7 @@
 //! - before the pool is written back ([`recompress_before_write`]): pages that the fast codec of
 //!   `--compressor auto` made, while samples say that much is gained. A page that is written must
 //!   be read again, at many times the cost of recompressing it;
-//! - when pages have stayed cold ([`super::densify`]): whole blocks, by a thread of its own.
+//! - when pages have stayed cold ([`super::densify`]): whole blocks, in the reclaimer.
 //!
 //! *Invariants*: the folio is locked from decoding the old object to publishing the new one, so
 //! what was decoded is what is replaced. The entry keeps its age, and with it its place in

@@ -6,7 +6,7 @@
 //! *Locking*: as any operation. *Context*: a thread of its own, or the signal.
 
 use super::writeback::WritebackError;
-use super::{evict, follow, reclaim, shrink, sizes, swapoff};
+use super::{evict, follow, reclaim, reclaimer, shrink, sizes, swapoff};
 use crate::backing::device::MAX_RECLAIM_RETRIES;
 use crate::masked::Masked;
 use crate::op::{RESERVE_PAGES, SLACK_PAGES};
@@ -29,6 +29,7 @@ pub(crate) fn serve(parts: &Parts, masked: &Masked) {
         RequestKind::SwapOff => swapoff::swap_off(parts, masked, narrow(wanted)),
         RequestKind::Evict => evict_bytes(parts, masked, wanted),
     };
+    reclaimer::note_eviction(parts);
     let freed = before.saturating_sub(charge.used());
     request.done.store(done, Relaxed);
     request.freed.store(freed * wide(PAGE_SIZE), Relaxed);

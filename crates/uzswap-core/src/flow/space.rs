@@ -13,7 +13,7 @@
 
 use super::drop::drop_pages;
 use super::reserve::charge_regions;
-use super::{codecs, evict};
+use super::{codecs, evict, reclaimer};
 use crate::arena::ranges::PROT_ARENA;
 use crate::arena::region::{Flags, Region, RegionError};
 use crate::op::OpGuard;
@@ -133,6 +133,7 @@ pub(crate) fn pageout(
 ) -> Result<(), Errno> {
     codecs::follow_compressor(parts, op);
     evict::pageout(parts, op, PageRange::covering(addr, len));
+    reclaimer::note_eviction(parts);
     mapped_whole(parts, addr, len)
 }
 

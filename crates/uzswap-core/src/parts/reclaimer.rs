@@ -15,6 +15,8 @@ use uzswap_sys::{Errno, file, process};
 pub(crate) struct Reclaimer {
     /// There may be one.
     enabled: AtomicBool,
+    /// Whether it keeps room free.
+    pub evicts: bool,
     /// Whether it is there.
     pub presence: Presence,
     /// The write end of the pipe that it dies with; -1 without.
@@ -36,9 +38,11 @@ impl Drop for ReclaimerHold {
 }
 
 impl Reclaimer {
-    pub(crate) const fn new(enabled: bool) -> Self {
+    /// One that `evicts`, or is there to densify.
+    pub(crate) const fn new(evicts: bool, densifies: bool) -> Self {
         Reclaimer {
-            enabled: AtomicBool::new(enabled),
+            enabled: AtomicBool::new(evicts || densifies),
+            evicts,
             presence: Presence::new(),
             lifeline: AtomicI32::new(-1),
             pipe: AtomicI32::new(-1),

@@ -6,12 +6,26 @@ use uzswap_e2e::{Job, MIB, number, wait_until};
 
 #[test]
 fn the_pool_of_an_idle_program_becomes_smaller() {
+    // On in a run that was started for it, and one that was not.
+    for (options, later) in [("--densify 50 --background-reclaim=off", false), ("", true)] {
+        the_pool_becomes_smaller(options, later);
+    }
+}
+
+fn the_pool_becomes_smaller(options: &str, later: bool) {
     let live = Job::python(HOLDS)
         .ram_mib(48)
         .option("--swap", "none")
-        .option("--densify", "50")
+        .options(options)
         .start_until("idle\n");
     let before = live.stat();
+    if later {
+        let set = live.uzswap("set", &["densify=50"]);
+        assert_eq!(set.status, 0, "{}", set.stderr);
+        // It begins with the next eviction.
+        let evicted = live.uzswap("reclaim", &["4M"]);
+        assert_eq!(evicted.status, 0, "{}", evicted.stderr);
+    }
     assert_eq!(before["densified_pages"], 0, "it was not cold yet");
     let mut after = before.clone();
     wait_until("cold data is densified", || {
@@ -100,13 +114,14 @@ fn wrong_values_are_refused() {
         assert_eq!(outcome.status, 125, "{}", outcome.stderr);
         outcome.expect_stderr(&[word]);
     }
-    // A run started without --densify has no thread for it.
+    // A run without a reclaimer has nobody for it.
     let live = Job::python("import time; print('up', flush=True); time.sleep(100)")
         .ram_mib(64)
+        .flag("--background-reclaim=off")
         .start_until("up\n");
     let outcome = live.uzswap("set", &["densify=10"]);
     assert_eq!(outcome.status, 1, "{}", outcome.stderr);
-    outcome.expect_stderr(&["--densify"]);
+    outcome.expect_stderr(&["--background-reclaim"]);
     live.signal(libc::SIGTERM);
     let _ = live.wait();
 }
