@@ -3,9 +3,9 @@
 //!
 //! *Invariants*: the command is in our process group, so the terminal's signals reach it without
 //! us. Processes that lose their parent become ours, as under a session's systemd, and are waited
-//! for: the reclaimers of the command are such. Only signals that kill(2) sent to uzswap are passed on. One sent to the whole group, as
-//! timeout(1) does, reaches the command twice, since it looks the same. The command dies with
-//! uzswap.
+//! for: the command's reclaimers are such. Only signals that kill(2) sent to uzswap are passed on.
+//! One sent to the whole group, as timeout(1) does, reaches the command twice, since it looks the
+//! same. The command dies with uzswap.
 //! *Locking*: none. *Context*: one thread, with all forwarded signals blocked for its whole life.
 
 use std::ffi::{CString, OsStr, OsString};

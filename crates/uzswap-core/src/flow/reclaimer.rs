@@ -1,6 +1,6 @@
 //! *What*: the reclaimer: keeps room free, as kswapd does, and makes cold data denser, from a process
-//! beside this one, which the program does not see. It is started by the first charge that finds little room, and ends with
-//! the program, by exec, or when it is asked to.
+//! beside this one, which the program does not see. It is started by the first charge that finds
+//! little room, and ends with the program, by exec, or when it is asked to.
 //!
 //! *Invariants*
 //! - It shares the memory only. Its descriptors are copies of the engine's; it has no capabilities
@@ -9,7 +9,8 @@
 //! - No handler of the program runs in it: it ignores all signals, which is as good as blocking
 //!   them.
 //!
-//! *Locking*: as eviction. *Context*: [`wake`]: any, in an operation; the rest: the reclaimer.
+//! *Locking*: as eviction. *Context*: [`wake`]: any, with all signals blocked; the rest: the
+//! reclaimer.
 
 use core::ffi::c_void;
 
@@ -28,6 +29,7 @@ use uzswap_sync::primitive::{
     AtomicU32,
     Ordering::{Relaxed, Release},
 };
+use uzswap_sync::word::Word;
 use uzswap_sys::process::{self, Beside};
 use uzswap_sys::seccomp::{Allowed, Sandbox};
 use uzswap_sys::{Errno, file, nr, thread};
@@ -73,11 +75,8 @@ fn wake(parts: &Parts) {
     if parts.reclaimer.presence.was_killed() {
         parts.account.die(FailureReason::ReclaimerKilled, 0, 0);
     }
-    if !parts
-        .reclaimer
-        .presence
-        .start_with(|alive| start(parts, alive).is_ok())
-    {
+    let start = |alive: &Word| start(parts, alive).is_ok();
+    if parts.reclaimer.may_start() && !parts.reclaimer.presence.start_with(start) {
         parts.reclaimer.refuse();
     }
 }
@@ -96,8 +95,8 @@ fn start(parts: &Parts, alive: &AtomicU32) -> Result<(), Errno> {
         alive,
     };
     // SAFETY: fresh stacks, or those of a reclaimer that has ended; `run` is the engine's code
-    // only; whoever holds an operation has all signals blocked; `parts`, with `alive`, lives for
-    // good.
+    // only; a charge, as a request, is made with all signals blocked; `parts`, with `alive`, lives
+    // for good.
     let started = unsafe { process::spawn_beside(&what) };
     let _ = file::close(read);
     started

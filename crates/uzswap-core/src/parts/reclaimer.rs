@@ -13,8 +13,10 @@ use uzswap_sys::{Errno, file, process};
 
 /// The reclaimer.
 pub(crate) struct Reclaimer {
-    /// There may be one.
-    enabled: AtomicBool,
+    /// There is work for one.
+    enabled: bool,
+    /// One may be started.
+    may_start: AtomicBool,
     /// Whether it keeps room free.
     pub evicts: bool,
     /// Whether it is there.
@@ -41,7 +43,8 @@ impl Reclaimer {
     /// One that `evicts`, or is there to densify.
     pub(crate) const fn new(evicts: bool, densifies: bool) -> Self {
         Reclaimer {
-            enabled: AtomicBool::new(evicts || densifies),
+            enabled: evicts || densifies,
+            may_start: AtomicBool::new(true),
             evicts,
             presence: Presence::new(),
             lifeline: AtomicI32::new(-1),
@@ -50,15 +53,20 @@ impl Reclaimer {
         }
     }
 
-    /// Whether there may be one.
+    /// Whether there is work for one.
     #[inline]
-    pub(crate) fn is_enabled(&self) -> bool {
-        self.enabled.load(Relaxed)
+    pub(crate) const fn is_enabled(&self) -> bool {
+        self.enabled
     }
 
-    /// There is none from now on, unless it runs already.
+    /// Whether one may be started.
+    pub(crate) fn may_start(&self) -> bool {
+        self.may_start.load(Relaxed)
+    }
+
+    /// None is started any more; one that runs goes on.
     pub(crate) fn refuse(&self) {
-        self.enabled.store(false, Relaxed);
+        self.may_start.store(false, Relaxed);
     }
 
     /// Ends it, and keeps it from being started for as long as the result lives.
