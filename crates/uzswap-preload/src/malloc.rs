@@ -55,7 +55,7 @@ pub fn set_up() {
     READY.store(true, Ordering::Relaxed);
 }
 
-/// Bounds libc's heap once the limit is known, which does not count it.
+/// Bounds libc's heap, which the limit does not count, once the limit is known.
 pub fn set_limit(ram: u64) {
     libc_heap::set_budget(usize::try_from(ram / 32).unwrap_or(usize::MAX));
 }

@@ -112,7 +112,7 @@ fn kernel_action(action: &SigAction) -> SigAction {
 /// the signals of faults in `mode` and of trapped calls get our handlers.
 ///
 /// # Errors
-/// Practically none.
+/// What the kernel answers if it refuses one of the actions.
 pub fn install(_: &Masked, mode: FaultMode) -> Result<(), Errno> {
     if mode == FaultMode::Segv {
         OURS.store(ours().with(SIGSEGV).0, Ordering::Relaxed);
@@ -123,7 +123,7 @@ pub fn install(_: &Masked, mode: FaultMode) -> Result<(), Errno> {
         if signal == SIGKILL || signal == SIGSTOP {
             continue;
         }
-        // SAFETY: only reads.
+        // SAFETY: without a new action nothing changes.
         let Ok(found) = (unsafe { signal::sigaction(signal, None) }) else {
             continue;
         };
@@ -167,7 +167,7 @@ pub unsafe fn sigaction(signal: i32, new: usize, old: usize, size: usize) -> Res
     let mut wanted = None;
     if new != 0 {
         let mut action = SigAction::DEFAULT;
-        // SAFETY: plain numbers.
+        // SAFETY: `action` is a local, and any bytes make one.
         unsafe { user::read(&raw mut action, new, 1) }?;
         if signal == SIGKILL || signal == SIGSTOP {
             return Err(Errno::EINVAL);
@@ -184,7 +184,7 @@ pub unsafe fn sigaction(signal: i32, new: usize, old: usize, size: usize) -> Res
         *kept
     } else {
         // The kernel knows whether there is a handler: a vfork child has actions of its own.
-        // SAFETY: only reads.
+        // SAFETY: without a new action nothing changes.
         match unsafe { signal::sigaction(signal, None) }? {
             found if found.handler == entry::program as *const () as usize => *kept,
             found => found,

@@ -17,7 +17,7 @@ use crate::threads::{self, Record};
 
 /// Longest single argument (`MAX_ARG_STRLEN`).
 const MAX_STRING_BYTES: usize = 128 << 10;
-/// Arguments that are read; the kernel refuses far fewer.
+/// Most arguments that are read. The kernel refuses so many: their pointers alone exceed 6 MiB.
 const MAX_STRINGS: usize = 1 << 20;
 
 /// Memory that copies are put into, one after the other.

@@ -24,7 +24,7 @@ pub enum Extent {
     CString,
     /// Bits in argument number `.0`, in whole words of 8 bytes: file descriptor and CPU sets.
     Bits(u8),
-    /// Not known: a page and more, as far as mapped.
+    /// Depends on the call: [`super::ranges`] decides.
     Unknown,
 }
 

@@ -287,7 +287,7 @@ pub extern "C" fn munlockall() -> c_int {
     status(unsafe { uzswap_sys::syscall::call0(nr::MUNLOCKALL) }.map(|_| ()))
 }
 
-/// Residency of `out.len()` pages, taken one mapping after the other.
+/// Residency of `out.len()` pages from `addr`.
 fn resident(addr: usize, out: &mut [u8]) -> Result<(), Errno> {
     if in_arena(addr, out.len() * PAGE_SIZE) && init::managed() {
         Masked::block(|m| protect::mincore(m, addr, out))

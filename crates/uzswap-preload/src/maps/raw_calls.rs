@@ -37,7 +37,7 @@ pub fn serve(m: &Masked, call: &Call) -> Option<isize> {
                 flags: to_int(d),
                 new: e,
             };
-            // Out of the arena it would have to be copied, which may fault.
+            // A move out of the arena takes a copy, whose faults cannot be served here.
             remap::mremap(m, args).and_then(|moved| moved.map_err(|_| Errno::ENOMEM))
         }
         nr::MUNMAP => zero(map::munmap(m, a, b)),

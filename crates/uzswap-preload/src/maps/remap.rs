@@ -162,8 +162,9 @@ pub fn move_out(call: MremapArgs) -> Result<usize, Errno> {
     if prot & mem::PROT_READ.unsigned_abs() == 0 {
         Masked::block(|m| super::protect::mprotect(m, old.addr, old.len, writable))?;
     }
-    // SAFETY: both ranges are mapped, readable and writable; faults in the old one are served,
-    // since signals are not blocked. Racing writes lose as they would against the kernel's move.
+    // SAFETY: the old range is mapped and readable, the new one was mapped writable above, and
+    // `check` refuses ranges that overlap. Faults in the old one are served, since signals are not
+    // blocked.
     unsafe {
         core::ptr::copy_nonoverlapping(
             old.addr as *const u8,
