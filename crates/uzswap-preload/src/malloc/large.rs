@@ -127,13 +127,11 @@ pub unsafe fn resize(p: *mut c_void, size: usize) -> *mut c_void {
         let roomy = needed.saturating_mul(2).min(needed + (1 << 34));
         set(addr, false);
         let moved = Masked::block(|m| {
-            ENGINE
-                .remap(m, addr, old, roomy, RemapTo::MayMove)
-                .map(|at| (at, roomy))
-                .or_else(|_| {
-                    let at = ENGINE.remap(m, addr, old, needed, RemapTo::MayMove)?;
-                    Ok::<_, uzswap_core::MapError>((at, needed))
-                })
+            let grow = |len| {
+                let at = ENGINE.remap(m, addr, old, len, RemapTo::MayMove);
+                at.map(|at| (at, len))
+            };
+            grow(roomy).or_else(|_| grow(needed))
         });
         return match moved {
             Ok((at, len)) => publish(at, len),

@@ -2,7 +2,8 @@
 //!
 //! Anonymous private memory becomes managed, unless the program insists on an address outside the
 //! arena. That, and what is shared, executable, a stack, of huge pages or below 4 GiB, is left to
-//! the kernel and counted. File mappings are left to the kernel, which can drop their pages itself.
+//! the kernel and counted. File mappings, whose pages the kernel can drop itself, and large
+//! reservations without access are left to it and not counted.
 //!
 //! *Invariants*: a mapping of the kernel's inside the arena is marked foreign in the engine before
 //! the program knows of it.
@@ -11,8 +12,7 @@
 use uzswap_core::{ARENA_LEN, Masked};
 use uzswap_sys::mem::{
     self, MAP_32BIT, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGETLB,
-    MAP_LOCKED, MAP_POPULATE, MAP_PRIVATE, MAP_STACK, MAP_TYPE, PROT_EXEC, PROT_NONE, PROT_READ,
-    PROT_WRITE,
+    MAP_LOCKED, MAP_POPULATE, MAP_PRIVATE, MAP_STACK, MAP_TYPE, PROT_NONE, PROT_READ, PROT_WRITE,
 };
 use uzswap_sys::{Errno, PAGE_SIZE};
 
@@ -24,8 +24,8 @@ use crate::init::ENGINE;
 /// Reservations of address space above this are left to the kernel: they would leave too little of
 /// the arena, and programs commit a small part of them only.
 const MAX_RESERVATION: usize = ARENA_LEN / 8;
-/// The protection bits that the engine knows.
-const PROT_BITS: i32 = PROT_READ | PROT_WRITE | PROT_EXEC;
+/// The protection that a new managed mapping may have.
+const PROT_BITS: i32 = PROT_READ | PROT_WRITE;
 
 /// The arguments of mmap(2), but for address and length.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,6 @@ impl MmapArgs {
         if self.flags & MAP_TYPE != MAP_PRIVATE
             || self.has(MAP_32BIT | MAP_HUGETLB)
             || self.prot & !PROT_BITS != 0
-            || self.prot & PROT_EXEC != 0
         {
             return Err(Some(Reason::Special));
         }
