@@ -126,10 +126,9 @@ fn programs() -> Vec<Program> {
             )
         }),
         program("redis", |dir, size| {
-            for tool in ["redis-benchmark", "redis-cli"] {
+            for tool in ["redis-benchmark", "redis-cli", "redis-server"] {
                 find(tool)?;
             }
-            find("redis-server")?;
             write(dir, "redis.sh", include_str!("redis.sh"))?;
             let requests = size.choose("200000", "1000000");
             job("sh", &["redis.sh", requests])
