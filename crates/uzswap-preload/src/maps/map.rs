@@ -1,7 +1,7 @@
 //! *What*: mmap and munmap.
 //!
 //! Anonymous private memory becomes managed, unless the program insists on an address outside the
-//! arena. That, and what is shared, executable, a stack, of huge pages or below 4 GiB, is left to
+//! arena. That, and what is shared, executable, a stack, of huge pages or below 2 GiB, is left to
 //! the kernel and counted. File mappings, whose pages the kernel can drop itself, and large
 //! reservations without access are left to it and not counted.
 //!

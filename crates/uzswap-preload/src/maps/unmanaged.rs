@@ -24,7 +24,7 @@ pub enum Reason {
     Fixed,
     /// It is a stack.
     Stack,
-    /// Executable, shared, of huge pages or below 4 GiB.
+    /// Executable, shared, of huge pages or below 2 GiB.
     Special,
 }
 
