@@ -43,7 +43,17 @@ static void errors_are_libcs(void) {
     FAILS(realloc(p, huge) == NULL, ENOMEM);
     CHECK(strcmp(p, "kept") == 0);
     free(p);
-    void *q = p;
+    /* A block of its own mapping, and sizes that end where addresses do. */
+    uint8_t *large = malloc(64 << 20);
+    stamp(large, 32 << 20, 7);
+    for (int shift = 13; shift < 40; shift++) {
+        volatile size_t all = SIZE_MAX - ((size_t)1 << shift);
+        FAILS(realloc(large, all) == NULL, ENOMEM);
+        CHECK(malloc_usable_size(large) >= 64 << 20);
+    }
+    STAMPED(large, 32 << 20, 7);
+    free(large);
+    void *q = (void *)p;
     CHECK(posix_memalign(&q, 3, 8) == EINVAL && posix_memalign(&q, 16, huge) == ENOMEM && q == (void *)p);
 }
 

@@ -56,6 +56,8 @@ fn map_len(size: usize) -> Option<usize> {
     size.checked_add(HEADER)?
         .checked_next_multiple_of(FOLIO)
         .map(|len| len.max(UNIT))
+        // As the C library's: no object is larger than a pointer difference.
+        .filter(|&len| isize::try_from(len).is_ok())
 }
 
 fn header(p: *mut c_void) -> *mut usize {
