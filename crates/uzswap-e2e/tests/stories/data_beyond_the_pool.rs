@@ -56,6 +56,8 @@ fn neighbours_are_read_ahead_while_that_pays() {
         let outcome = Job::compiled(&scratch, "apps/near.c", &format!("64 {} {what}", seed()))
             .ram_mib(16)
             .option("--swap", DISK)
+            // Where a reclaimer keeps room free, reads seldom overlap an eviction.
+            .flag("--background-reclaim=off")
             .managed()
             .expect_success(what);
         assert_eq!(outcome.text(), "right\n");
