@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -328,7 +329,16 @@ impl Job {
         if let Some(errno) = self.userfaultfd_errno {
             forbid_userfaultfd(&mut command, errno);
         }
-        let child = command.spawn().unwrap_or_else(|e| panic!("{what}: {e}"));
+        let child = loop {
+            match command.spawn() {
+                // Another story's thread forked while a copy of uzswap was being written, and has
+                // not come to its exec.
+                Err(e) if e.kind() == ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                started => break started.unwrap_or_else(|e| panic!("{what}: {e}")),
+            }
+        };
         Live {
             pid: i32::try_from(child.id()).expect("process ids are positive ints"),
             failing: self.failing,

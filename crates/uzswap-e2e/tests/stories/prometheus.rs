@@ -113,6 +113,8 @@ fn every_counter_is_a_metric_that_says_what_the_json_says() {
     let live = Job::compiled(&scratch, "apps/swapped.c", "hold 48 3")
         .ram_mib(32)
         .option("--swap", DISK)
+        // It would go on for a moment.
+        .flag("--background-reclaim=off")
         .start_until("ready");
     let text = live
         .uzswap("stat", &["--prometheus"])
