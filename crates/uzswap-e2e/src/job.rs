@@ -290,10 +290,7 @@ impl Job {
         copy
     }
 
-    #[expect(
-        clippy::zombie_processes,
-        reason = "Live waits with wait4, which also reports what the job used"
-    )]
+    // Live waits with wait4, which also reports what the job used.
     fn start(&self, argv: &[OsString], scratch: Scratch) -> Live {
         let what = argv
             .iter()
