@@ -20,7 +20,7 @@ use super::{evict, follow};
 use crate::masked::Masked;
 use crate::memory;
 use crate::op::RESERVE_PAGES;
-use crate::parts::Parts;
+use crate::parts::{NR_FDS, Parts};
 use crate::policy::watermark::{high, low};
 use uzswap_group::counters::add;
 use uzswap_group::group::FailureReason;
@@ -39,6 +39,8 @@ use pace::Pace;
 
 /// Pages that a batch evicts, about: twice as many as where a fault waits for them.
 const BATCH_PAGES: usize = 2 * EVICT_PAGES;
+/// For the engine's messages, as of a device that fails.
+const STDERR: i32 = 2;
 const STACK_LEN: usize = 64 << 10;
 const HELPER_STACK_LEN: usize = 16 << 10;
 
@@ -169,8 +171,10 @@ fn settle(parts: &Parts) -> Option<Pace> {
     let pipe = parts.reclaimer.pipe();
     // Of the pipe the other end.
     let lifeline = parts.reclaimer.lifeline();
-    let mut keep = parts.descriptors();
-    for fd in keep.iter_mut().filter(|fd| **fd == lifeline) {
+    let mut keep = [STDERR; NR_FDS + 1];
+    let [_, own @ ..] = &mut keep;
+    *own = parts.descriptors();
+    for fd in own.iter_mut().filter(|fd| **fd == lifeline) {
         *fd = pipe;
     }
     keep.sort_unstable();
@@ -214,12 +218,16 @@ fn enter_sandbox(program: i32) -> bool {
         nr: nr::TGKILL,
         only: Some((arg, value)),
     };
+    let write = Allowed {
+        nr: nr::WRITE,
+        only: Some((0, STDERR.unsigned_abs())),
+    };
     // To ask whether a process is there, and to end the program.
-    let kill = [tgkill(2, 0), tgkill(0, program.unsigned_abs())];
+    let kill = [tgkill(2, 0), tgkill(0, program.unsigned_abs()), write];
     let mut calls = [Allowed {
         nr: nr::EXIT,
         only: None,
-    }; 26];
+    }; 27];
     for (place, call) in calls.iter_mut().zip(any.into_iter().chain(kill)) {
         *place = call;
     }
