@@ -7,11 +7,11 @@
 //! ```text
 //! engine                                  the façade
 //! start                                   builds the parts
-//! flow                                    fault, load, reclaim, writeback, fork: functions over the parts
+//! flow                                    fault, load, reclaim, writeback, fork: over the parts
 //! parts                                   what a started engine is made of
 //! arena   store   backing   policy        mappings; pool and codecs; swap devices; rules
 //! op                                      the context of one operation
-//! account   memory   masked   accel       limit and counters; own memory; signal masks; accelerators
+//! account   memory   masked   accel       limit, counters; own memory; signal masks; accelerators
 //! page                                    entries, folios, lists
 //! ```
 #![cfg_attr(not(test), no_std)]

@@ -66,7 +66,8 @@ macro_rules! counters {
 
             /// Moves what a process that ended counted to these sums of those that ended.
             pub(crate) fn fold(&self, ended: &Self) {
-                for ((to, from), what) in self.cells().into_iter().zip(ended.cells()).zip(Self::ALL) {
+                let pairs = self.cells().into_iter().zip(ended.cells());
+                for ((to, from), what) in pairs.zip(Self::ALL) {
                     let n = from.swap(0, Relaxed);
                     match what.kind {
                         Kind::Counter => to.fetch_add(n, Relaxed),

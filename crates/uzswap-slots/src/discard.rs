@@ -31,7 +31,8 @@ impl Slots<'_> {
     /// `run`, from [`Slots::take_discard`], is discarded (or could not be): it is free from now on.
     pub fn discarded(&self, owner: Owner, run: Run) {
         if let Some(held) = self.table.hold(owner, run.first / CLUSTER_SLOTS)
-            && matches!(held.cluster.state(), State::Discarding(by) if usize::from(by) == owner.index())
+            && let State::Discarding(by) = held.cluster.state()
+            && usize::from(by) == owner.index()
         {
             self.table.lists(owner).move_to(&held, State::Free);
         }

@@ -1,10 +1,10 @@
 //! *What*: whether a helper of this process's is there: it is started when there is work, sleeps
-//! while there is none, and is ended and kept away while somebody wants that. The helper is a thread
-//! or a process that shares this memory; whoever starts it is told how by the caller.
+//! while there is none, and is ended and kept away while somebody wants that. The helper is a
+//! thread or a process that shares this memory; whoever starts it is told how by the caller.
 //!
 //! *Invariants*
-//! - There is one helper at most. `gate` counts those that want none, and has [`STARTING`] while one
-//!   is started, which is only begun while `gate` is 0. So once a hold has counted itself and
+//! - There is one helper at most. `gate` counts those that want none, and has [`STARTING`] while
+//!   one is started, which is only begun while `gate` is 0. So once a hold has counted itself and
 //!   `STARTING` is gone, nobody starts one.
 //! - Work that was given is seen: `kick` leaves [`IDLE`] before the helper is woken, and the helper
 //!   sleeps only while it is `IDLE`, or for a time.
@@ -99,7 +99,8 @@ impl Presence {
     }
 
     /// Starts it by `start`, unless it is there or not wanted. `start` sets the word that it is
-    /// given before it returns, and has it cleared when the helper is gone. `false`: `start` failed.
+    /// given before it returns, and has it cleared when the helper is gone. `false`: `start`
+    /// failed.
     pub fn start_with(&self, start: impl FnOnce(&Word) -> bool) -> bool {
         // Acquire: pairs with the release of the start before.
         let begun = self.gate.compare_exchange(0, STARTING, Acquire, Relaxed);

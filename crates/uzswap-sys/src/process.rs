@@ -1,5 +1,5 @@
-//! *What*: a process beside this one: it shares the memory and nothing else. It is no thread of this
-//! process and, where that can be had, no child either: nothing that looks at either sees it.
+//! *What*: a process beside this one: it shares the memory and nothing else. It is no thread of
+//! this process and, where that can be had, no child either: nothing that looks at either sees it.
 //!
 //! *Invariants*: the new process has a table of descriptors of its own, a copy of this one's. It
 //! shares its creator's thread-local storage and must use none.
@@ -46,8 +46,8 @@ pub struct Beside<'a> {
 ///
 /// # Safety
 /// The stacks are writable memory that nobody else uses, never evicted, `stack_top`'s until `alive`
-/// is 0; `alive` lives as long. `entry` uses no thread-local storage, calls no C library and does not unwind. All signals
-/// are blocked on this thread.
+/// is 0; `alive` lives as long. `entry` uses no thread-local storage, calls no C library and does
+/// not unwind. All signals are blocked on this thread.
 pub unsafe fn spawn_beside(what: &Beside<'_>) -> Result<()> {
     if adopts_orphans() {
         // SAFETY: the caller's promise.
@@ -159,8 +159,8 @@ fn close_range(first: usize, last: usize) -> Result<()> {
 }
 
 /// Ends this process by SIGKILL, whatever it is doing, when the last descriptor of the write end of
-/// `pipe`, of which it has the read end, is closed. `false`: it is closed already, or this cannot be
-/// had.
+/// `pipe`, of which it has the read end, is closed. `false`: it is closed already, or this cannot
+/// be had.
 #[must_use]
 pub fn die_with(pipe: i32) -> bool {
     const F_SETFL: i32 = 4;

@@ -78,7 +78,8 @@ pub fn run(
     }))
 }
 
-/// Resident anonymous memory of `pid` and its live descendants, KiB. A reclaimer's is its program's.
+/// Resident anonymous memory of `pid` and its live descendants, KiB. A reclaimer's is its
+/// program's.
 fn anon_kib(pid: u32) -> u64 {
     let name = |pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let own = |pid: &u32| name(*pid).trim_end() != "uzswap-reclaim";

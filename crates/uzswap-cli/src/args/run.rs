@@ -173,8 +173,8 @@ pub struct Run {
 
     /// Keep some memory free from a process beside each program, as kswapd does
     ///
-    /// It is started when room first gets low, shares the program's memory and nothing else, and ends
-    /// with it. The program sees neither a thread nor a child.
+    /// It is started when room first gets low, shares the program's memory and nothing else, and
+    /// ends with it. The program sees neither a thread nor a child.
     #[arg(
         verbatim_doc_comment,
         long,

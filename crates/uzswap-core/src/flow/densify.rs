@@ -82,8 +82,9 @@ impl Rounds {
         }
     }
 
-    /// Does a round if one is due; `rest` passes the nanoseconds between two blocks, and `false` ends
-    /// the round. Returns in how many nanoseconds to come again; `None`: once something was evicted.
+    /// Does a round if one is due; `rest` passes the nanoseconds between two blocks, and `false`
+    /// ends the round. Returns in how many nanoseconds to come again; `None`: once something was
+    /// evicted.
     pub(crate) fn go_on(
         &mut self,
         parts: &Parts,
@@ -124,8 +125,8 @@ pub(crate) fn run_once(parts: &Parts, masked: &Masked) {
 /// Passes nanoseconds between two blocks; `false`: the round is to end.
 type Rest<'a> = &'a mut dyn FnMut(u64) -> bool;
 
-/// Tries what was evicted by `then`, as far as there is room. With `rest` not beyond its share of the
-/// CPU, and not under pressure. `false`: it stopped because of that.
+/// Tries what was evicted by `then`, as far as there is room. With `rest` not beyond its share of
+/// the CPU, and not under pressure. `false`: it stopped because of that.
 fn densify_round(parts: &Parts, masked: &Masked, then: Age, rest: Option<Rest<'_>>) -> bool {
     let min_age = then.distance(parts.pages.clock().now());
     let any = dense_order(parts) >= u64::from(MIN_DENSE_ORDER)

@@ -25,8 +25,8 @@ const NIL: u32 = u32::MAX;
 const MAX_REFUSED: usize = 64;
 /// Folios that one scan looks at.
 const MAX_SCANNED: usize = 4096;
-/// log2 of the pages around a folio whose folios go along with it, if they are on the same list: 512
-/// KiB. One call then protects them, and one interrupts the other processors.
+/// log2 of the pages around a folio whose folios go along with it, if they are on the same list:
+/// 512 KiB. One call then protects them, and one interrupts the other processors.
 const GROUP_ORDER: u32 = 7;
 
 /// One list.
@@ -187,10 +187,10 @@ impl Lru {
         }
     }
 
-    /// Takes the coldest folios off their lists, with those of their neighbours that are on the same
-    /// one, and passes each, locked, to `isolate`, neighbours in rising order, until `nr_pages` are
-    /// taken. `isolate` returns how many pages it took; `None`: it is full. Busy and pinned folios go
-    /// round to the head.
+    /// Takes the coldest folios off their lists, with those of their neighbours that are on the
+    /// same one, and passes each, locked, to `isolate`, neighbours in rising order, until
+    /// `nr_pages` are taken. `isolate` returns how many pages it took; `None`: it is full. Busy and
+    /// pinned folios go round to the head.
     pub fn scan<'a>(
         &self,
         folios: &'a FolioTable,
@@ -254,8 +254,8 @@ fn group_around(index: u32, order: u32) -> (Range<u32>, Range<u32>) {
     (first..index, index + 1..first + nr)
 }
 
-/// Takes those folios of a group off `list` that are on it, idle and not used again, and passes each
-/// to `isolate`. Returns the pages taken.
+/// Takes those folios of a group off `list` that are on it, idle and not used again, and passes
+/// each to `isolate`. Returns the pages taken.
 fn take_neighbours<'a>(
     list: &mut List,
     folios: &'a FolioTable,

@@ -3,8 +3,8 @@
 //!
 //! *Invariants*: none. *Locking*: none. *Context*: any.
 
-/// Bounds of [`low`]: what a program fills while the reclaimer wakes up, and 16 MiB, which is enough
-/// for any.
+/// Bounds of [`low`]: what a program fills while the reclaimer wakes up, and 16 MiB, which is
+/// enough for any.
 const MIN_PAGES: u64 = 32;
 const MAX_PAGES: u64 = 4096;
 

@@ -110,63 +110,33 @@ impl Store {
         } else {
             self.submit_pages(op, batch.places.clone(), batch.buffer, batch.mode.age)
         };
-        let storing = self.store_untaken(pages, op, batch, &offload);
-        self.complete(op, &offload);
-        storing && self.store_taken(pages, op, batch, &offload)
-    }
-
-    /// Stores the pages of a batch that no accelerator took.
-    fn store_untaken(
-        &self,
-        pages: &Pages,
-        op: &mut OpGuard<'_>,
-        batch: &Pieces,
-        offload: &Offload,
-    ) -> bool {
-        for at in batch.places.clone() {
+        let storing = batch.places.clone().all(|at| {
             if offload.has(at) || op.batch.is_stored(at) {
-                continue;
+                return true;
             }
             // SAFETY: a batch has no more pages than the buffer; no accelerator writes to the
             // piece of a page that it did not take.
-            let piece = unsafe { &mut *batch.piece_of(at, offload) };
-            if pages.folio(batch.folio).has(CANCELLED)
-                || !self.store_page(pages, op, batch, at, piece)
-            {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Stores the pages of a batch that accelerators took, all of which they have returned.
-    fn store_taken(
-        &self,
-        pages: &Pages,
-        op: &mut OpGuard<'_>,
-        batch: &Pieces,
-        offload: &Offload,
-    ) -> bool {
-        for (at, outcome) in offload.taken(op.jobs) {
-            // SAFETY: a batch has no more pages than the buffer; the accelerators are done.
-            let piece = unsafe { &mut *batch.piece_of(at, offload) };
-            let object = match outcome {
-                Outcome::Done(len) => offload.seal(piece, len),
-                _ => None,
-            };
-            let stored = match object.filter(|object| self.is_right(pages, op, at, 1, object)) {
-                Some(object) => self.insert(op, batch, at, Ok(object)),
-                None if outcome == Outcome::Incompressible => {
-                    self.insert(op, batch, at, Err(CompressError::Poor))
+            let piece = unsafe { &mut *batch.piece_of(at, &offload) };
+            !pages.folio(batch.folio).has(CANCELLED) && self.store_page(pages, op, batch, at, piece)
+        });
+        self.complete(op, &offload);
+        storing
+            && offload.taken(op.jobs).all(|(at, outcome)| {
+                // SAFETY: a batch has no more pages than the buffer; the accelerators are done.
+                let piece = unsafe { &mut *batch.piece_of(at, &offload) };
+                let object = match outcome {
+                    Outcome::Done(len) => offload.seal(piece, len),
+                    _ => None,
+                };
+                match object.filter(|object| self.is_right(pages, op, at, 1, object)) {
+                    Some(object) => self.insert(op, batch, at, Ok(object)),
+                    None if outcome == Outcome::Incompressible => {
+                        self.insert(op, batch, at, Err(CompressError::Poor))
+                    }
+                    // Returned undone, or failed verification.
+                    None => self.store_page(pages, op, batch, at, piece),
                 }
-                // Returned undone, or failed verification.
-                None => self.store_page(pages, op, batch, at, piece),
-            };
-            if !stored {
-                return false;
-            }
-        }
-        true
+            })
     }
 
     /// Stores the page at place `at` of the operation's batch, compressing it to `piece`, if there

@@ -81,7 +81,10 @@ fn model(start: Start, there: Vec<Step>, here: Vec<Step>, after: Vec<Step>) {
 /// Each story is a test: its name, `for fate` if it is told for each fate of a write, and `start`,
 /// `there` | `here` => `after` as in [`model`].
 macro_rules! stories {
-    ($($(#[$doc:meta])* $name:ident $(for $fate:ident)?: $start:expr, $there:tt | $here:tt => $after:tt;)*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        $name:ident $(for $fate:ident)?: $start:expr, $there:tt | $here:tt => $after:tt;
+    )*) => {$(
         $(#[$doc])*
         #[test]
         fn $name() {
@@ -128,7 +131,8 @@ stories! {
     /// A fork while a block is made and its object moves: the child has all pages or the block, and
     /// no half of it.
     a_child_has_a_whole_block_or_none: COLD,
-        [Densify, Compact] | [Fork(&[Read(0, 7), Write(1, 9), Read(1, 9)]), Read(1, 6)] => [Read(0, 7)];
+        [Densify, Compact] | [Fork(&[Read(0, 7), Write(1, 9), Read(1, 9)]), Read(1, 6)]
+            => [Read(0, 7)];
 
     /// A page leaves its block while the piece in its entry, which another has then, is on its way
     /// to the device.
@@ -143,7 +147,8 @@ stories! {
 
     /// All pages of a block are dropped one by one, while its pieces are moved and written.
     a_block_goes_with_its_last_page: BLOCK,
-        [Compact, WriteBack(Written)] | [Discard(0), Discard(1), Discard(2), Discard(3)] => [Read(0, 0)];
+        [Compact, WriteBack(Written)] | [Discard(0), Discard(1), Discard(2), Discard(3)]
+            => [Read(0, 0)];
 
     /// The device is turned off while something goes there. When that is done nothing is there, and
     /// nothing comes after.
@@ -153,7 +158,8 @@ stories! {
     /// What is on the device is asked for, changed, evicted and written again while it is turned
     /// off.
     a_program_uses_what_swapoff_brings_back: SWAPPED,
-        [SwapOff, OnDevice(false)] | [Write(0, 8), Reclaim, WriteBack(Written), Read(0, 8)] => [DeviceEmpty];
+        [SwapOff, OnDevice(false)] | [Write(0, 8), Reclaim, WriteBack(Written), Read(0, 8)]
+            => [DeviceEmpty];
 
     a_discard_meets_swapoff: SWAPPED,
         [SwapOff] | [Discard(0), Read(0, 0)] => [Read(0, 0)];

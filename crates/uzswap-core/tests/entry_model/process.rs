@@ -673,7 +673,12 @@ impl Process {
         let is_swapped = |entry: Entry| location(entry).is_some() && !entry.is_dropped();
         let is_stored = |entry: Entry| entry.is_evicted() && !is_swapped(entry);
         let is_block = |entry: Entry| entry.in_block() && entry.is_evicted();
-        let is_raw = |entry| matches!(entry, Entry::Stored { size, content, .. } if content.is_page() && usize::from(size) == PAGE_SIZE);
+        let is_raw = |entry| match entry {
+            Entry::Stored { size, content, .. } => {
+                content.is_page() && usize::from(size) == PAGE_SIZE
+            }
+            _ => false,
+        };
         assert_eq!(self.pool().in_use(), self.nr(is_object), "objects");
         let check = |kind, counter: &core::sync::atomic::AtomicU64, nr| {
             assert_eq!(counter.load(Relaxed), u64::from(nr), "{kind} pages");

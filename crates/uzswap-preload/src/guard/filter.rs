@@ -11,8 +11,9 @@
 //! **Filter B** is installed by every managed process, and names its own foreign text (everything
 //! executable at start but ours). It traps what cannot be judged by its arguments, or must pass
 //! through us: vectors and message headers (whose buffers lie behind a second pointer), forks,
-//! signal actions and masks, `execve`, `close_range`, filters of the program's own. A program started from here inherits it, but
-//! has its text elsewhere, by address space randomisation, so that filter B does not match it.
+//! signal actions and masks, `execve`, `close_range`, filters of the program's own. A program
+//! started from here inherits it, but has its text elsewhere, by address space randomisation, so
+//! that filter B does not match it.
 //!
 //! *Holes, known*: calls of filter B's kind made by an instruction that was not mapped at start (a
 //! library loaded later that has its own system call instruction, code made at run time) or by a

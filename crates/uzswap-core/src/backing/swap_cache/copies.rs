@@ -52,7 +52,8 @@ impl Backing {
             return None;
         }
         let copy = self.cache.take(page)?;
-        let same = matches!(copy.entry, Entry::Swapped { size, .. } if usize::from(size) == body.len())
+        let fits = |size: u16| usize::from(size) == body.len();
+        let same = matches!(copy.entry, Entry::Swapped { size, .. } if fits(size))
             && copy.fingerprint == self.keys.fingerprint(page, body);
         if !same {
             self.put_copy(copy);
@@ -87,7 +88,8 @@ impl Backing {
 
     /// Drops all copies on `device`.
     pub(crate) fn drop_copies_on(&self, device: &SwapDevice) {
-        let there = |entry| matches!(entry, Entry::Swapped { location, .. } if device.has(Location::from_raw(location).slot));
+        let has = |location| device.has(Location::from_raw(location).slot);
+        let there = |entry| matches!(entry, Entry::Swapped { location, .. } if has(location));
         self.cache.drain(there, |copy| self.put_copy(copy));
     }
 

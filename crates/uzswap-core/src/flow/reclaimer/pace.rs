@@ -1,5 +1,5 @@
-//! *What*: when the reclaimer makes way: while it has to wait for a processor it takes the program's
-//! time and saves none, so it pauses, twice as long each time.
+//! *What*: when the reclaimer makes way: while it has to wait for a processor it takes the
+//! program's time and saves none, so it pauses, twice as long each time.
 //!
 //! *Invariants*: none. *Locking*: none. *Context*: the reclaimer.
 
@@ -36,8 +36,8 @@ impl Pace {
         pace
     }
 
-    /// After work that took `elapsed` nanoseconds: how long to pause, if a quarter of them passed in
-    /// waiting for a processor.
+    /// After work that took `elapsed` nanoseconds: how long to pause, if a quarter of them passed
+    /// in waiting for a processor.
     pub(super) fn pause_after(&mut self, elapsed: u64) -> Option<u64> {
         let waited = self.read()?;
         let waiting = waited.saturating_sub(core::mem::replace(&mut self.waited, waited));
