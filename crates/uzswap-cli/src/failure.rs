@@ -34,6 +34,7 @@ impl Failure {
                 &who(group, pid),
                 failure.needed.load(Ordering::Relaxed),
                 failure.limit.load(Ordering::Relaxed),
+                need(group, pid),
                 totals.compression_ratio(),
                 &swap(group, totals),
             ),
@@ -81,11 +82,18 @@ fn swap(group: &Group, totals: &Totals) -> String {
     }
 }
 
-fn over_limit(who: &str, needed: u64, limit: u64, ratio: f64, swap: &str) -> String {
+/// Most memory that process `pid` ever had, uncompressed.
+fn need(group: &Group, pid: u32) -> u64 {
+    let found = group.used().iter().find(|p| pid_of(p) == pid);
+    found.map_or(0, |p| p.counters.need_peak.load(Ordering::Relaxed))
+}
+
+fn over_limit(who: &str, needed: u64, limit: u64, need: u64, ratio: f64, swap: &str) -> String {
     format!(
-        "{who} was ended: it needs at least {} even with its cold memory compressed {ratio:.1}:1, \
-         --ram allows {}, and {swap}; run it with --ram {} or more, or with --over-limit=allow to let \
-         it use what it needs",
+        "{who} was ended: its {} need at least {} even with what is cold compressed {ratio:.1}:1, \
+         --ram allows {}, and {swap}; run it with --ram {} or more, or with --over-limit=allow to \
+         let it use what it needs",
+        Size(need),
         Size(needed),
         Size(limit),
         suggestion(needed.max(limit)),
@@ -162,12 +170,13 @@ mod tests {
 
     #[test]
     fn the_message_says_how_much_and_what_to_do() {
-        let line = over_limit("job (7)", 300 << 20, 256 << 20, 2.06, "swap was full");
+        let [needed, limit, need] = [300, 256, 590].map(|mib| mib << 20);
+        let line = over_limit("job (7)", needed, limit, need, 2.06, "swap was full");
         assert_eq!(
             line,
-            "job (7) was ended: it needs at least 300 MiB even with its cold memory compressed 2.1:1, \
-             --ram allows 256 MiB, and swap was full; run it with --ram 384M or more, or with \
-             --over-limit=allow to let it use what it needs"
+            "job (7) was ended: its 590 MiB need at least 300 MiB even with what is cold compressed \
+             2.1:1, --ram allows 256 MiB, and swap was full; run it with --ram 384M or more, or \
+             with --over-limit=allow to let it use what it needs"
         );
     }
 }

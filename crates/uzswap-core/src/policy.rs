@@ -2,6 +2,7 @@
 //! [`flow`](crate::flow) moves pages.
 //!
 //! - `auto`: the codec of `--compressor auto`
+//! - `floor`: what stays resident
 //! - `pool_limit`: whether the pool is kept, recompressed or written back
 //! - `recompress`: position and pauses of the recompression sweep
 //! - `shrinker`: what is written back ahead of need
@@ -12,6 +13,7 @@
 //! *Locking*: as each says. *Context*: signal, worker.
 
 pub(crate) mod auto;
+pub(crate) mod floor;
 pub(crate) mod pool_limit;
 pub(crate) mod recompress;
 pub(crate) mod shrinker;

@@ -66,7 +66,7 @@ const BEHAVIOURS: [Behaviour; 5] = [
 ];
 
 /// One in so many is said to be poor: then it is kept as it is, which takes room.
-const INCOMPRESSIBLE: usize = 24;
+const INCOMPRESSIBLE: usize = 48;
 
 enum Behaviour {
     Right,

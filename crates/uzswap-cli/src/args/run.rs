@@ -162,7 +162,15 @@ pub struct Run {
     pub quiet: bool,
 
     /// What to do when the program's data does not fit in --ram and swap
-    #[arg(long, value_name = "POLICY", default_value = "end")]
+    ///
+    /// It fits while a thirty-second of --ram can stay uncompressed: 8 MiB at least, but no more
+    /// than an eighth.
+    #[arg(
+        verbatim_doc_comment,
+        long,
+        value_name = "POLICY",
+        default_value = "end"
+    )]
     pub over_limit: OverLimit,
 
     /// Run a static, set-user-ID or 32-bit command, without a limit

@@ -19,7 +19,8 @@
 //! *Locking*: op → queue (tried) → folio (tried; not held while waiting). *Context*: signal,
 //! worker.
 
-use super::{evict, follow};
+use super::follow;
+use super::reclaim::evict_above_floor;
 use crate::backing::Backing;
 use crate::backing::device::SwapDevice;
 use crate::backing::readahead::MAX_WINDOW;
@@ -212,6 +213,6 @@ pub(crate) fn evict_during_read(parts: &Parts, op: &mut OpGuard<'_>) {
     follow::follow_knobs(parts, op);
     let room = |op: &OpGuard<'_>| op.reserve.pages() + parts.account.charge().room();
     let before = room(op);
-    evict::reclaim_batch(parts, op, READ_EVICT_PAGES);
+    evict_above_floor(parts, op, READ_EVICT_PAGES);
     op.window.freed_nothing = room(op) <= before;
 }

@@ -1,5 +1,5 @@
-//! *What*: makes room for a charge: evicts batch after batch, writes back when that frees nothing,
-//! and reports failure when neither frees anything.
+//! *What*: makes room for a charge: evicts batch after batch down to the floor, writes back when
+//! that frees nothing, and reports failure when neither frees anything.
 //!
 //! *Invariants*: freed pages stay charged, in the operation's reserve, until the caller has taken
 //! its own, so no other thread can take them.
@@ -10,6 +10,7 @@ use crate::backing::device::MAX_RECLAIM_RETRIES;
 use crate::op::{OpGuard, RESERVE_PAGES};
 use crate::page::{PAGE_SHIFT, narrow};
 use crate::parts::Parts;
+use crate::policy::floor;
 use uzswap_group::counters::add;
 use uzswap_sync::primitive::Ordering::SeqCst;
 use uzswap_sys::thread;
@@ -39,7 +40,9 @@ pub(crate) fn make_room(parts: &Parts, op: &mut OpGuard<'_>, nr: u64) -> bool {
             continue;
         }
         failures += 1;
-        if failures < MAX_RECLAIM_RETRIES {
+        // At the floor nothing will be freed soon: who may exceed the limit does so.
+        let hopeless = parts.account.may_exceed() && evictable(parts) == 0;
+        if failures < MAX_RECLAIM_RETRIES && !hopeless {
             compact_and_yield(parts, op);
             continue;
         }
@@ -67,15 +70,34 @@ pub(crate) fn reclaim_or_write_back(
     again: bool,
 ) -> bool {
     let before = op.reserve.pages();
-    let dropped = evict::reclaim_batch(parts, op, target);
-    // A large batch that freed nothing held incompressible data. A small one lost its folios to
-    // other threads: worth another try before anything is written.
-    let to_swap = again || dropped >= EVICT_PAGES / 4;
+    let evicted = evict_above_floor(parts, op, target);
+    // At the floor only writing helps. A large batch that freed nothing held incompressible data.
+    // A small one lost its folios to other threads: worth another try before anything is written.
+    let to_swap = again || evicted.is_none_or(|dropped| dropped >= EVICT_PAGES / 4);
     let freed = op.reserve.pages() > before || (to_swap && shrink::write_back(parts, op).is_ok());
     if !freed {
         add(&parts.account.counters().reject_reclaim_fail, 1);
     }
     freed
+}
+
+/// Evicts a batch of up to about `target` pages, of what is resident above the floor. Returns how
+/// many; `None`: nothing is above it.
+pub(crate) fn evict_above_floor(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    target: usize,
+) -> Option<usize> {
+    match evictable(parts) {
+        0 => None,
+        nr => Some(evict::reclaim_batch(parts, op, nr.min(target))),
+    }
+}
+
+/// Pages that are resident above the floor.
+fn evictable(parts: &Parts) -> usize {
+    let limit = parts.account.charge().limit();
+    narrow(floor::evictable(parts.pages.nr_resident(), limit))
 }
 
 /// Between attempts that freed nothing: compacts the whole pool and yields the CPU.

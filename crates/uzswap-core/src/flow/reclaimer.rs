@@ -15,8 +15,8 @@
 use core::ffi::c_void;
 
 use super::densify::Rounds;
-use super::reclaim::EVICT_PAGES;
-use super::{evict, follow};
+use super::follow;
+use super::reclaim::{EVICT_PAGES, evict_above_floor};
 use crate::masked::Masked;
 use crate::memory;
 use crate::op::RESERVE_PAGES;
@@ -146,10 +146,11 @@ fn keep_room(parts: &Parts, masked: &Masked, pace: &mut Pace) {
         let began = thread::monotonic_ns();
         let mut op = parts.op(masked);
         follow::follow_knobs(parts, &mut op);
-        let freed = evict::reclaim_batch(parts, &mut op, BATCH_PAGES);
+        let freed = evict_above_floor(parts, &mut op, BATCH_PAGES);
         op.reserve.shrink_to(RESERVE_PAGES);
-        add(&parts.account.counters().reclaim_background, 1);
         drop(op);
+        let Some(freed) = freed else { break };
+        add(&parts.account.counters().reclaim_background, 1);
         if freed == 0 {
             break;
         }

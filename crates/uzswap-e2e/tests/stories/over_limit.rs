@@ -1,7 +1,10 @@
 //! Data that does not fit even compressed ends the program with one clear message and status 125,
-//! or exceeds the limit where that is allowed.
+//! or exceeds the limit where that is allowed. So do data of which, compressed, next to nothing else
+//! would fit beside them.
 
-use uzswap_e2e::{Job, MIB, Scratch, number};
+use std::time::Duration;
+
+use uzswap_e2e::{DISK, Job, MIB, Scratch, number};
 
 #[test]
 fn ends_with_one_clear_message() {
@@ -55,4 +58,68 @@ fn incompressible_pages_are_kept_raw() {
         .expect_success("noise within the limit");
     assert_eq!(outcome.text(), "right\n");
     outcome.expect_within(16 * MIB);
+}
+
+/// MiB that compress about 1.9:1, of which random pages are read and written until as many are
+/// done; then all are checked.
+fn nearly_fits(mib: u64, accesses: u64) -> Job {
+    let script = r"
+import random, sys
+mib, accesses = map(int, sys.argv[1:])
+r, pages = random.Random(7), mib * 256
+data, seen = bytearray(mib << 20), [0] * pages
+for page in range(pages):
+    at = page * 4096
+    data[at:at + 2000] = r.randbytes(2000)
+    data[at + 2000:at + 4096] = b'%08x' % page * 262
+for _ in range(accesses):
+    page = r.randrange(pages)
+    seen[page] = data[page * 4096] = (data[page * 4096] + 1) % 256
+assert all(data[page * 4096 + 4088:page * 4096 + 4096] == b'%08x' % page for page in range(pages))
+assert all(data[page * 4096] == last for page, last in enumerate(seen) if last)
+print('right')
+";
+    Job::python(script)
+        .ram_mib(48)
+        .arg(mib.to_string())
+        .arg(accesses.to_string())
+        .timeout(Duration::from_secs(120))
+}
+
+#[test]
+fn what_leaves_nothing_resident_does_not_fit() {
+    let began = std::time::Instant::now();
+    let words = ["its 1", "at least", "48 MiB", "--over-limit=allow"];
+    let outcome = nearly_fits(115, 1 << 40)
+        .option("--swap", "none")
+        .flag("--quiet")
+        .managed()
+        .expect_refused(125, &words);
+    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+    // It was ended at the floor, not when next to nothing was left.
+    assert!(outcome.stat("resident") > 4 * MIB, "{}", outcome.stats);
+    outcome.expect_within(16 * MIB);
+}
+
+#[test]
+fn what_leaves_nothing_resident_goes_to_swap() {
+    let outcome = nearly_fits(115, 20_000)
+        .option("--swap", DISK)
+        .managed()
+        .expect_success("more than fits, with a swap file");
+    assert_eq!(outcome.text(), "right\n");
+    assert!(outcome.stat("pswpout") > 1000, "{}", outcome.stats);
+    outcome.expect_within(16 * MIB);
+}
+
+/// The pool may take all of the limit, so that the floor makes it go to swap.
+#[test]
+fn the_floor_holds_whatever_the_pool_may_take() {
+    let outcome = nearly_fits(115, 20_000)
+        .option("--swap", DISK)
+        .option("--max-pool-percent", "100")
+        .managed()
+        .expect_success("more than fits, with a pool of any size");
+    assert_eq!(outcome.text(), "right\n");
+    assert!(outcome.stat("pswpout") > 1000, "{}", outcome.stats);
 }
