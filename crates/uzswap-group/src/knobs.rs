@@ -26,6 +26,8 @@ pub enum Values {
     Size,
     /// How many workers, up to [`MAX_WORKERS`]; with [`MAPPED`] each CPU submits to one of them.
     Accel,
+    /// [`SHOW_NATIVE`], [`SHOW_LIMIT`], or bytes from [`MIN_SHOWN`] to [`MAX_SHOWN`].
+    Shown,
 }
 
 /// The default of a knob that is decided when the group is made.
@@ -39,6 +41,15 @@ pub const MAPPED: u64 = 1 << 8;
 pub const CODEC_AUTO: u64 = 0;
 /// [`Values::Block`]: decided by how pages are faulted back in.
 pub const BLOCK_AUTO: u64 = 15;
+
+/// [`Values::Shown`]: what the machine and its cgroups say.
+pub const SHOW_NATIVE: u64 = 0;
+/// [`Values::Shown`]: the knob `ram`.
+pub const SHOW_LIMIT: u64 = 1;
+/// [`Values::Shown`]: the least size, bytes.
+pub const MIN_SHOWN: u64 = 1 << 20;
+/// [`Values::Shown`]: the largest size, bytes. Programs add and multiply in signed words.
+pub const MAX_SHOWN: u64 = 1 << 50;
 
 /// [`Values::Switch`]: off.
 pub const OFF: u64 = 0;
@@ -104,6 +115,8 @@ knobs! {
     densify: Share = 0,
     /// Whether compressed data is decoded and compared before it is kept
     verify_compress: Switch = OFF,
+    /// Total memory that programs see: native (the machine's), limit (that of --ram) or a size
+    show_memory: Shown = SHOW_NATIVE,
 }
 
 impl Knobs {
@@ -119,6 +132,16 @@ impl Knobs {
     #[must_use]
     pub fn codec(&self) -> Option<Codec> {
         codec_of(self.compressor.load(Relaxed))
+    }
+
+    /// Bytes of memory that programs are to see; `None`: what there is.
+    #[must_use]
+    pub fn shown_total(&self) -> Option<u64> {
+        match self.show_memory.load(Relaxed) {
+            SHOW_NATIVE => None,
+            SHOW_LIMIT => Some(self.ram.load(Relaxed)),
+            bytes => Some(bytes),
+        }
     }
 
     /// The denser codec of [`CODEC_AUTO`]: for single pages pz, which is denser and faster than

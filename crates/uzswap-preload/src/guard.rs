@@ -43,7 +43,7 @@ use uzswap_sys::{Errno, nr, seccomp};
 use crate::init::ENGINE;
 use crate::signals::{self, deliver, has_blocked};
 use crate::threads::{self, Record};
-use crate::{arch, fds, fork, maps, request, workers};
+use crate::{arch, fds, fork, maps, request, show_memory, workers};
 use filter::{Builder, TAG_A, TAG_B};
 use frame::{Frame, fail, in_arena, unblockable};
 use pieces::{Buffers, Transfer};
@@ -115,7 +115,7 @@ fn filters() -> Result<(), Errno> {
     let (ranges, nr) = text::foreign();
     let ranges = ranges.get(..nr).unwrap_or_default();
     if !ranges.is_empty() {
-        builder.build_b(ranges, workers::may_exist())?;
+        builder.build_b(ranges, workers::may_exist(), show_memory::begin())?;
         put_on(builder)?;
     }
     Ok(())
@@ -262,6 +262,11 @@ unsafe fn serve(
         }
         ranges::pin(m, r, call)?;
         match call.nr {
+            nr::SYSINFO => {
+                if let Some(done) = show_memory::sysinfo(a) {
+                    return done.map(|()| 0);
+                }
+            }
             nr::RT_SIGACTION => return signals::sigaction(to_int(a), b, c, d),
             nr::RT_SIGPROCMASK => return signals::sigprocmask(Some(r), uc, to_int(a), b, c, d),
             nr::SIGALTSTACK => return signals::sigaltstack(r, uc, a, b),

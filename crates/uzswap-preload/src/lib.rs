@@ -4,8 +4,8 @@
 //!
 //! Where to look: `init` (start in a process), `malloc` (allocator), `maps` (mmap and relatives),
 //! `guard` (system calls on evicted memory), `signals`, `threads` (handler stacks), `fork`,
-//! `workers` (the engine's threads), `request` (`uzswap reclaim` and its like), `fds`, `dl`,
-//! `arch`.
+//! `workers` (the engine's threads), `request` (`uzswap reclaim` and its like), `show_memory`
+//! (another total for the program), `fds`, `dl`, `arch`.
 //!
 //! *Invariants*: no std, no allocation, no unwinding. *Locking*, *Context*: each module's.
 #![no_std]
@@ -21,6 +21,7 @@ mod maps;
 mod next;
 mod proc_files;
 mod request;
+mod show_memory;
 mod signals;
 mod threads;
 mod workers;

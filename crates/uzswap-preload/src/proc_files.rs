@@ -1,7 +1,7 @@
 //! *What*: files of `/proc/self` that are read without libc: records that end in a certain byte,
 //! and the mappings of this process.
 //!
-//! *Invariants*: never allocates. *Locking*: none. *Context*: init.
+//! *Invariants*: never allocates. *Locking*: none. *Context*: init, signal.
 
 use core::ffi::CStr;
 
@@ -14,6 +14,12 @@ pub fn for_each_record(path: &CStr, end: u8, record: &mut [u8], mut f: impl FnMu
     let Ok(fd) = file::openat(file::AT_FDCWD, path, flags, 0) else {
         return;
     };
+    for_each_record_of(fd, end, record, &mut f);
+    let _ = file::close(fd);
+}
+
+/// [`for_each_record`] of what is read from `fd`.
+pub fn for_each_record_of(fd: i32, end: u8, record: &mut [u8], mut f: impl FnMut(&[u8])) {
     let mut chunk = [0_u8; 4096];
     let mut len = 0;
     loop {
@@ -32,7 +38,6 @@ pub fn for_each_record(path: &CStr, end: u8, record: &mut [u8], mut f: impl FnMu
             }
         }
     }
-    let _ = file::close(fd);
 }
 
 /// A mapping.

@@ -13,9 +13,11 @@ mod consts {
     pub const AT_FDCWD: i32 = -100;
     pub const O_RDONLY: i32 = 0;
     pub const O_RDWR: i32 = 2;
+    pub const O_ACCMODE: i32 = 3;
     pub const O_EXCL: i32 = 0o200;
     pub const O_NONBLOCK: i32 = 0o4000;
     pub const O_CLOEXEC: i32 = 0o2_000_000;
+    pub const O_PATH: i32 = 0o10_000_000;
     pub const F_GETFD: i32 = 1;
     pub const F_GETFL: i32 = 3;
     pub const F_DUPFD_CLOEXEC: i32 = 1030;

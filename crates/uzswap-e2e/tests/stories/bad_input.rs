@@ -30,6 +30,12 @@ fn arguments_processes_and_commands() {
         ("run --fault-mode magic -- true", 125, &["magic", "signal"]),
         ("run --folio 5K -- true", 125, &["5K", "64K"]),
         (
+            "run --show-memory lots -- true",
+            125,
+            &["lots", "native", "limit"],
+        ),
+        ("run --show-memory 1K -- true", 125, &["1K", "1 MiB"]),
+        (
             "run -- no-such-command",
             127,
             &["no-such-command", "not found"],

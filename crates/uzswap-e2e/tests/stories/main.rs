@@ -36,6 +36,7 @@ mod redis;
 mod run_trace;
 mod set_knobs;
 mod set_ram;
+mod show_memory;
 mod sort;
 mod stats_and_summary;
 mod swap_devices;

@@ -172,13 +172,20 @@ impl Builder {
 
     /// Builds filter B for the text in `ranges` (first and end address of each). `workers`: the
     /// process has threads of ours, which the last thread of the program must not leave behind.
+    /// `shows`: the program is to see another total of memory ([`crate::show_memory`]).
     ///
     /// # Errors
     /// `ENOMEM`: it does not fit.
-    pub fn build_b(&mut self, ranges: &[(usize, usize)], workers: bool) -> Result<(), Errno> {
+    pub fn build_b(
+        &mut self,
+        ranges: &[(usize, usize)],
+        workers: bool,
+        shows: bool,
+    ) -> Result<(), Errno> {
         let end = u32::try_from(table::END).map_err(|_| Errno::ENOMEM)?;
         let class = |nr| match nr as usize {
             nr::EXIT if workers => Condition::Always as u8,
+            nr::SYSINFO if shows => Condition::Always as u8,
             _ => class_b(nr),
         };
         self.tree(class, 0..=end);

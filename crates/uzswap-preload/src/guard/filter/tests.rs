@@ -16,7 +16,8 @@ fn a() -> Box<Builder> {
 
 fn b() -> Box<Builder> {
     let mut b = Box::new(Builder::new());
-    b.build_b(&[MAIN, LIBC], false).expect("filter B fits");
+    b.build_b(&[MAIN, LIBC], false, false)
+        .expect("filter B fits");
     b
 }
 
@@ -228,4 +229,14 @@ fn the_filters_are_quick() {
     println!("B: {} instructions, {:?} at most a call", b.len(), worst(b));
     assert!(worst(a).unwrap() < 48 && worst(b).unwrap() < 48);
     assert!(a.len() < 1600 && b.len() < 400);
+}
+
+#[test]
+fn sysinfo_traps_only_where_another_total_is_shown() {
+    let sysinfo = call(nr::SYSINFO, [0x7fff_1234_5678, 0, 0, 0, 0, 0]);
+    for (shows, want) in [(false, RET_ALLOW), (true, TRAP_B)] {
+        let mut b = Builder::new();
+        b.build_b(&[MAIN, LIBC], false, shows).expect("it fits");
+        assert_eq!(run(b.program.code().unwrap(), &sysinfo).0, want);
+    }
 }
