@@ -39,6 +39,13 @@ pub fn text(group: &Group, totals: &Totals) -> String {
         }
     }
     orders(&mut out, totals);
+    out.family(
+        "stall_seconds_total",
+        "Time that the program's threads waited for memory, by what for.",
+    );
+    for (kind, seconds) in totals.stall_s() {
+        out.sample("stall_seconds_total", &[("kind", kind)], seconds);
+    }
     fault_times(&mut out, totals);
     swap_devices(&mut out, group);
     processes(&mut out, group);

@@ -46,19 +46,30 @@ impl Report {
         report.add(
             "fault_ns",
             json!({
-                "p50": totals.fault_ns(50),
-                "p99": totals.fault_ns(99),
+                "p50": totals.fault_ns(500),
+                "p99": totals.fault_ns(990),
+                "p999": totals.fault_ns(999),
                 "max": totals.max_fault_ns(),
             }),
         );
         for (key, counter) in [
             ("fault_s", "fault_ticks"),
             ("reclaim_s", "reclaim_ticks"),
+            ("reclaim_background_s", "reclaim_background_ticks"),
             ("densify_s", "densify_ticks"),
             ("swap_s", "swap_ticks"),
         ] {
             report.add(key, totals.seconds(counter));
         }
+        report.add(
+            "stall_s",
+            Value::Object(
+                totals
+                    .stall_s()
+                    .map(|(kind, seconds)| (kind.to_owned(), json!(seconds)))
+                    .collect(),
+            ),
+        );
         let swap = &config.swap;
         for (name, slots) in [
             ("swap_total", swap.nr_slots()),
@@ -146,7 +157,7 @@ mod tests {
                     pool_total_size stored_pages stored_incompressible_pages same_filled_pages \
                     zswpin zswpout zswpwb pswpin pswpout zswap zswapped ram_limit ram_peak resident \
                     metadata compression_ratio fault_mode compressor faults refaults \
-                    reclaim_cancelled fault_ns swap_total swap_used swap_peak orders elapsed_s"
+                    reclaim_cancelled fault_ns stall_s swap_total swap_used swap_peak orders elapsed_s"
             .split_whitespace()
         {
             assert!(json.get(key).is_some(), "{key} is missing");
@@ -158,8 +169,11 @@ mod tests {
             }
         }
         assert_eq!(json["orders"].as_object().unwrap().len(), 10);
-        for key in ["p50", "p99", "max"] {
+        for key in ["p50", "p99", "p999", "max"] {
             assert_eq!(json["fault_ns"][key], 0);
+        }
+        for key in ["decompress", "reclaim", "swap"] {
+            assert_eq!(json["stall_s"][key], 0.0);
         }
         let keys: std::collections::HashSet<_> = report.0.iter().map(|(k, _)| k).collect();
         assert_eq!(keys.len(), report.0.len(), "no key twice");

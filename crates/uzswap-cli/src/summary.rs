@@ -30,22 +30,40 @@ pub fn lines(group: &Group, totals: &Totals, elapsed_s: f64) -> Vec<String> {
             totals.compression_ratio(),
             stored_by(group, totals),
         ));
-        let took = |percent| duration(totals.fault_ns(percent));
+        let took = |permille| duration(totals.fault_ns(permille));
         lines.push(format!(
-            "{} faults ({} refaults), half within {}, 99 % within {}; {:.2} s in faults, {:.2} s reclaiming, of {:.2} s ({} mode)",
+            "{} faults ({} refaults), half within {}, 99 % within {}; {:.2} s in faults, of {:.2} s \
+             ({} mode)",
             totals.get("faults"),
             totals.get("refaults"),
-            took(50),
-            took(99),
+            took(500),
+            took(990),
             totals.seconds("fault_ticks"),
-            totals.seconds("reclaim_ticks"),
             elapsed_s,
             totals.fault_mode(),
+        ));
+        lines.push(format!(
+            "waited {}; {:.2} s reclaimed in background",
+            stalls(totals),
+            totals.seconds("reclaim_background_ticks"),
         ));
     }
     lines.extend(swap(group, totals));
     lines.extend(unmanaged(totals));
     lines
+}
+
+/// What the program's threads waited for: `0.50 s for pages, 0.31 s for room, 0.02 s for swap`.
+pub fn stalls(totals: &Totals) -> String {
+    let kinds = totals.stall_s().map(|(kind, seconds)| {
+        let what = match kind {
+            "decompress" => "pages",
+            "reclaim" => "room",
+            other => other,
+        };
+        format!("{seconds:.2} s for {what}")
+    });
+    kinds.collect::<Vec<_>>().join(", ")
 }
 
 /// How much went to swap, and how many writes failed; nothing if there was none.

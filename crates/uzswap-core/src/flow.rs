@@ -14,7 +14,7 @@
 //! evict                                         isolate → protect → store → drop
 //! block_exit  shrink                            one page leaves its block; the pool shrinks
 //! drop  load  recompress                        discard; bring in; compress again, denser
-//! access  compact  decode  readahead  sample  sizes  writeback
+//! access  compact  decode  readahead  sample  sizes  stall  writeback
 //! ```
 //!
 //! *Invariants*: an entry changes only while its folio is locked.
@@ -46,6 +46,7 @@ mod shrink;
 mod shut;
 pub(crate) mod sizes;
 pub(crate) mod space;
+mod stall;
 mod swapoff;
 pub(crate) mod threads;
 mod workers;

@@ -64,11 +64,31 @@ pub struct Op {
     pub reserve: Reserve<'static>,
     /// Sequential accesses seen by this context.
     pub streams: Streams,
+    /// What its thread has waited for since [`Op::begin_wait`].
+    pub stalls: Stalls,
     /// The last page that faulted while resident, and how often in a row.
     pub spurious: (usize, u32),
 }
 
+/// What the thread of an operation has waited for, in TSC ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stalls {
+    /// Reclaim, without what was written meanwhile.
+    pub reclaim: u64,
+    /// Writes to swap devices. Reads are in [`ReadWindow::waited`].
+    pub write: u64,
+    /// Evicted pages were brought in.
+    pub loaded: bool,
+}
+
 impl Op {
+    /// From now on a thread of the program waits for this operation.
+    #[inline]
+    pub fn begin_wait(&mut self) {
+        self.stalls = Stalls::default();
+        self.window.waited = 0;
+    }
+
     /// Returns `nr` pages that this operation took and did not use.
     #[inline]
     pub fn unreserve(&mut self, nr: u64) {

@@ -14,7 +14,7 @@ use crate::arena::{Arena, FaultMode, Mapping};
 use crate::backing::{Backing, KEY_PAGES};
 use crate::memory;
 use crate::op::{
-    LOAD_LEN, Op, OpCell, OpTable, READ_LEN, RESERVE_PAGES, ReadWindow, STORE_LEN, Streams,
+    LOAD_LEN, Op, OpCell, OpTable, READ_LEN, RESERVE_PAGES, ReadWindow, STORE_LEN, Stalls, Streams,
 };
 use crate::page::batch::Batch;
 use crate::page::folio::FolioTable;
@@ -305,6 +305,7 @@ fn make_op(charge: &'static Charge, codec: Codec, memory: *mut u8) -> Result<Op,
             jobs: core::slice::from_raw_parts(jobs, BATCH),
             reserve,
             streams: Streams::new(),
+            stalls: Stalls::default(),
             spurious: (usize::MAX, 0),
         })
     }

@@ -183,11 +183,13 @@ counters! {
     guarded_pages: Counter in Count,
     /// Time spent in faults.
     fault_ticks: Counter in Ticks,
-    /// Time spent in reclaim, inside and outside faults.
+    /// Time spent in reclaim, by the program's threads and by the reclaimer.
     reclaim_ticks: Counter in Ticks,
+    /// Time spent in reclaim by the reclaimer beside the process.
+    reclaim_background_ticks: Counter in Ticks,
     /// Time spent recompressing cold pages in the background.
     densify_ticks: Counter in Ticks,
-    /// Time spent reading from and writing to swap devices.
+    /// Time spent reading from and writing to swap devices, by threads and reclaimer.
     swap_ticks: Counter in Ticks,
     /// Managed pages resident in RAM.
     resident: Gauge in Bytes,
@@ -249,4 +251,15 @@ counters! {
     swpout_fallback: Counter in Count,
     /// Folios of which only part could be stored.
     zswpout_fallback: Counter in Count,
+}
+
+counters! {
+    /// How long the program's threads waited in faults and guarded system calls; each moment once.
+    StallCounters:
+    /// Bringing evicted pages in: decompression, copying, locks.
+    decompress: Counter in Ticks,
+    /// Evicting other pages to make room.
+    reclaim: Counter in Ticks,
+    /// Reading from swap devices, and writing to them to make room.
+    swap: Counter in Ticks,
 }

@@ -173,6 +173,7 @@ impl Group {
         for (to, from) in to.orders.iter().zip(&from.orders) {
             to.fold(from);
         }
+        to.stalls.fold(&from.stalls);
         to.fault_ticks.fold(&from.fault_ticks);
         release();
         from.swap_user.store(SwapUser::No, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! *Context*: mapped in every managed process, in `uzswap run` and in `uzswap stat`.
 
 use crate::config::FaultMode;
-use crate::counters::{Counters, NR_ORDERS, OrderCounters};
+use crate::counters::{Counters, NR_ORDERS, OrderCounters, StallCounters};
 use crate::histogram::Histogram;
 use crate::request::Request;
 use crate::shared::{Encoded, Shared, encoded};
@@ -95,6 +95,8 @@ pub struct Process {
     pub counters: Counters,
     /// Its counters by folio order.
     pub orders: [OrderCounters; NR_ORDERS],
+    /// How long its threads waited for memory.
+    pub stalls: StallCounters,
     /// How long its faults took.
     pub fault_ticks: Histogram,
     /// What it is asked to do.

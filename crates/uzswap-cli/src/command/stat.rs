@@ -19,6 +19,7 @@ use crate::group_view::{PAGE, Sizes, device, elapsed_s, live_processes, name_of,
 use crate::prometheus;
 use crate::report::Report;
 use crate::size::Size;
+use crate::summary::stalls;
 
 /// Time over which the table measures rates.
 const SAMPLE: Duration = Duration::from_millis(250);
@@ -130,8 +131,8 @@ impl<'a> Table<'a> {
             "{}, refaults {}, p50 {} ns, p99 {} ns, {} mode",
             self.count("faults"),
             self.count("refaults"),
-            now.fault_ns(50),
-            now.fault_ns(99),
+            now.fault_ns(500),
+            now.fault_ns(990),
             now.fault_mode(),
         );
         let pages = format!("{}, in {}", self.count("zswpout"), self.count("zswpin"));
@@ -174,9 +175,10 @@ impl<'a> Table<'a> {
         let mut text = line(
             "time",
             format!(
-                "{:.2} s in faults, {:.2} s reclaiming",
+                "{:.2} s in faults; waited {}; {:.2} s reclaimed in background",
                 now.seconds("fault_ticks"),
-                now.seconds("reclaim_ticks"),
+                stalls(now),
+                now.seconds("reclaim_background_ticks"),
             ),
         );
         if now.get("densified_pages") > 0 {

@@ -6,7 +6,7 @@
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
-use uzswap_group::counters::{Counters, Kind, OrderCounters};
+use uzswap_group::counters::{Counters, Kind, OrderCounters, StallCounters};
 use uzswap_group::group::{FaultMode, Group, Process};
 use uzswap_group::histogram::{Histogram, NR_BUCKETS};
 use uzswap_group::knobs::CODEC_AUTO;
@@ -29,6 +29,8 @@ pub struct Totals {
     cells: Vec<u64>,
     /// By folio order.
     orders: Vec<[u64; OrderCounters::ALL.len()]>,
+    /// In the order of [`StallCounters::ALL`], ticks.
+    stalls: [u64; StallCounters::ALL.len()],
     faults: Faults,
     /// Most data that the pool of the process that needed most memory held, and the RAM for it.
     peak_stored: u64,
@@ -56,6 +58,7 @@ impl Totals {
         let mut totals = Totals {
             cells: vec![0; Counters::ALL.len()],
             orders: Vec::new(),
+            stalls: [0; StallCounters::ALL.len()],
             faults: Faults::default(),
             peak_stored: most.counters.zswapped_peak.load(Relaxed),
             peak_pool: most.counters.pool_peak.load(Relaxed),
@@ -96,6 +99,9 @@ impl Totals {
                 *sum += cell.load(Relaxed);
             }
         }
+        for (sum, cell) in self.stalls.iter_mut().zip(process.stalls.cells()) {
+            *sum += cell.load(Relaxed);
+        }
         self.faults.add(&process.fault_ticks);
     }
 
@@ -112,9 +118,15 @@ impl Totals {
         seconds(self.get(name), self.hz)
     }
 
-    /// How long `percent` of the faults took at most, ns, to a quarter octave.
-    pub fn fault_ns(&self, percent: u64) -> u64 {
-        nanoseconds(self.faults.percentile(percent), self.hz)
+    /// How long the program's threads waited for memory, seconds, by kind.
+    pub fn stall_s(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let kinds = StallCounters::ALL.iter().map(|what| what.name);
+        kinds.zip(self.stalls.map(|ticks| seconds(ticks, self.hz)))
+    }
+
+    /// How long `permille` of the faults took at most, ns, to a quarter octave.
+    pub fn fault_ns(&self, permille: u64) -> u64 {
+        nanoseconds(self.faults.quantile(permille), self.hz)
     }
 
     /// The longest fault, ns.
@@ -197,9 +209,9 @@ impl Faults {
         whole.map(|(count, _)| count).sum()
     }
 
-    /// Upper end of the bucket that `percent` of the faults lie in or below; 0 without faults.
-    fn percentile(&self, percent: u64) -> u64 {
-        let rank = (self.count() * percent).div_ceil(100).max(1);
+    /// Upper end of the bucket that `permille` of the faults lie in or below; 0 without faults.
+    fn quantile(&self, permille: u64) -> u64 {
+        let rank = (self.count() * permille).div_ceil(1000).max(1);
         let mut seen = 0;
         for (index, count) in self.buckets.iter().enumerate() {
             seen += count;
@@ -356,16 +368,16 @@ pub(crate) mod tests {
             histogram.record(ticks);
         }
         let mut faults = Faults::default();
-        assert_eq!(faults.percentile(50), 0, "without faults");
+        assert_eq!(faults.quantile(500), 0, "without faults");
         faults.add(&histogram);
-        for (percent, exact) in [(1, 100_u64), (50, 5000), (90, 9000), (99, 9900)] {
-            let estimate = faults.percentile(percent);
+        for (permille, exact) in [(10, 100_u64), (500, 5000), (900, 9000), (999, 9990)] {
+            let estimate = faults.quantile(permille);
             assert!(
                 estimate >= exact && estimate <= exact * 5 / 4,
-                "p{percent}: {estimate} for {exact}"
+                "{permille} permille: {estimate} for {exact}"
             );
         }
-        assert_eq!(faults.percentile(100), 10_000);
+        assert_eq!(faults.quantile(1000), 10_000);
         assert_eq!(faults.max, 10_000);
     }
 
@@ -381,7 +393,7 @@ pub(crate) mod tests {
         histogram.record(1 << 40);
         let mut faults = Faults::default();
         faults.add(&histogram);
-        assert!(faults.percentile(99) < 1300, "{}", faults.percentile(99));
-        assert_eq!(faults.percentile(100), 1 << 40);
+        assert!(faults.quantile(990) < 1300, "{}", faults.quantile(990));
+        assert_eq!(faults.quantile(1000), 1 << 40);
     }
 }

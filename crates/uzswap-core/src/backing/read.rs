@@ -153,7 +153,9 @@ impl Backing {
                     device.read(queue.as_deref_mut(), run, buffer).is_ok()
                 })
         });
-        add(&counters.swap_ticks, arch::ticks().wrapping_sub(began));
+        let ticks = arch::ticks().wrapping_sub(began);
+        add(&counters.swap_ticks, ticks);
+        window.waited += ticks;
         read
     }
 

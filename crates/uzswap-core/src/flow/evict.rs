@@ -28,13 +28,16 @@ use uzswap_sys::{arch, thread};
 /// Evicts up to about `target` pages; what is freed goes into the operation's reserve.
 pub(crate) fn reclaim_batch(parts: &Parts, op: &mut OpGuard<'_>, target: usize) -> usize {
     let started = arch::ticks();
+    let wrote = op.stalls.write;
     compact::compact_if_fragmented(parts, op, wide(target));
     isolate(parts, op, target);
     let dropped = evict_batch(parts, op);
     shrink::shrink(parts, op);
     let counters = parts.account.counters();
     add(&counters.reclaim_batches, 1);
-    add(&counters.reclaim_ticks, arch::ticks().wrapping_sub(started));
+    let ticks = arch::ticks().wrapping_sub(started);
+    add(&counters.reclaim_ticks, ticks);
+    op.stalls.reclaim += ticks.saturating_sub(op.stalls.write - wrote);
     dropped
 }
 

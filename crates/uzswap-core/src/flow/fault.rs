@@ -15,6 +15,7 @@ use super::overlapped_read::{begin_read, evict_during_read, lock_after_read};
 use super::readahead::keep_ahead;
 use super::reserve::{ready_chunk, reserve_pages};
 use super::shut::open_shut_folio;
+use super::stall::count_wait;
 use crate::arena::region::Flags;
 use crate::masked::Masked;
 use crate::op::OpGuard;
@@ -122,9 +123,11 @@ pub(crate) fn serve_timed(parts: &Parts, masked: &Masked, page: Page) -> Fault {
     // Each is a cache miss; they overlap with acquiring the operation.
     parts.pages.prefetch(page);
     let mut op = parts.op(masked);
+    op.begin_wait();
     let out = serve(parts, &mut op, page);
-    drop(op);
     let ticks = arch::ticks().wrapping_sub(started);
+    count_wait(parts, &op, ticks);
+    drop(op);
     let process = parts.account.process();
     process.fault_ticks.record(ticks);
     add(&process.counters.faults, 1);
@@ -340,6 +343,7 @@ fn record_load(
     }
     if brought.loaded > 0 {
         count_loaded(parts, brought);
+        op.stalls.loaded = true;
         add(&counters.refaults, 1);
         if plan.range.len() > 1 {
             add(&counters.readahead_pages, wide(brought.loaded - 1));

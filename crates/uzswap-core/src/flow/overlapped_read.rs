@@ -86,7 +86,7 @@ impl OverlappedRead<'_> {
             let counters = self.parts.account.counters();
             add(&counters.swap_bytes_in, wide(extent.bytes()));
             add(&counters.swap_reads, 1);
-            self.count_wait(began);
+            self.count_wait(op, began);
         }
         started
     }
@@ -95,13 +95,14 @@ impl OverlappedRead<'_> {
     fn wait(&mut self, op: &mut OpGuard<'_>) -> bool {
         let began = arch::ticks();
         let came = self.queue.finish() == 1;
-        self.count_wait(began);
+        self.count_wait(op, began);
         came && extent(self.backing, op).is_some_and(|(device, _, buffer)| device.accepts(buffer))
     }
 
     /// What the device is waited for, from `began` until now.
-    fn count_wait(&self, began: u64) {
+    fn count_wait(&self, op: &mut OpGuard<'_>, began: u64) {
         let ticks = arch::ticks().wrapping_sub(began);
+        op.window.waited += ticks;
         add(&self.parts.account.counters().swap_ticks, ticks);
     }
 

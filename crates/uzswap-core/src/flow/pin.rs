@@ -11,6 +11,7 @@ use super::fault::{Fault, over_limit};
 use super::load::{bring_in, count_loaded};
 use super::reserve::{ready_chunk, reserve_pages};
 use super::shut::open_shut_folio;
+use super::stall::count_wait;
 use crate::arena::hazard::Hazard;
 use crate::op::OpGuard;
 use crate::page::block::Entries;
@@ -18,6 +19,7 @@ use crate::page::folio::{FolioGuard, HELD, PROT_STALE, RECLAIM};
 use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};
 use crate::parts::Parts;
 use uzswap_group::counters::add;
+use uzswap_sys::arch;
 
 /// Pinned memory; give it back to [`Engine::unpin`](crate::Engine::unpin).
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +133,7 @@ pub(crate) fn keep_in(
     keep: Keep,
 ) -> Result<(), Fault> {
     let mut at = range.start;
+    op.begin_wait();
     while at < range.end {
         let index = parts.pages.index_of(Page::from_index(at));
         let folio = parts.pages.range_of(index);
@@ -211,6 +214,7 @@ fn fill<'a>(
             open_shut_folio(parts, op, index);
             return Ok(());
         }
+        let began = arch::ticks();
         let mut credit = wide(missing);
         if !reserve_pages(parts, op, credit) {
             return Err(over_limit(parts, credit));
@@ -224,6 +228,8 @@ fn fill<'a>(
             return Err(Fault::Corrupt);
         }
         note_access(parts, held, index, entry);
+        count_wait(parts, op, arch::ticks().wrapping_sub(began));
+        op.begin_wait();
     }
 }
 
@@ -237,6 +243,7 @@ fn bring_in_part(
 ) -> Result<(), LoadError> {
     let mut brought = bring_in(parts, op, guard, part, false, credit)?;
     count_loaded(parts, brought);
+    op.stalls.loaded = brought.loaded > 0;
     let mut at = part.start;
     while at < part.end {
         let Some(region) = parts.arena.mapped(Page::from_index(at)) else {

@@ -13,7 +13,7 @@ use crate::parts::Parts;
 use crate::policy::floor;
 use uzswap_group::counters::add;
 use uzswap_sync::primitive::Ordering::SeqCst;
-use uzswap_sys::thread;
+use uzswap_sys::{arch, thread};
 
 /// Pages that a batch evicts, about: enough to amortize one TLB flush and one system call.
 pub(super) const EVICT_PAGES: usize = 64;
@@ -102,6 +102,8 @@ fn evictable(parts: &Parts) -> usize {
 
 /// Between attempts that freed nothing: compacts the whole pool and yields the CPU.
 pub(crate) fn compact_and_yield(parts: &Parts, op: &mut OpGuard<'_>) {
+    let began = arch::ticks();
     compact::compact(parts, op, u64::MAX);
     thread::sched_yield();
+    op.stalls.reclaim += arch::ticks().wrapping_sub(began);
 }

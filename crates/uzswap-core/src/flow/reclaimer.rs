@@ -32,7 +32,7 @@ use uzswap_sync::primitive::{
 use uzswap_sync::word::Word;
 use uzswap_sys::process::{self, Beside};
 use uzswap_sys::seccomp::{Allowed, Sandbox};
-use uzswap_sys::{Errno, file, nr, thread};
+use uzswap_sys::{Errno, arch, file, nr, thread};
 
 mod pace;
 use pace::Pace;
@@ -146,11 +146,15 @@ fn keep_room(parts: &Parts, masked: &Masked, pace: &mut Pace) {
         let began = thread::monotonic_ns();
         let mut op = parts.op(masked);
         follow::follow_knobs(parts, &mut op);
+        let began_ticks = arch::ticks();
         let freed = evict_above_floor(parts, &mut op, BATCH_PAGES);
         op.reserve.shrink_to(RESERVE_PAGES);
         drop(op);
         let Some(freed) = freed else { break };
-        add(&parts.account.counters().reclaim_background, 1);
+        let counters = parts.account.counters();
+        add(&counters.reclaim_background, 1);
+        let ticks = arch::ticks().wrapping_sub(began_ticks);
+        add(&counters.reclaim_background_ticks, ticks);
         if freed == 0 {
             break;
         }

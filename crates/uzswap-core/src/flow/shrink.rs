@@ -21,6 +21,7 @@ use crate::policy::pool_limit::Decision;
 use crate::policy::shrinker::cold_age;
 use uzswap_group::counters::add;
 use uzswap_group::knobs::is_on;
+use uzswap_sys::arch;
 
 /// Runs that are written for one batch of evictions, at most: bounds the time of a single fault.
 const MAX_RUNS: u32 = 4;
@@ -77,7 +78,9 @@ pub(crate) fn write_back(
         add(&counters.reject_writeback_off, 1);
         return Err(WritebackError::Nothing);
     }
+    let began = arch::ticks();
     let done = write_run(parts, backing, &mut parts.writeback.lock(), 0);
+    op.stalls.write += arch::ticks().wrapping_sub(began);
     match done {
         Ok(moved) => count_written_back(parts, op, moved),
         // Its entries are already counted.
@@ -122,7 +125,9 @@ fn shrink_cold(parts: &Parts, op: &mut OpGuard<'_>) {
         return;
     }
     let age = cold_age(account.charge().limit());
+    let began = arch::ticks();
     let done = write_run(parts, backing, this, age);
+    op.stalls.write += arch::ticks().wrapping_sub(began);
     this.shrinker.wrote(done.map(|moved| moved.pages).ok());
     drop(writeback);
     if let Ok(moved) = done {

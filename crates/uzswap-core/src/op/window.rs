@@ -23,6 +23,8 @@ pub struct ReadWindow {
     current: bool,
     /// The last eviction that overlapped a read freed nothing: the pool grew by as much.
     pub freed_nothing: bool,
+    /// Ticks that reads were waited for since [`Op::begin_wait`](super::Op::begin_wait).
+    pub waited: u64,
     /// Fingerprints of the copies on the device, by place in the load buffer.
     fingerprints: [Option<Fingerprint>; LOAD_LEN / PAGE_SIZE],
 }
@@ -41,6 +43,7 @@ impl ReadWindow {
             around: None,
             current: false,
             freed_nothing: false,
+            waited: 0,
             fingerprints: [None; LOAD_LEN / PAGE_SIZE],
         }
     }

@@ -20,6 +20,7 @@ const OF_FAILURES: &[&str] = &[
 const IN_SECONDS: &[(&str, &str)] = &[
     ("fault_ticks", "fault_s"),
     ("reclaim_ticks", "reclaim_s"),
+    ("reclaim_background_ticks", "reclaim_background_s"),
     ("densify_ticks", "densify_s"),
     ("swap_ticks", "swap_s"),
 ];

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use uzswap_e2e::{DISK, Job, Scratch, find, skip};
-use uzswap_group::counters::{Counters, Kind, OrderCounters, Unit};
+use uzswap_group::counters::{Counters, Kind, OrderCounters, StallCounters, Unit};
 
 /// Name and labels of a sample, in order.
 type Key = (String, BTreeMap<String, String>);
@@ -128,6 +128,7 @@ fn every_counter_is_a_metric_that_says_what_the_json_says() {
         let key = match what.name {
             "fault_ticks" => "fault_s",
             "reclaim_ticks" => "reclaim_s",
+            "reclaim_background_ticks" => "reclaim_background_s",
             "densify_ticks" => "densify_s",
             "swap_ticks" => "swap_s",
             "pool_peak" => "zswap_peak",
@@ -147,6 +148,11 @@ fn every_counter_is_a_metric_that_says_what_the_json_says() {
     ] {
         let shown = metrics.alone(&format!("uzswap_{metric}"));
         assert_eq!(json[key].as_f64(), Some(shown), "{key}");
+    }
+    for what in StallCounters::ALL {
+        let shown = metrics.with("uzswap_stall_seconds_total", "kind", what.name);
+        let stall = &json["stall_s"][what.name];
+        assert_eq!(stall.as_f64(), Some(shown), "{}", what.name);
     }
     for (order, cells) in json["orders"].as_object().expect("orders") {
         for what in OrderCounters::ALL {

@@ -8,14 +8,17 @@ const KEYS: &str = "pool_limit_hit written_back_pages reject_reclaim_fail reject
     reject_compress_poor reject_alloc_fail reject_kmemcache_fail decompress_fail pool_total_size \
     stored_pages stored_incompressible_pages same_filled_pages zswpin zswpout zswpwb pswpin pswpout \
     zswap zswapped ram_limit ram_peak resident metadata compression_ratio fault_mode compressor \
-    faults refaults reclaim_cancelled fault_ns swap_total swap_used swap_peak orders elapsed_s";
+    faults refaults reclaim_cancelled fault_ns stall_s swap_total swap_used swap_peak orders elapsed_s";
 
 fn has_every_key(stats: &Value) {
     for key in KEYS.split_whitespace() {
         assert!(stats.get(key).is_some(), "{key} is missing: {stats}");
     }
-    for key in ["p50", "p99", "max"] {
+    for key in ["p50", "p99", "p999", "max"] {
         assert!(stats["fault_ns"][key].is_u64(), "fault_ns.{key}: {stats}");
+    }
+    for key in ["decompress", "reclaim", "swap"] {
+        assert!(stats["stall_s"][key].is_f64(), "stall_s.{key}: {stats}");
     }
     for order in ["4kB", "64kB", "2048kB"] {
         for key in ["zswpout", "swpout", "swpout_fallback", "zswpout_fallback"] {
@@ -56,6 +59,42 @@ fn stats_of_a_live_process_and_the_summary_at_its_end() {
     let is_ours = summary.lines().all(|line| line.starts_with("uzswap: "));
     assert!(is_ours, "{summary}");
     outcome.expect_stderr(&["peak", "32 MiB", "faults", "refaults", "99 %", "mode"]);
+    outcome.expect_stderr(&["s for pages", "s for room", "s for swap", "in background"]);
+}
+
+/// Where threads wait is told apart; what the reclaimer does beside them is no wait.
+#[test]
+fn waits_are_told_apart() {
+    const PATTERN: &str = "pattern/pattern.c";
+    const ARGS: &str = "128 1 random 60000 1";
+    let scratch = Scratch::new();
+    let run = |what: &str, program: &str, arguments: &str, options: &str| {
+        let job = Job::compiled(&scratch, program, arguments);
+        let outcome = job.options(options).managed().expect_success(what);
+        let stall = |kind: &str| outcome.stats["stall_s"][kind].as_f64().expect("seconds");
+        let [pages, room, swap] = ["decompress", "reclaim", "swap"].map(stall);
+        let second = |key: &str| outcome.stats[key].as_f64().expect("seconds");
+        let [faults, reclaim, background] =
+            ["fault_s", "reclaim_s", "reclaim_background_s"].map(second);
+        println!("{what}: {pages} {room} {swap} of {faults}, {reclaim}, {background}");
+        // Of all faults some are first touches, and a few waits are in system calls.
+        assert!(pages + room + swap < faults * 1.1 + 0.05, "{what}");
+        assert!(room <= reclaim * 1.1 + 0.05, "{what}");
+        assert!(pages > 0.0, "{what}");
+        [room, swap, background]
+    };
+    let [room, swap, background] =
+        run("alone", PATTERN, ARGS, "--ram 48M --background-reclaim=off");
+    assert!(room > 0.01 && swap == 0.0 && background == 0.0);
+    let [_, swap, background] = run(
+        "a reclaimer",
+        PATTERN,
+        ARGS,
+        "--ram 48M --background-reclaim=on",
+    );
+    assert!(swap == 0.0 && background > 0.0);
+    let [_, swap, _] = run("swap", "apps/noise.c", "96 7", "--ram 32M --swap /var/tmp");
+    assert!(swap > 0.0);
 }
 
 #[test]
