@@ -3,10 +3,10 @@
 //!
 //! An architecture provides, under these names:
 //! - `code`: the instructions before a system call of the C library, and the number they load.
-//! - `dl`: `dlopen`, which jumps on.
+//! - `dl`: `dlopen` and `dlsym`, which jump on.
 //! - `entry`: where the kernel enters our handlers: `fault`, `sigsys`, `program`.
 //! - `fast`: issuing a call in the program's own context.
-//! - `malloc`: `with_caller!`, `throwing_new!`.
+//! - `malloc`: `with_caller!`, `other_name!`.
 //! - `stub`: issuing a call through the stub page, and the window.
 //! - `symbols`: symbols that Rust cannot declare.
 //! - `table`: the pointer arguments of every system call.

@@ -12,7 +12,8 @@ mod callers;
 mod heap;
 mod large;
 mod libc_heap;
-mod operators;
+mod libcs;
+pub mod looked_up;
 mod options;
 
 use core::ffi::{c_char, c_int, c_void};
@@ -29,14 +30,12 @@ use crate::next::Next;
 pub use libc_heap::hold;
 
 unsafe extern "C" {
-    fn __libc_free(p: *mut c_void);
-    fn __libc_realloc(p: *mut c_void, size: usize) -> *mut c_void;
     fn strlen(s: *const c_char) -> usize;
     fn strnlen(s: *const c_char, most: usize) -> usize;
 }
 
-/// Whether `p` is from libc's own malloc: a library may find that before ours (by `dlvsym`, or as
-/// `__libc_malloc`), and others free what it allocated.
+/// Whether `p` is from libc's own malloc: a library may find that before ours (by `dlvsym`), and
+/// others free what it allocated.
 fn is_libcs(p: *mut c_void) -> bool {
     // With an allocator of the program's own, nobody frees memory of libc's natively either. All of
     // mimalloc's memory was mapped after the engine started, and is in the arena.
@@ -138,7 +137,7 @@ unsafe extern "C" fn realloc_for(p: *mut c_void, size: usize, caller: usize) -> 
         match libc_heap::usable(p) {
             Some(room) if size <= room && size >= room / 2 => return p,
             Some(room) => room,
-            None if is_libcs(p) => return __libc_realloc(p, size),
+            None if is_libcs(p) => return libcs::realloc(p, size),
             None => match heap::resize(p, size) {
                 Ok(new) => return checked(new),
                 Err(room) => room,
@@ -183,7 +182,7 @@ pub unsafe extern "C" fn free(p: *mut c_void) {
         } else if !is_libcs(p) {
             heap::free(p);
         } else if !p.is_null() {
-            __libc_free(p);
+            libcs::free(p);
         }
     }
 }
@@ -207,12 +206,8 @@ pub unsafe extern "C" fn malloc_usable_size(p: *mut c_void) -> usize {
     match libc_heap::usable(p) {
         Some(room) => room,
         None if p.is_null() => 0,
-        None if is_libcs(p) => {
-            static LIBCS: Next = Next::new(c"malloc_usable_size");
-            type UsableSize = unsafe extern "C" fn(*mut c_void) -> usize;
-            // SAFETY: the symbol's type, the caller's block.
-            unsafe { LIBCS.typed::<UsableSize>()(p) }
-        }
+        // SAFETY: the caller's.
+        None if is_libcs(p) => unsafe { libcs::usable(p) },
         // SAFETY: the caller's.
         None => unsafe { heap::usable(p) },
     }

@@ -9,10 +9,27 @@
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::arch::dl::FIRST_VERSION;
 use crate::dl::dlopen;
 
 unsafe extern "C" {
-    fn dlsym(handle: *mut c_void, symbol: *const c_char) -> *mut c_void;
+    fn dlvsym(handle: *mut c_void, symbol: *const c_char, version: *const c_char) -> *mut c_void;
+}
+
+type DlSym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// The C library's `dlsym`. By its version: without, we would find our own.
+pub fn dlsym() -> *mut c_void {
+    static FOUND: AtomicUsize = AtomicUsize::new(0);
+    match FOUND.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: C strings.
+            let found = unsafe { dlvsym(NEXT, c"dlsym".as_ptr(), FIRST_VERSION.as_ptr()) };
+            FOUND.store(found as usize, Ordering::Relaxed);
+            found
+        }
+        found => found as *mut c_void,
+    }
 }
 
 /// `RTLD_NEXT`.
@@ -59,7 +76,8 @@ impl Next {
                     } else {
                         NEXT
                     };
-                    dlsym(from, self.name.as_ptr())
+                    let look_up = core::mem::transmute::<*mut c_void, DlSym>(dlsym());
+                    look_up(from, self.name.as_ptr())
                 };
                 self.found.store(found as usize, Ordering::Relaxed);
                 found

@@ -1,9 +1,10 @@
-//! *What*: the program's heap, behind the functions of [`super`]: mimalloc, or jemalloc where the
-//! program was linked with it. Such a program keeps its allocator, whose memory comes from our
-//! `mmap` too: it may ask it for statistics, or free by `dallocx` what it got from `malloc`.
+//! *What*: the program's heap, behind the functions of [`super`]: mimalloc, or the allocator that
+//! the program was linked with (jemalloc, tcmalloc). Such a program keeps it, and its memory comes
+//! from our `mmap` too: the program may ask it for statistics, or free by its `dallocx` or
+//! `operator delete` what it got from `malloc`.
 //!
-//! *Invariants*: the choice is made before the first block is allocated. With jemalloc no block is
-//! [`super::large`].
+//! *Invariants*: the choice is made before the first block is allocated. With an allocator of the
+//! program's own no block is [`super::large`].
 //! *Locking*: theirs. *Context*: the program's.
 
 use core::cell::UnsafeCell;
@@ -13,15 +14,16 @@ use libmimalloc_sys as mi;
 
 use super::{callers, large};
 use crate::next::Next;
+use crate::proc_files::for_each_mapping;
 
 /// Least size asked of mimalloc, bytes: its smaller blocks are aligned to less than glibc's.
-pub const MIN_SIZE: usize = 16;
+const MIN_SIZE: usize = 16;
 
-// Declared in `arch`. The loader stores jemalloc's function or null there before anything is
-// allocated; calling `dlsym` that early is not always safe.
+// Declared in `arch`. The loader stores jemalloc's function and the first `operator new`, or null,
+// there before anything is allocated; calling `dlsym` that early is not always safe.
 unsafe extern "C" {
-    #[link_name = "uzswap_mallctl"]
-    static MALLCTL: usize;
+    #[link_name = "uzswap_allocator"]
+    static SIGNS: [usize; 2];
 }
 
 type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
@@ -52,11 +54,18 @@ static OWN: Found = Found(UnsafeCell::new(None));
 
 /// Chooses the heap; after [`callers::set_up`].
 pub fn set_up() {
-    // SAFETY: a word that the loader has relocated.
-    let linked = unsafe { MALLCTL } != 0;
+    // SAFETY: words that the loader has relocated.
+    let signs = unsafe { SIGNS };
     let malloc = Next::new(c"malloc");
-    // Loaded after libc, for another library, jemalloc is not what the program allocates from.
-    if !linked || callers::is_libc(malloc.get() as usize) {
+    // Behind libc, loaded for another library, it is not what the program allocates from.
+    if signs == [0; 2] || callers::is_libc(malloc.get() as usize) {
+        return;
+    }
+    // A malloc without a mark of its own may be a layer upon libc's.
+    if !signs
+        .iter()
+        .any(|sign| is_same_text(*sign, malloc.get() as usize))
+    {
         return;
     }
     // SAFETY: the symbols' types; one thread, nobody reads meanwhile.
@@ -70,6 +79,16 @@ pub fn set_up() {
             memalign: Next::new(c"memalign").typed(),
         });
     }
+}
+
+/// Whether two functions are of one program or library.
+fn is_same_text(a: usize, b: usize) -> bool {
+    let mut same = false;
+    for_each_mapping(|mapping| {
+        let text = mapping.start..mapping.end;
+        same |= text.contains(&a) && text.contains(&b);
+    });
+    same
 }
 
 /// The program's own allocator, if it has one.

@@ -1,5 +1,4 @@
-//! *What*: exported allocation functions that only assembly can state: those that look at their
-//! caller, and those that leave by a jump.
+//! *What*: exported allocation functions that look at their caller, which only assembly can state.
 //! *Invariants*: a jump leaves registers and stack as the program's call left them.
 //! *Locking*: none. *Context*: the program's.
 
@@ -26,37 +25,18 @@ macro_rules! with_caller {
 }
 pub(crate) use with_caller;
 
-/// Forms of `operator new` that throw: call `allocate(size, align)` (0: no alignment asked for),
-/// and where it returns null jump to what `thrower()` returns, with the stack as the caller left
-/// it.
-macro_rules! throwing_new {
-    ($($name:ident($($arg:ident),*);)*) => {$(
-        /// A form of `operator new` that throws.
+/// Exported functions that are others under another name. Each jumps, so that those see its caller.
+macro_rules! other_name {
+    ($($name:ident => $to:path;)*) => {$(
+        /// See the function that it jumps to.
         ///
         /// # Safety
-        /// As the C++ library's.
+        /// As that function's.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        #[allow(non_snake_case, reason = "the C++ ABI's name")]
-        pub unsafe extern "C" fn $name($($arg: usize),*) -> *mut c_void {
-            core::arch::naked_asm!(
-                "sub rsp, 8",
-                throwing_new!(@align $($arg),*),
-                "call {allocate}",
-                "test rax, rax",
-                "jz 2f",
-                "add rsp, 8",
-                "ret",
-                "2:",
-                "call {thrower}",
-                "add rsp, 8",
-                "jmp rax",
-                allocate = sym allocate,
-                thrower = sym thrower,
-            )
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!("jmp {to}", to = sym $to)
         }
     )*};
-    (@align $size:ident) => { "xor esi, esi" };
-    (@align $size:ident, $align:ident) => { "" };
 }
-pub(crate) use throwing_new;
+pub(crate) use other_name;

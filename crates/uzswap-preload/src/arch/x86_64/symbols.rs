@@ -4,15 +4,16 @@
 
 use core::arch::global_asm;
 
-// A weak reference, for `malloc::heap`: the loader stores the address of the program's `mallctl`,
-// or null.
+// Weak references, for `malloc::heap`: the loader stores the addresses of the program's `mallctl`
+// and `operator new`, or null.
 global_asm!(
-    ".pushsection .data.rel.ro.uzswap_mallctl, \"aw\", @progbits",
+    ".pushsection .data.rel.ro.uzswap_allocator, \"aw\", @progbits",
     ".balign 8",
     ".weak mallctl",
-    ".hidden uzswap_mallctl",
-    ".globl uzswap_mallctl",
-    "uzswap_mallctl: .quad mallctl",
+    ".weak _Znwm",
+    ".hidden uzswap_allocator",
+    ".globl uzswap_allocator",
+    "uzswap_allocator: .quad mallctl, _Znwm",
     ".popsection",
 );
 
