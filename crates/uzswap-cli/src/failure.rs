@@ -10,6 +10,7 @@ use uzswap_group::knobs::is_on;
 
 use crate::group_view::totals::Totals;
 use crate::group_view::{PAGE, device, label, name_of, pid_of};
+use crate::outside::Causes;
 use crate::size::Size;
 
 /// Why uzswap ended a process.
@@ -23,7 +24,7 @@ pub struct Failure {
 
 impl Failure {
     /// The group's first failure, if there was one.
-    pub fn of(group: &Group, totals: &Totals) -> Option<Self> {
+    pub fn of(group: &Group, totals: &Totals, outside: &Causes) -> Option<Self> {
         let failure = &group.failure;
         // Pairs with the release store of whoever failed: the other fields are complete.
         let reason = failure.reason.load(Ordering::Acquire);
@@ -54,6 +55,15 @@ impl Failure {
                  leave that process alone, or run with --background-reclaim=off",
                 who(group, pid)
             ),
+            FailureReason::Unmanaged => format!(
+                "{} was ended: {}: give more --ram, or leave --over-limit=end out",
+                who(group, pid),
+                outside_alone(
+                    failure.needed.load(Ordering::Relaxed),
+                    failure.limit.load(Ordering::Relaxed),
+                    outside
+                )
+            ),
             FailureReason::Internal => format!(
                 "{} was ended because uzswap found its own state damaged: please report this with the \
                  command and the output of 'uzswap --version'",
@@ -62,6 +72,19 @@ impl Failure {
         };
         Some(Failure { pid, line })
     }
+}
+
+/// That memory which is not managed alone exceeds the limit.
+pub fn outside_alone(bytes: u64, limit: u64, causes: &Causes) -> String {
+    let causes = match causes.named() {
+        none if none.is_empty() => none,
+        named => format!(" ({named})"),
+    };
+    format!(
+        "memory outside uzswap's control alone takes {} of the limit of {}{causes}",
+        Size(bytes),
+        Size(limit)
+    )
 }
 
 /// Why no more memory went to swap, and what to do about it.
@@ -167,6 +190,15 @@ fn who(group: &Group, pid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_outside_is_named() {
+        let line = outside_alone(230 << 20, 200 << 20, &Causes::default());
+        assert_eq!(
+            line,
+            "memory outside uzswap's control alone takes 230 MiB of the limit of 200 MiB"
+        );
+    }
 
     #[test]
     fn the_message_says_how_much_and_what_to_do() {

@@ -9,6 +9,7 @@
 pub mod device;
 pub mod totals;
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use uzswap_group::group::{self, Group, Process, ProcessState};
@@ -43,10 +44,12 @@ pub fn pid_of(process: &Process) -> u32 {
 
 /// The process's name as the kernel has it, printable characters only.
 pub fn name_of(process: &Process) -> String {
-    let bytes = process
-        .comm
-        .iter()
-        .flat_map(|c| c.load(Relaxed).to_ne_bytes());
+    text_of(&process.comm)
+}
+
+/// The printable characters of a zero-padded name.
+pub fn text_of(cells: &[AtomicU64]) -> String {
+    let bytes = cells.iter().flat_map(|c| c.load(Relaxed).to_ne_bytes());
     let bytes: Vec<u8> = bytes.take_while(|&b| b != 0).collect();
     let name = String::from_utf8_lossy(&bytes);
     name.chars().filter(|c| !c.is_control()).collect()
@@ -68,6 +71,8 @@ pub struct Sizes {
     pub metadata: u64,
     /// Data in the pool, before compression.
     pub stored: u64,
+    /// What it has outside its account, as last measured.
+    pub unmanaged: u64,
 }
 
 impl Sizes {
@@ -79,6 +84,7 @@ impl Sizes {
             pool: counters.pool_total_size.load(Relaxed),
             metadata: counters.metadata.load(Relaxed),
             stored: counters.stored_pages.load(Relaxed) * PAGE,
+            unmanaged: process.unmanaged.load(Relaxed),
         }
     }
 

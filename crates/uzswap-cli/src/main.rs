@@ -1,7 +1,7 @@
 //! `uzswap`: runs a program in less memory than it needs.
 //!
 //! Modules depend on one another in one direction: `command` on the reports (`report`,
-//! `prometheus`, `summary`, `failure`, `trace`) and on `request` and `limit`; these on
+//! `prometheus`, `summary`, `failure`, `trace`) and on `request`, `limit` and `outside`; these on
 //! `group_view`; `args` on none of them.
 
 mod args;
@@ -17,6 +17,7 @@ mod kernel;
 mod knob;
 mod limit;
 mod os;
+mod outside;
 mod preload;
 mod private_dir;
 mod prometheus;

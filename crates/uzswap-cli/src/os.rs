@@ -70,3 +70,15 @@ pub fn limit(resource: libc::__rlimit_resource_t) -> u64 {
     let _ = unsafe { libc::getrlimit(resource, &raw mut limit) };
     limit.rlim_cur
 }
+
+/// Whether two processes share their memory, as after vfork; none if the kernel does not tell.
+pub fn share_memory(a: u32, b: u32) -> Option<bool> {
+    // From linux/kcmp.h.
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: no pointers; unused arguments are zero.
+    match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) } {
+        0 => Some(true),
+        1..=3 => Some(false),
+        _ => None,
+    }
+}

@@ -93,6 +93,16 @@ fn run(out: &mut Exposition, group: &Group, totals: &Totals) {
         &elapsed,
     );
     one("ram_limit_bytes", "Limit of each process.", &limit);
+    one(
+        "unmanaged_bytes",
+        "Memory outside the account: of all processes of the run, as last measured.",
+        &group.unmanaged.load(Ordering::Relaxed),
+    );
+    one(
+        "unmanaged_peak_bytes",
+        "Highest unmanaged memory.",
+        &group.unmanaged_peak.load(Ordering::Relaxed),
+    );
     one("folio_bytes", "Folio size.", &folio);
     one("zswap_bytes", "RAM of the compressed pool.", &pool);
     one(
@@ -166,7 +176,7 @@ fn swap_devices(out: &mut Exposition, group: &Group) {
 
 fn processes(out: &mut Exposition, group: &Group) {
     type ValueOf = fn(&Process) -> u64;
-    let values: [(&str, &str, ValueOf); 6] = [
+    let values: [(&str, &str, ValueOf); 7] = [
         (
             "resident_bytes",
             "Managed memory of a process in RAM, uncompressed.",
@@ -184,6 +194,11 @@ fn processes(out: &mut Exposition, group: &Group) {
             "zswapped_bytes",
             "Data in a process's pool, before compression.",
             |p| Sizes::of(p).stored,
+        ),
+        (
+            "unmanaged_bytes",
+            "Memory of a process outside its account, as last measured.",
+            |p| Sizes::of(p).unmanaged,
         ),
         ("faults_total", "Page faults served for a process.", |p| {
             p.counters.faults.load(Ordering::Relaxed)

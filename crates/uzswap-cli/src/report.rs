@@ -31,6 +31,15 @@ impl Report {
         for name in ["ram_peak", "need_peak", "resident", "metadata"] {
             report.add(name, totals.get(name));
         }
+        for (name, cell) in [
+            ("unmanaged", &group.unmanaged),
+            ("unmanaged_peak", &group.unmanaged_peak),
+            ("unmanaged_anonymous", &group.outside.anonymous),
+            ("unmanaged_shared", &group.outside.shared),
+            ("unmanaged_tables", &group.outside.tables),
+        ] {
+            report.add(name, cell.load(Ordering::Relaxed));
+        }
         report.add("zswap", totals.get("pool_total_size"));
         report.add("zswapped", totals.get("stored_pages") * PAGE);
         report.add("zswap_peak", totals.get("pool_peak"));
@@ -123,6 +132,7 @@ fn failure(group: &Group) -> Value {
         FailureReason::Internal => "internal",
         FailureReason::Mappings => "mappings",
         FailureReason::ReclaimerKilled => "reclaimer_killed",
+        FailureReason::Unmanaged => "unmanaged",
     };
     json!({
         "reason": reason,
@@ -156,8 +166,10 @@ mod tests {
                     reject_compress_poor reject_alloc_fail reject_kmemcache_fail decompress_fail \
                     pool_total_size stored_pages stored_incompressible_pages same_filled_pages \
                     zswpin zswpout zswpwb pswpin pswpout zswap zswapped ram_limit ram_peak resident \
-                    metadata compression_ratio fault_mode compressor faults refaults \
-                    reclaim_cancelled fault_ns stall_s swap_total swap_used swap_peak orders elapsed_s"
+                    metadata unmanaged unmanaged_peak unmanaged_anonymous unmanaged_shared \
+                    unmanaged_tables compression_ratio fault_mode compressor faults refaults \
+                    reclaim_cancelled fault_ns stall_s swap_total swap_used swap_peak orders \
+                    elapsed_s"
             .split_whitespace()
         {
             assert!(json.get(key).is_some(), "{key} is missing");

@@ -8,24 +8,26 @@ use uzswap_group::group::Group;
 
 use crate::group_view::totals::{Totals, stored_by};
 use crate::group_view::{PAGE, device};
+use crate::outside::Causes;
 use crate::size::Size;
 
 /// The summary's lines, without the prefix `uzswap: `.
-pub fn lines(group: &Group, totals: &Totals, elapsed_s: f64) -> Vec<String> {
+pub fn lines(group: &Group, totals: &Totals, causes: &Causes, elapsed_s: f64) -> Vec<String> {
     let limit = Size(group.knobs.ram.load(Ordering::Relaxed));
     let processes = match group.nr_started.load(Ordering::Relaxed) {
         0 | 1 => String::new(),
         n => format!(" each, {n} processes"),
     };
     let peak = Size(totals.get("ram_peak"));
+    let beside = beside(group);
     let mut lines = Vec::new();
     if totals.get("zswpout") == 0 {
         lines.push(format!(
-            "peak {peak} (limit {limit}{processes}): nothing had to be evicted"
+            "peak {peak} (limit {limit}{processes}){beside}: nothing had to be evicted"
         ));
     } else {
         lines.push(format!(
-            "peak {peak} instead of {} (limit {limit}{processes}); cold memory stored {:.2}:1 by {}",
+            "peak {peak} instead of {} (limit {limit}{processes}){beside}; cold memory stored {:.2}:1 by {}",
             Size(totals.get("need_peak")),
             totals.compression_ratio(),
             stored_by(group, totals),
@@ -49,6 +51,7 @@ pub fn lines(group: &Group, totals: &Totals, elapsed_s: f64) -> Vec<String> {
         ));
     }
     lines.extend(swap(group, totals));
+    lines.extend(outside(group, causes));
     lines.extend(unmanaged(totals));
     lines
 }
@@ -64,6 +67,34 @@ pub fn stalls(totals: &Totals) -> String {
         format!("{seconds:.2} s for {what}")
     });
     kinds.collect::<Vec<_>>().join(", ")
+}
+
+/// How much was outside the account, for the first line.
+fn beside(group: &Group) -> String {
+    match outside_peak(group) {
+        Some(outside) => format!(" and {outside} outside uzswap"),
+        // The supervisor itself has some.
+        None if group.unmanaged_peak.load(Ordering::Relaxed) == 0 => {
+            " and, as /proc cannot be read, nobody knows how much outside uzswap".to_owned()
+        }
+        None => String::new(),
+    }
+}
+
+/// The most that was outside the account; none if it is not worth a word.
+fn outside_peak(group: &Group) -> Option<Size> {
+    const MIN_SHOWN: u64 = 1 << 20;
+    let peak = group.unmanaged_peak.load(Ordering::Relaxed);
+    (peak >= MIN_SHOWN).then_some(Size(peak))
+}
+
+/// What was outside the account at the peak.
+pub fn outside(group: &Group, causes: &Causes) -> Option<String> {
+    let peak = outside_peak(group)?;
+    Some(format!(
+        "{peak} outside uzswap at the peak: {}",
+        causes.named()
+    ))
 }
 
 /// How much went to swap, and how many writes failed; nothing if there was none.
@@ -106,7 +137,12 @@ fn unmanaged(totals: &Totals) -> Option<String> {
     .filter(|(bytes, _)| *bytes >= MIN_SHOWN)
     .map(|(bytes, why)| format!("{} of {why}", Size(bytes)))
     .collect();
-    (!parts.is_empty()).then(|| format!("address space not managed: {}", parts.join(", ")))
+    (!parts.is_empty()).then(|| {
+        format!(
+            "address space, not memory, that is not managed: {}",
+            parts.join(", ")
+        )
+    })
 }
 
 /// Two or three digits: `950 ns`, `4.8 µs`, `12 ms`.

@@ -171,6 +171,11 @@ impl Child {
         }
     }
 
+    /// Kills it.
+    pub fn kill(&self) {
+        self.send(libc::SIGKILL);
+    }
+
     fn send(&self, signal: libc::c_int) {
         // SAFETY: the child is not reaped yet, so the pid is its own.
         unsafe { libc::kill(self.pid, signal) };
@@ -259,6 +264,25 @@ pub fn wait_for_orphan(pid: u32) {
             return;
         }
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Kills our `children`, who are the processes that are still below us, and waits for them. As one
+/// ends, its children become ours: none is missed. A number is not another's meanwhile, since nobody
+/// else waits for our children.
+pub fn end_orphans(children: impl Fn() -> Vec<u32>) {
+    loop {
+        let pids = children();
+        if pids.is_empty() {
+            return;
+        }
+        for pid in pids.into_iter().map(u32::cast_signed) {
+            // SAFETY: a child that is not reaped yet; a null status pointer is allowed.
+            unsafe {
+                libc::kill(pid, libc::SIGKILL);
+                libc::waitpid(pid, ptr::null_mut(), libc::__WALL);
+            }
+        }
     }
 }
 

@@ -209,11 +209,11 @@ counters! {
     block_pages: Gauge in Count,
     /// Pages in RAM whose copies on a swap device are kept.
     swap_cached_pages: Gauge in Count,
-    /// Anonymous memory mapped outside the arena because it may not move.
+    /// Address space, not memory: anonymous mappings outside the arena because they may not move.
     unmanaged_fixed: Gauge in Bytes,
-    /// Mappings left to the kernel because they are stacks.
+    /// Address space, not memory: mappings left to the kernel because they are stacks.
     unmanaged_stack: Gauge in Bytes,
-    /// Executable, shared or huge-page anonymous mappings left to the kernel.
+    /// Address space, not memory: executable, shared or huge-page anonymous mappings.
     unmanaged_special: Gauge in Bytes,
     /// Highest resident + pool + metadata.
     ram_peak: Peak in Bytes,

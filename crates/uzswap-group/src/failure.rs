@@ -22,6 +22,8 @@ encoded! {
         Mappings = 4,
         /// Its reclaimer was killed.
         ReclaimerKilled = 5,
+        /// Memory outside the account takes more than the limit.
+        Unmanaged = 6,
     }
 }
 

@@ -12,12 +12,13 @@ use crate::knobs::Knobs;
 
 pub use crate::config::{Config, FaultMode};
 pub use crate::failure::{Failure, FailureReason};
+pub use crate::outside::Outside;
 pub use crate::process::{Process, ProcessState, SwapUser, is_alive};
 pub use crate::swap_config::{DeviceConfig, DeviceState, NR_DEVICES, SwapConfig};
 pub use crate::text::Text;
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x000a_5041_5753_5a55;
+pub const MAGIC: u64 = 0x000b_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last record.
 pub const NR_PROCESSES: usize = uzswap_slots::NR_PROCESSES;
 /// Environment variable that holds the path of the group file.
@@ -39,6 +40,13 @@ pub struct Group {
     pub config: Config,
     /// What may be changed at any time.
     pub knobs: Knobs,
+    /// Bytes that the processes of the run, and this run's supervisor, have outside the account of
+    /// any engine, as last measured. Written by the supervisor alone.
+    pub unmanaged: AtomicU64,
+    /// Highest `unmanaged`.
+    pub unmanaged_peak: AtomicU64,
+    /// Where that is.
+    pub outside: Outside,
     /// Why a process was ended by uzswap, if one was.
     pub failure: Failure,
     /// Sums of the processes whose records were reused.

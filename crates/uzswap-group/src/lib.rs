@@ -17,6 +17,7 @@ pub mod failure;
 pub mod group;
 pub mod histogram;
 pub mod knobs;
+pub mod outside;
 pub mod process;
 pub mod request;
 pub mod shared;

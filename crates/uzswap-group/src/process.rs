@@ -91,6 +91,8 @@ pub struct Process {
     pub start_tsc: AtomicU64,
     /// Its name, as `/proc/PID/comm` has it, zero-padded.
     pub comm: [AtomicU64; 2],
+    /// Bytes that it has outside its account, as the supervisor last measured.
+    pub unmanaged: AtomicU64,
     /// Its counters.
     pub counters: Counters,
     /// Its counters by folio order.
@@ -109,6 +111,7 @@ impl Process {
         self.pid.store(pid, Ordering::Relaxed);
         self.ppid.store(ppid, Ordering::Relaxed);
         self.reclaimer.store(0, Ordering::Relaxed);
+        self.unmanaged.store(0, Ordering::Relaxed);
         self.start_tsc.store(tsc, Ordering::Relaxed);
         self.request.refuse();
         // Pairs with the acquire loads of readers: they see whose record it is.

@@ -161,17 +161,15 @@ pub struct Run {
     #[arg(long, short, value_parser = FalseyValueParser::new())]
     pub quiet: bool,
 
-    /// What to do when the program's data does not fit in --ram and swap
+    /// What to do when the program's data does not fit in --ram and swap: end (the default) or allow
     ///
     /// It fits while a thirty-second of --ram can stay uncompressed: 8 MiB at least, but no more
     /// than an eighth.
-    #[arg(
-        verbatim_doc_comment,
-        long,
-        value_name = "POLICY",
-        default_value = "end"
-    )]
-    pub over_limit: OverLimit,
+    ///
+    /// When memory outside uzswap's control alone takes more than --ram, 'end', if given, ends the
+    /// command; else one warning is printed.
+    #[arg(verbatim_doc_comment, long, value_name = "POLICY")]
+    pub over_limit: Option<OverLimit>,
 
     /// Run a static, set-user-ID or 32-bit command, without a limit
     ///

@@ -15,12 +15,13 @@ use uzswap_group::group::{self, Config, GROUP_ENV, Group};
 
 use crate::args::{FaultMode, OverLimit, Run, Switch};
 use crate::clock::Moment;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::group_file::{self, GroupFile};
 use crate::group_view::totals::{Totals, When};
 use crate::group_view::{is_alive, pid_of, used_slots};
 use crate::kernel;
 use crate::limit;
+use crate::outside::Outside;
 use crate::preload::Preload;
 use crate::ram;
 use crate::report::Report;
@@ -58,13 +59,24 @@ pub fn run(options: &Run) -> Result<u8> {
         .map(|file| Tracer::start(file, &group, begin))
         .transpose()?;
     let child = Child::start(&target, &options.command, &environment)?;
-    let end = child.wait(|| tracer.as_mut().and_then(Tracer::tick))?;
+    let mut outside = Outside::new(&group);
+    let mut over_limit = OutsideLimit::of(options);
+    let end = child.wait(|| {
+        let traced = tracer.as_mut().and_then(Tracer::tick);
+        let measured = outside.tick();
+        over_limit.check(&group, &outside, &child);
+        Some(traced.map_or(measured, |traced| traced.min(measured)))
+    })?;
+    if over_limit.ended {
+        supervise::end_orphans(|| outside.children());
+    }
 
     let elapsed_s = begin.elapsed().as_secs_f64();
     wait_for_reclaimers(&group);
     let totals = Totals::of(&group, When::AtEnd, begin.hz_since());
-    let failure = Failure::of(&group, &totals);
+    let failure = Failure::of(&group, &totals, outside.causes());
     let status = match &failure {
+        _ if over_limit.ended => status::FAILED,
         Some(failure) if failure.pid == child.pid() => status::FAILED,
         _ => end.status(),
     };
@@ -77,8 +89,11 @@ pub fn run(options: &Run) -> Result<u8> {
     }
     if group.nr_started.load(Ordering::Relaxed) == 0 {
         eprintln!("uzswap: nothing was managed: no process loaded uzswap's library");
+        if let Some(line) = summary::outside(&group, outside.causes()).filter(|_| !options.quiet) {
+            eprintln!("uzswap: {line}");
+        }
     } else if !options.quiet {
-        for line in summary::lines(&group, &totals, elapsed_s) {
+        for line in summary::lines(&group, &totals, outside.causes(), elapsed_s) {
             eprintln!("uzswap: {line}");
         }
     }
@@ -88,6 +103,47 @@ pub fn run(options: &Run) -> Result<u8> {
         write_stats(file, &report).context("cannot write the statistics")?;
     }
     Ok(status)
+}
+
+/// What is done when memory outside uzswap's control alone exceeds the limit.
+struct OutsideLimit {
+    /// Whether the command is ended.
+    end: bool,
+    said: bool,
+    /// Whether the command was ended.
+    ended: bool,
+}
+
+impl OutsideLimit {
+    fn of(options: &Run) -> Self {
+        OutsideLimit {
+            end: options.over_limit == Some(OverLimit::End),
+            said: false,
+            ended: false,
+        }
+    }
+
+    /// Ends `child`, or warns once, if the limit is exceeded.
+    fn check(&mut self, group: &Group, outside: &Outside<'_>, child: &Child) {
+        let Some(bytes) = outside.over_limit().filter(|_| !self.said) else {
+            return;
+        };
+        self.said = true;
+        let limit = group.knobs.ram.load(Ordering::Relaxed);
+        if self.end {
+            let reason = group::FailureReason::Unmanaged;
+            group
+                .failure
+                .record(reason, child.pid(), 0, 0, bytes, limit);
+            self.ended = true;
+            child.kill();
+        } else {
+            eprintln!(
+                "uzswap: {}: give more --ram, or --over-limit=end to end the command instead",
+                failure::outside_alone(bytes, limit, outside.causes())
+            );
+        }
+    }
 }
 
 /// Waits for the reclaimers of processes that have ended: their time is the command's, and the last
@@ -175,7 +231,7 @@ fn configure(group: &Group, options: &Run) -> Result<()> {
     set(&config.folio_order, options.folio);
     set(&config.densifier, densify.into());
     set(&config.background, options.background_reclaim.into());
-    let allow = options.over_limit == OverLimit::Allow;
+    let allow = options.over_limit == Some(OverLimit::Allow);
     set(&config.over_limit_allow, allow.into());
     let fault_mode = match options.fault_mode {
         FaultMode::Auto => group::FaultMode::Auto,

@@ -4,7 +4,7 @@
 //! *Locking*: none. *Context*: one thread.
 
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -15,7 +15,9 @@ use super::print;
 use crate::args::Stat;
 use crate::group_file::{self, Access};
 use crate::group_view::totals::{Totals, When, stored_by};
-use crate::group_view::{PAGE, Sizes, device, elapsed_s, live_processes, name_of, pid_of, tsc_hz};
+use crate::group_view::{
+    PAGE, Sizes, device, elapsed_s, live_processes, name_of, pid_of, text_of, tsc_hz,
+};
 use crate::prometheus;
 use crate::report::Report;
 use crate::size::Size;
@@ -56,6 +58,7 @@ fn report(group: &Group) -> Report {
                 "zswap": sizes.pool,
                 "metadata": sizes.metadata,
                 "zswapped": sizes.stored,
+                "unmanaged": sizes.unmanaged,
             })
         })
         .collect();
@@ -66,6 +69,22 @@ fn report(group: &Group) -> Report {
 /// One line of the table.
 fn line(name: &str, value: impl std::fmt::Display) -> String {
     format!("{name:<12} {value}\n")
+}
+
+/// Memory outside the engines' account, of all processes of the run.
+fn unmanaged(group: &Group) -> String {
+    let outside = &group.outside;
+    let size = |cell: &AtomicU64| Size(cell.load(Ordering::Relaxed));
+    format!(
+        "{} = anonymous {} + shared {} + page tables and kernel stacks {}, most by \"{}\" ({}); peak {}",
+        size(&group.unmanaged),
+        size(&outside.anonymous),
+        size(&outside.shared),
+        size(&outside.tables),
+        text_of(&outside.most_name),
+        size(&outside.most),
+        size(&group.unmanaged_peak),
+    )
 }
 
 /// The table, made from two looks at the counters.
@@ -141,6 +160,7 @@ impl<'a> Table<'a> {
             line("run", run),
             line("limit", format!("{limit} for each process")),
             line("in use", in_use),
+            line("unmanaged", unmanaged(group)),
             line("stored", in_pool),
             line("would need", format!("{needed} without uzswap")),
             line("faults", faults),
@@ -195,20 +215,21 @@ impl<'a> Table<'a> {
 
     fn processes(&self) -> String {
         let mut text = format!(
-            "\n{:>9}  {:<15} {:>11} {:>11} {:>11} {:>11}\n",
-            "PID", "NAME", "IN USE", "RESIDENT", "POOL", "STORED"
+            "\n{:>9}  {:<15} {:>11} {:>11} {:>11} {:>11} {:>11}\n",
+            "PID", "NAME", "IN USE", "RESIDENT", "POOL", "STORED", "UNMANAGED"
         );
         for process in live_processes(self.group) {
             let sizes = Sizes::of(process);
             let _ = writeln!(
                 text,
-                "{:>9}  {:<15} {:>11} {:>11} {:>11} {:>11}",
+                "{:>9}  {:<15} {:>11} {:>11} {:>11} {:>11} {:>11}",
                 pid_of(process),
                 name_of(process),
                 Size(sizes.in_use()),
                 Size(sizes.resident),
                 Size(sizes.pool),
                 Size(sizes.stored),
+                Size(sizes.unmanaged),
             );
         }
         text

@@ -24,6 +24,7 @@ mod limit_is_strict;
 mod locks_in_evicted_pages;
 mod mallocs_in_fault_path;
 mod many_programs;
+mod memory_outside;
 mod node;
 mod ordinary_user;
 mod over_limit;

@@ -7,8 +7,9 @@ use uzswap_e2e::{Job, MIB, Scratch, number};
 const KEYS: &str = "pool_limit_hit written_back_pages reject_reclaim_fail reject_compress_fail \
     reject_compress_poor reject_alloc_fail reject_kmemcache_fail decompress_fail pool_total_size \
     stored_pages stored_incompressible_pages same_filled_pages zswpin zswpout zswpwb pswpin pswpout \
-    zswap zswapped ram_limit ram_peak resident metadata compression_ratio fault_mode compressor \
-    faults refaults reclaim_cancelled fault_ns stall_s swap_total swap_used swap_peak orders elapsed_s";
+    zswap zswapped unmanaged unmanaged_peak ram_limit ram_peak resident metadata compression_ratio \
+    fault_mode compressor faults refaults reclaim_cancelled fault_ns stall_s swap_total swap_used \
+    swap_peak orders elapsed_s";
 
 fn has_every_key(stats: &Value) {
     for key in KEYS.split_whitespace() {

@@ -31,6 +31,8 @@ pub struct Row {
     pub resident: u64,
     pub zswap: u64,
     pub metadata: u64,
+    /// Outside its account, as last measured.
+    pub unmanaged: u64,
     /// In the pool, before compression.
     pub zswapped: u64,
     /// On swap devices, before compression.
@@ -227,6 +229,7 @@ fn row(group: &Group, supervisor: u32, process: &Process) -> Row {
         resident: sizes.resident,
         zswap: sizes.pool,
         metadata: sizes.metadata,
+        unmanaged: sizes.unmanaged,
         zswapped: sizes.stored,
         swapped: process.counters.swapped_pages.load(Relaxed) * PAGE,
         ..Row::default()

@@ -41,7 +41,7 @@ const fn column(title: &'static str, width: u16, value: Value) -> Column {
     }
 }
 
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 12] = [
     column("PID", 8, Value::Pid),
     column("NAME", 15, Value::Name),
     column("LIMIT", 9, Value::Size(|row| row.ram_limit)),
@@ -49,6 +49,7 @@ const COLUMNS: [Column; 11] = [
     column("RESIDENT", 9, Value::Size(|row| row.resident)),
     column("POOL", 9, Value::Size(|row| row.zswap)),
     column("RATIO", 6, Value::Ratio),
+    column("UNMANAGED", 9, Value::Size(|row| row.unmanaged)),
     column("SWAP", 9, Value::Size(|row| row.swapped)),
     column("FAULTS/s", 9, Value::Rate(|row| row.faults_per_s)),
     column("SWAPIN/s", 9, Value::Size(|row| whole(row.swap_in_per_s))),
@@ -262,12 +263,13 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, row: &Row, watch: &Watch) {
             ))
             .bold(),
             Line::from(format!(
-                "resident {}  pool {} holds {}{ratio}  metadata {}  swap {}",
+                "resident {}  pool {} holds {}{ratio}  metadata {}  swap {}  unmanaged {}",
                 Size(row.resident),
                 Size(row.zswap),
                 Size(row.zswapped),
                 Size(row.metadata),
                 Size(row.swapped),
+                Size(row.unmanaged),
             )),
             Line::from(format!(
                 "{:.0} faults/s, {:.0} of them on evicted pages",
@@ -363,12 +365,12 @@ mod tests {
     }
 
     fn drawn(view: &View, watch: &Watch) -> Vec<String> {
-        let Ok(mut terminal) = Terminal::new(TestBackend::new(110, 30));
+        let Ok(mut terminal) = Terminal::new(TestBackend::new(120, 30));
         let Ok(_) = terminal.draw(|frame| view.draw(frame, watch));
         let buffer = terminal.backend().buffer();
         let line =
             |cells: &[ratatui::buffer::Cell]| cells.iter().map(|cell| cell.symbol()).collect();
-        buffer.content.chunks(110).map(line).collect()
+        buffer.content.chunks(120).map(line).collect()
     }
 
     #[test]
