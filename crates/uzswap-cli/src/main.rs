@@ -30,6 +30,7 @@ mod summary;
 mod supervise;
 mod swap;
 mod target;
+mod thrashing;
 mod trace;
 
 use std::process::ExitCode;

@@ -115,6 +115,12 @@ fn run(out: &mut Exposition, group: &Group, totals: &Totals) {
         "Data per byte of pool, at the pool's peak.",
         &ratio,
     );
+    let thrashes = live_processes(group).any(|p| p.thrashing.percent.load(Ordering::Relaxed) > 0);
+    one(
+        "thrashing",
+        "1 while a process spends nearly all of its time in page faults.",
+        &u32::from(thrashes),
+    );
     one("failed", "1 if uzswap ended a process.", &failed);
 }
 

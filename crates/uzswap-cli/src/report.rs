@@ -79,6 +79,7 @@ impl Report {
                     .collect(),
             ),
         );
+        report.add("thrashing_s", group.thrashing_s.load(Ordering::Relaxed));
         let swap = &config.swap;
         for (name, slots) in [
             ("swap_total", swap.nr_slots()),
@@ -168,8 +169,8 @@ mod tests {
                     zswpin zswpout zswpwb pswpin pswpout zswap zswapped ram_limit ram_peak resident \
                     metadata unmanaged unmanaged_peak unmanaged_anonymous unmanaged_shared \
                     unmanaged_tables compression_ratio fault_mode compressor faults refaults \
-                    reclaim_cancelled fault_ns stall_s swap_total swap_used swap_peak orders \
-                    elapsed_s"
+                    reclaim_cancelled fault_ns stall_s thrashing_s swap_total swap_used swap_peak \
+                    orders elapsed_s"
             .split_whitespace()
         {
             assert!(json.get(key).is_some(), "{key} is missing");

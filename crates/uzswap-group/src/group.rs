@@ -49,6 +49,8 @@ pub struct Group {
     pub outside: Outside,
     /// Why a process was ended by uzswap, if one was.
     pub failure: Failure,
+    /// Seconds for which any process thrashed.
+    pub thrashing_s: AtomicU64,
     /// Sums of the processes whose records were reused.
     pub ended: Process,
     /// One for each process.
@@ -183,6 +185,7 @@ impl Group {
         }
         to.stalls.fold(&from.stalls);
         to.fault_ticks.fold(&from.fault_ticks);
+        to.refault_distance.fold(&from.refault_distance);
         release();
         from.swap_user.store(SwapUser::No, Ordering::Relaxed);
         from.state.store(ProcessState::Free, Ordering::Release);

@@ -1,4 +1,4 @@
-//! *What*: [`Histogram`], durations in time stamp counter ticks.
+//! *What*: [`Histogram`], durations in time stamp counter ticks, or distances in pages.
 //! *Invariants*: four buckets for each power of two; a bucket and `max` only rise, until they are
 //! folded into the sums of a group.
 //! *Locking*: none; every cell is a relaxed atomic. *Context*: written on the fault path.

@@ -70,6 +70,16 @@ encoded! {
     }
 }
 
+/// A process that does little but fault.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Thrashing {
+    /// Percent of its time in faults; 0 while it does not thrash.
+    pub percent: AtomicU64,
+    /// The limit that it needs, about, bytes.
+    pub needed: AtomicU64,
+}
+
 /// One process's record.
 #[derive(Debug)]
 #[repr(C, align(4096))]
@@ -101,6 +111,10 @@ pub struct Process {
     pub stalls: StallCounters,
     /// How long its faults took.
     pub fault_ticks: Histogram,
+    /// Pages evicted between the eviction of a page and its refault.
+    pub refault_distance: Histogram,
+    /// Whether it thrashes, as `uzswap run` sees it.
+    pub thrashing: Thrashing,
     /// What it is asked to do.
     pub request: Request,
 }
@@ -112,6 +126,7 @@ impl Process {
         self.ppid.store(ppid, Ordering::Relaxed);
         self.reclaimer.store(0, Ordering::Relaxed);
         self.unmanaged.store(0, Ordering::Relaxed);
+        self.thrashing.percent.store(0, Ordering::Relaxed);
         self.start_tsc.store(tsc, Ordering::Relaxed);
         self.request.refuse();
         // Pairs with the acquire loads of readers: they see whose record it is.

@@ -32,6 +32,7 @@ use crate::supervise::{self, Child, End};
 use crate::swap;
 use crate::swap::shared::SwapGroup;
 use crate::target::{self, Target};
+use crate::thrashing;
 use crate::trace::Tracer;
 
 const LD_PRELOAD: &str = "LD_PRELOAD";
@@ -61,11 +62,13 @@ pub fn run(options: &Run) -> Result<u8> {
     let child = Child::start(&target, &options.command, &environment)?;
     let mut outside = Outside::new(&group);
     let mut over_limit = OutsideLimit::of(options);
+    let mut watcher = thrashing::Watcher::new(&group, begin);
     let end = child.wait(|| {
         let traced = tracer.as_mut().and_then(Tracer::tick);
         let measured = outside.tick();
         over_limit.check(&group, &outside, &child);
-        Some(traced.map_or(measured, |traced| traced.min(measured)))
+        let next = measured.min(watcher.tick());
+        Some(traced.map_or(next, |traced| traced.min(next)))
     })?;
     if over_limit.ended {
         supervise::end_orphans(|| outside.children());

@@ -22,6 +22,7 @@ use crate::prometheus;
 use crate::report::Report;
 use crate::size::Size;
 use crate::summary::stalls;
+use crate::thrashing;
 
 /// Time over which the table measures rates.
 const SAMPLE: Duration = Duration::from_millis(250);
@@ -201,6 +202,9 @@ impl<'a> Table<'a> {
                 now.seconds("reclaim_background_ticks"),
             ),
         );
+        for thrashing in thrashing::lines(self.group) {
+            text += &line("thrashing", thrashing);
+        }
         if now.get("densified_pages") > 0 {
             let densified = format!(
                 "{} of cold data, {} less in the pool, {:.2} s",

@@ -223,7 +223,8 @@ impl Faults {
     }
 }
 
-fn nanoseconds(ticks: u64, hz: u64) -> u64 {
+/// Nanoseconds of `ticks`.
+pub fn nanoseconds(ticks: u64, hz: u64) -> u64 {
     let ns = u128::from(ticks) * 1_000_000_000 / u128::from(hz.max(1));
     u64::try_from(ns).unwrap_or(u64::MAX)
 }

@@ -20,6 +20,9 @@ pub(crate) fn note_access(parts: &Parts, guard: &FolioGuard<'_>, index: u32, ent
         let folio = parts.pages.range_of(index);
         backing.note_hit(Page::from_index(folio.start));
     }
+    if let Some(distance) = refault_distance(parts, entry) {
+        parts.account.process().refault_distance.record(distance);
+    }
     if guard.has(RECLAIM) || guard.nr_resident() == 0 {
         // Its reclaimer puts it back.
         return;
@@ -37,10 +40,13 @@ pub(crate) fn note_access(parts: &Parts, guard: &FolioGuard<'_>, index: u32, ent
 /// Whether a page evicted at `age` came back sooner than the resident set would have turned
 /// over: had its folio been on the active list, it would still be in.
 pub(crate) fn is_workingset(parts: &Parts, entry: Entry) -> bool {
-    let Some(age) = entry.age() else { return false };
-    let ticks = u64::from(age.distance(parts.pages.clock().now()));
-    let distance = ticks << tick_shift(parts.account.charge().limit());
-    distance <= parts.pages.nr_resident()
+    refault_distance(parts, entry).is_some_and(|distance| distance <= parts.pages.nr_resident())
+}
+
+/// Pages evicted since `entry` was, to the tick.
+fn refault_distance(parts: &Parts, entry: Entry) -> Option<u64> {
+    let ticks = u64::from(entry.age()?.distance(parts.pages.clock().now()));
+    Some(ticks << tick_shift(parts.account.charge().limit()))
 }
 
 /// Pages of the folio came back in a run of `nr` that the program asked for one after the other.

@@ -1,6 +1,6 @@
 //! Data that does not fit even compressed ends the program with one clear message and status 125,
-//! or exceeds the limit where that is allowed. So do data of which, compressed, next to nothing else
-//! would fit beside them.
+//! or exceeds the limit where that is allowed. So do data beside which, compressed, next to nothing
+//! else would fit.
 
 use std::time::Duration;
 
@@ -122,4 +122,28 @@ fn the_floor_holds_whatever_the_pool_may_take() {
         .expect_success("more than fits, with a pool of any size");
     assert_eq!(outcome.text(), "right\n");
     assert!(outcome.stat("pswpout") > 1000, "{}", outcome.stats);
+}
+
+/// What runs, but hardly, is told so once, and `stat`, the metrics and the statistics say it, too.
+#[test]
+fn who_thrashes_is_told_so_once() {
+    let scratch = Scratch::new();
+    let live = Job::compiled(&scratch, "pattern/pattern.c", "160 1 random 100000000 1")
+        .ram_mib(48)
+        .options("--swap none --compressor zstd:9 --background-reclaim=off")
+        .start_managed();
+    std::thread::sleep(Duration::from_secs(40));
+    let table = live.uzswap("stat", &[]).expect_success("stat").text();
+    assert!(table.contains("of its time in page faults"), "{table}");
+    let metrics = live.uzswap("stat", &["--prometheus"]).text();
+    let is_set = |line: &str| line.starts_with("uzswap_thrashing{") && line.ends_with(" 1");
+    assert!(metrics.lines().any(is_set), "{metrics}");
+    let stats = live.stat();
+    assert!(number(&stats, "thrashing_s") >= 30, "{stats}");
+    let top = live.uzswap("top", &[]).text();
+    assert!(top.contains("pattern!"), "{top}");
+    live.signal(libc::SIGTERM);
+    let outcome = live.wait();
+    let said = outcome.stderr.matches("of its time in page faults").count();
+    assert_eq!(said, 1, "{}", outcome.stderr);
 }

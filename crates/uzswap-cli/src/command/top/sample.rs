@@ -37,6 +37,8 @@ pub struct Row {
     pub zswapped: u64,
     /// On swap devices, before compression.
     pub swapped: u64,
+    /// Percent of its time in page faults, if it thrashes; else 0.
+    pub thrashing: u64,
     pub faults_per_s: f64,
     pub refaults_per_s: f64,
     /// Bytes per second read from and written to swap devices.
@@ -232,6 +234,7 @@ fn row(group: &Group, supervisor: u32, process: &Process) -> Row {
         unmanaged: sizes.unmanaged,
         zswapped: sizes.stored,
         swapped: process.counters.swapped_pages.load(Relaxed) * PAGE,
+        thrashing: process.thrashing.percent.load(Relaxed),
         ..Row::default()
     }
 }

@@ -62,6 +62,7 @@ impl Column {
     fn text(&self, row: &Row) -> String {
         match self.value {
             Value::Pid => row.pid.to_string(),
+            Value::Name if row.thrashing > 0 => format!("{}!", row.name),
             Value::Name => row.name.clone(),
             Value::Size(of) => Size(of(row)).to_string(),
             Value::Rate(of) => format!("{:.0}", of(row)),
@@ -272,8 +273,13 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, row: &Row, watch: &Watch) {
                 Size(row.unmanaged),
             )),
             Line::from(format!(
-                "{:.0} faults/s, {:.0} of them on evicted pages",
-                row.faults_per_s, row.refaults_per_s
+                "{:.0} faults/s, {:.0} of them on evicted pages{}",
+                row.faults_per_s,
+                row.refaults_per_s,
+                match row.thrashing {
+                    0 => String::new(),
+                    percent => format!("; {percent} % of its time goes to faults"),
+                }
             )),
         ]),
         head,
@@ -452,5 +458,8 @@ mod tests {
             "{text}"
         );
         assert_eq!(lines[0].len(), lines[1].len(), "{text}");
+        let mut thrashing = row(13, "slow", 1, 9.0);
+        thrashing.thrashing = 97;
+        assert!(plain(&[thrashing]).contains("slow!"));
     }
 }
