@@ -9,7 +9,6 @@ mod clock;
 mod command;
 mod command_line;
 mod compressor;
-mod elf;
 mod failure;
 mod group_file;
 mod group_view;

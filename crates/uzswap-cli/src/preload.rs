@@ -14,6 +14,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use uzswap_group::group::LIBRARY_PREFIX as PREFIX;
 
 use crate::os;
 use crate::private_dir::{self, Purpose};
@@ -22,8 +23,6 @@ use crate::private_dir::{self, Purpose};
 static LIBRARY: &[u8] = include_bytes!(env!("UZSWAP_PRELOAD_LIBRARY"));
 /// Hash of [`LIBRARY`], for its file name.
 const HASH: &str = env!("UZSWAP_PRELOAD_HASH");
-/// How our file names begin, which tells them apart in an inherited LD_PRELOAD.
-const PREFIX: &str = "libuzswap-";
 
 /// A library that can be loaded as long as this value lives.
 #[derive(Debug)]

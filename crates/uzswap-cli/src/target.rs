@@ -6,16 +6,16 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use uzswap_core::ARENA_BASE;
+use uzswap_core::{ARENA_BASE, ARENA_LEN};
+use uzswap_group::image::{self, Kind, Section};
 
-use crate::elf::{self, Kind};
 use crate::os::euid;
 use crate::status::{FAILED, NOT_EXECUTABLE, NOT_FOUND, refused};
 
@@ -39,9 +39,7 @@ const MAX_SCRIPT_DEPTH: u32 = 5;
 pub fn find(command: &OsStr, path: Option<&OsStr>) -> Result<Target> {
     let file = look_up(command, path)?;
     let head = read_head(&file);
-    let by_shell = head
-        .as_ref()
-        .is_ok_and(|head| elf::inspect(head) == Kind::Other);
+    let by_shell = head.as_ref().is_ok_and(|head| inspect(head) == Kind::Other);
     let unmanaged = match head {
         Ok(_) => obstacle(&file, path, MAX_SCRIPT_DEPTH),
         // Executable, but not readable.
@@ -120,11 +118,26 @@ fn c_path(file: &Path) -> io::Result<CString> {
 }
 
 fn read_head(file: &Path) -> io::Result<Vec<u8>> {
-    let mut head = Vec::with_capacity(elf::HEAD);
-    File::open(file)?
-        .take(elf::HEAD as u64)
-        .read_to_end(&mut head)?;
-    Ok(head)
+    read_part(file, 0, image::HEAD)
+}
+
+fn read_part(file: &Path, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut part = Vec::with_capacity(len);
+    let mut file = File::open(file)?;
+    file.seek(SeekFrom::Start(offset))?;
+    file.take(len as u64).read_to_end(&mut part)?;
+    Ok(part)
+}
+
+fn inspect(head: &[u8]) -> Kind<'_> {
+    image::inspect(head, &(ARENA_BASE..ARENA_BASE + ARENA_LEN))
+}
+
+/// Whether a dynamic program names a library.
+fn is_linked(file: &Path, section: Section) -> bool {
+    let len = usize::try_from(section.len).unwrap_or(usize::MAX);
+    read_part(file, section.offset, len.min(image::DYNAMIC_HEAD))
+        .is_ok_and(|dynamic| image::is_linked(&dynamic))
 }
 
 /// The reason why nothing can be preloaded into `file`. Follows `#!` lines.
@@ -133,9 +146,9 @@ fn obstacle(file: &Path, path: Option<&OsStr>, depth: u32) -> Option<String> {
     let Ok(head) = read_head(file) else {
         return Some(format!("{shown} cannot be read"));
     };
-    match elf::inspect(&head) {
+    match inspect(&head) {
         Kind::Script(line) => {
-            let interpreter = interpreter_of(&line, path)?;
+            let interpreter = interpreter_of(line, path)?;
             depth
                 .checked_sub(1)
                 .and_then(|depth| obstacle(&interpreter, path, depth))
@@ -144,13 +157,17 @@ fn obstacle(file: &Path, path: Option<&OsStr>, depth: u32) -> Option<String> {
             Some(depth) if file != Path::new(SHELL) => obstacle(Path::new(SHELL), path, depth),
             _ => None,
         },
-        Kind::Dynamic => gains_privilege(file).map(|how| format!("{shown} {how}")),
+        Kind::Dynamic(section) if !is_linked(file, section) => {
+            Some(format!("{shown} is not linked with a C library"))
+        }
+        Kind::Dynamic(_) => gains_privilege(file).map(|how| format!("{shown} {how}")),
         Kind::Static => Some(format!("{shown} is a static program")),
         Kind::InArena => Some(format!(
             "{shown} is linked to addresses from {ARENA_BASE:#x} on, which uzswap manages"
         )),
         Kind::Linker(linker) => Some(format!(
-            "{shown} is not a glibc program (its linker is {linker})"
+            "{shown} is not a glibc program (its linker is {})",
+            String::from_utf8_lossy(linker)
         )),
         Kind::Foreign => Some(format!("{shown} is not an x86-64 program")),
     }
@@ -302,9 +319,9 @@ mod tests {
     fn programs_that_change_user_are_not_managed() {
         let files = Files::new("setuid");
         let program = fs::read("/proc/self/exe").unwrap();
-        files.add("plain", 0o755, &program[..elf::HEAD]);
-        files.add("user", 0o4755, &program[..elf::HEAD]);
-        files.add("group", 0o2755, &program[..elf::HEAD]);
+        files.add("plain", 0o755, &program);
+        files.add("user", 0o4755, &program);
+        files.add("group", 0o2755, &program);
         let why = |name: &str| files.find(name).unwrap().unmanaged;
         assert_eq!(why("plain"), None);
         assert!(why("user").unwrap().contains("set-user-ID"));

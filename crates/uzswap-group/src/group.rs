@@ -23,6 +23,8 @@ pub const MAGIC: u64 = 0x000b_5041_5753_5a55;
 pub const NR_PROCESSES: usize = uzswap_slots::NR_PROCESSES;
 /// Environment variable that holds the path of the group file.
 pub const GROUP_ENV: &str = "UZSWAP_GROUP";
+/// How the file names of the preload library begin, which tells them apart in an LD_PRELOAD.
+pub const LIBRARY_PREFIX: &str = "libuzswap-";
 
 /// The shared file: this header, then [`NR_PROCESSES`] records.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ pub mod counters;
 pub mod failure;
 pub mod group;
 pub mod histogram;
+pub mod image;
 pub mod knobs;
 pub mod outside;
 pub mod process;

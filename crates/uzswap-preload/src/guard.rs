@@ -25,6 +25,7 @@ pub mod filter;
 pub mod frame;
 pub mod pieces;
 pub mod ranges;
+pub mod servable;
 pub mod stub;
 pub mod table;
 pub mod text;

@@ -55,7 +55,7 @@ pub fn run(options: &Run) -> Result<u8> {
     group.publish();
 
     let begin = Moment::now();
-    let environment = environment(&preload, group.path());
+    let environment = environment(&target, &preload, group.path());
     let mut tracer = trace
         .map(|file| Tracer::start(file, &group, begin))
         .transpose()?;
@@ -282,8 +282,12 @@ fn inject_failures(config: &uzswap_group::group::SwapConfig) -> Result<()> {
     Ok(())
 }
 
-/// Our environment, with the library in LD_PRELOAD and the group's path.
-fn environment(preload: &Preload, group: &Path) -> Vec<(OsString, OsString)> {
+/// Our environment, with the library in LD_PRELOAD and the group's path. A command that cannot be
+/// managed gets ours as it is: of another C library, it would not start.
+fn environment(target: &Target, preload: &Preload, group: &Path) -> Vec<(OsString, OsString)> {
+    if target.unmanaged.is_some() {
+        return std::env::vars_os().collect();
+    }
     let inherited = std::env::var_os(LD_PRELOAD);
     let mut environment: Vec<_> = std::env::vars_os()
         .filter(|(name, _)| name != LD_PRELOAD && name != GROUP_ENV)

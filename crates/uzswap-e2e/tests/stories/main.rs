@@ -16,6 +16,7 @@ mod exec_keeps_seccomp_filters;
 mod exit_status;
 mod families_keep_their_data;
 mod faults_in_awkward_places;
+mod foreign_programs;
 mod gcc;
 mod hot_pages_stay_in_ram;
 mod idle_costs_nothing;

@@ -3,10 +3,16 @@
 //! **Filter A** is installed once by the first process of a `uzswap run`, and inherited by all. It
 //! traps a call if one of its pointer arguments ([`super::table`]) lies in the arena, unless the
 //! call comes from the stub page; and a call that maps or unmaps there: those that the C library
-//! makes by name are interposed ([`crate::maps`]), but a library may make its own. A program that
-//! is not managed (a static one, or one started with an empty environment) inherits it too. It has
-//! nothing mapped there, so one thing only concerns it: `io_setup` (but for the engine's own),
-//! `io_uring_setup` and `clone3` answer `ENOSYS`, and callers fall back, as they do in containers.
+//! makes by name are interposed ([`crate::maps`]), but a library may make its own. `io_setup` (but
+//! for the engine's own), `io_uring_setup` and `clone3` answer `ENOSYS`, and callers fall back, as
+//! they do in containers.
+//!
+//! A program that is not managed (a static one, or one started with an empty environment) inherits
+//! the filter without the handler: a trap is its end. It may have memory in the arena's range, as
+//! Go does, which begins its heap anywhere. So text below 4 GiB, where programs lie that are not
+//! position independent, is exempt. Elsewhere text of a managed program and another's cannot be
+//! told apart. There a hint to map in the range is refused (`ENOMEM`), and who asks for it falls
+//! back to another address, so that no pointer into the range comes about.
 //!
 //! **Filter B** is installed by every managed process, and names its own foreign text (everything
 //! executable at start but ours). It traps what cannot be judged by its arguments, or must pass
@@ -16,9 +22,10 @@
 //! that filter B does not match it.
 //!
 //! *Holes, known*: calls of filter B's kind made by an instruction that was not mapped at start (a
-//! library loaded later that has its own system call instruction, code made at run time) or by a
-//! program that is not position independent. Without address space randomisation an unmanaged child
-//! may have its text where a parent's was.
+//! library loaded later that has its own system call instruction, code made at run time). Any call
+//! made by an instruction of a program that is not position independent. An unmanaged child may
+//! have its text where a parent's was: by chance, one start in some hundred thousand, or because
+//! the machine randomises no addresses.
 //!
 //! *Invariants*: filter A is the same in all processes, so one installation is enough: a probe call
 //! finds out ([`present`]).
@@ -58,9 +65,11 @@ const ARENA_HI_VARIES: u32 = high(ARENA_LEN) - 1;
 const _: () = assert!(ARENA_LEN.is_power_of_two() && ARENA_BASE.is_multiple_of(ARENA_LEN));
 
 /// Classes of calls in filter A above the 64 argument masks.
-const CLASS_NOT_THERE: u8 = 64;
-const CLASS_PROBE: u8 = 65;
-const CLASS_FUTEX: u8 = 66;
+const CLASS_FUTEX: u8 = 64;
+/// Classes that end where the call comes from.
+const NR_CLASSES: usize = 65;
+const CLASS_NOT_THERE: u8 = 65;
+const CLASS_PROBE: u8 = 66;
 const CLASS_QUEUE: u8 = 67;
 const CLASS_RANGE: u8 = 68;
 const CLASS_FIXED: u8 = 69;
@@ -125,8 +134,14 @@ impl Builder {
         let Builder {
             program, leaves, ..
         } = self;
-        for class in 1..64u8 {
-            if !leaves.land(program, class) {
+        // Every class ends in a jump to the one check of where the call comes from.
+        let mut in_arena = [0; NR_CLASSES];
+        for (class, jump) in (0..).zip(&mut in_arena) {
+            if class == 0 || !leaves.land(program, class) {
+                continue;
+            }
+            if class == CLASS_FUTEX {
+                *jump = futex(program);
                 continue;
             }
             let nr_args = class.count_ones();
@@ -139,11 +154,14 @@ impl Builder {
                 program.jump(op::JEQ, ARENA_HI, over, 0);
             }
             program.ret(RET_ALLOW);
-            trap_a(program, &[stub::PROGRAM_GATE_RETURN]);
+            *jump = program.ja();
         }
-        if leaves.land(program, CLASS_FUTEX) {
-            futex(program);
+        let here = program.here();
+        for jump in in_arena.into_iter().filter(|jump| *jump != 0) {
+            program.land(jump, here);
         }
+        allow_from(program, &[stub::PROGRAM_GATE_RETURN]);
+        program.ret(RET_TRAP | TAG_A);
         if leaves.land(program, CLASS_QUEUE) {
             // The engine's own, for its swap devices. Other queues' buffers might be evicted.
             program.load(data_arg_lo(0));
@@ -152,13 +170,15 @@ impl Builder {
             program.ret(RET_ERRNO | Errno::ENOSYS.0.unsigned_abs());
         }
         if leaves.land(program, CLASS_FIXED) {
-            program.load(data_arg_lo(3));
-            program.jump(op::JSET, FIXED, 1, 0);
-            program.ret(RET_ALLOW);
             range(program);
+            program.load(data_arg_lo(3));
+            program.jump(op::JSET, FIXED, 0, 1);
+            program.ret(RET_TRAP | TAG_A);
+            program.ret(RET_ERRNO | Errno::ENOMEM.0.unsigned_abs());
         }
         if leaves.land(program, CLASS_RANGE) {
             range(program);
+            program.ret(RET_TRAP | TAG_A);
         }
         leaves.land(program, CLASS_NOT_THERE);
         program.ret(RET_ERRNO | Errno::ENOSYS.0.unsigned_abs());
@@ -267,30 +287,33 @@ const fn high(address: usize) -> u32 {
     low(address >> 32)
 }
 
-/// In the arena: trap, unless the call returns to one of `exempt`, in the stub page.
-fn trap_a(program: &mut Program, exempt: &[usize]) {
-    for at in exempt {
+/// Allows a call from text below 4 GiB, and one that returns to one of `gates`, in the stub page.
+fn allow_from(program: &mut Program, gates: &[usize]) {
+    program.load(DATA_IP_HI);
+    program.jump(op::JEQ, 0, 0, 1);
+    program.ret(RET_ALLOW);
+    for at in gates {
         program.load(DATA_IP_HI);
         program.jump(op::JEQ, high(*at), 0, 3);
         program.load(DATA_IP_LO);
         program.jump(op::JEQ, low(*at), 0, 1);
         program.ret(RET_ALLOW);
     }
-    program.ret(RET_TRAP | TAG_A);
 }
 
-/// A call that changes what is mapped at its first argument: traps in the arena, unless it is ours.
+/// A call that changes what is mapped at its first argument: goes on if that is in the arena and
+/// the call not ours.
 fn range(program: &mut Program) {
     program.load(data_arg_hi(0));
     program.stmt(op::AND, !ARENA_HI_VARIES);
     program.jump(op::JEQ, ARENA_HI, 1, 0);
     program.ret(RET_ALLOW);
-    trap_a(program, &[stub::PROGRAM_GATE_RETURN, stub::OWN_GATE_RETURN]);
+    allow_from(program, &[stub::PROGRAM_GATE_RETURN, stub::OWN_GATE_RETURN]);
 }
 
 /// Which arguments of `futex` are pointers depends on the operation; the others may hold anything.
-/// Waking private waiters touches no memory.
-fn futex(program: &mut Program) {
+/// Waking private waiters touches no memory. Returns the jump that is taken in the arena.
+fn futex(program: &mut Program) -> usize {
     const OP: u32 = 0x7f;
     const PRIVATE: u32 = 0x80;
     const WAKE: u32 = 1;
@@ -328,7 +351,7 @@ fn futex(program: &mut Program) {
     for jump in [word, time, second] {
         program.land(jump, here);
     }
-    trap_a(program, &[stub::PROGRAM_GATE_RETURN]);
+    program.ja()
 }
 
 /// Goes on if argument `n` is not null.

@@ -115,10 +115,35 @@ fn mappings_in_the_arena_change_by_the_engine_alone() {
         assert_eq!(at(nr::MUNMAP, [IN_ARENA, 4096, 0, 0, 0, 0], ip), RET_ALLOW);
         assert_eq!(at(nr::MMAP, [IN_ARENA, 4096, 3, 0x32, 0, 0], ip), RET_ALLOW);
     }
-    let mmap = |flags| at(nr::MMAP, [IN_ARENA, 4096, 3, flags, 0, 0], LIBC.0);
-    assert_eq!(mmap(0x22), RET_ALLOW, "a hint");
-    assert_eq!(mmap(0x32), TRAP_A);
-    assert_eq!(mmap(0x10_0022), TRAP_A);
+    let mmap = |flags, ip| at(nr::MMAP, [IN_ARENA, 4096, 3, flags, 0, 0], ip);
+    assert_eq!(mmap(0x22, LIBC.0), RET_ERRNO | 12, "a hint");
+    assert_eq!(mmap(0x32, LIBC.0), TRAP_A);
+    assert_eq!(mmap(0x10_0022, LIBC.0), TRAP_A);
+    for ip in [stub::PROGRAM_GATE_RETURN, stub::OWN_GATE_RETURN] {
+        assert_eq!(mmap(0x22, ip), RET_ALLOW);
+    }
+    let elsewhere = [0, 0x7f00_0000_0000, u64::MAX];
+    for address in elsewhere {
+        let args = [address, 4096, 3, 0x22, 0, 0];
+        assert_eq!(at(nr::MMAP, args, LIBC.0), RET_ALLOW, "{address:#x}");
+    }
+}
+
+#[test]
+fn a_program_that_is_not_position_independent_is_never_trapped() {
+    let (a, b) = (a(), b());
+    for nr in 0..table::END + 10 {
+        let not_there = [nr::IO_SETUP, nr::IO_URING_SETUP, nr::CLONE3].contains(&nr);
+        let want = if not_there { RET_ERRNO | 38 } else { RET_ALLOW };
+        for ip in [0x40_1000, 0x1234_5678, 0xffff_fff0] {
+            let mut data = call(nr, [IN_ARENA; 6]);
+            data.ip = ip;
+            let code = a.program.code().unwrap();
+            assert_eq!(run(code, &data).0, want, "call {nr} at {ip:#x}");
+            let code = b.program.code().unwrap();
+            assert_eq!(run(code, &data).0, RET_ALLOW, "call {nr} at {ip:#x}");
+        }
+    }
 }
 
 #[test]
