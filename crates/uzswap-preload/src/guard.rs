@@ -52,6 +52,8 @@ use stub::Call;
 
 /// Handlers and filters are in place.
 static ENABLED: AtomicBool = AtomicBool::new(false);
+/// The program has filtered its calls, or tried to.
+static OWN_FILTER: AtomicBool = AtomicBool::new(false);
 
 /// Where the filters are built.
 struct Shared(UnsafeCell<Builder>);
@@ -279,10 +281,9 @@ unsafe fn serve(
                 let (at, len) = ranges::ioctl_argument(call);
                 ranges::pin_behind(m, r, at, len)?;
             }
-            // The filter may forbid what starting a reclaimer takes.
-            nr::PRCTL if to_int(a) == seccomp::PR_SET_SECCOMP => ENGINE.refuse_reclaimer(),
+            nr::PRCTL if to_int(a) == seccomp::PR_SET_SECCOMP => expect_filter(),
             nr::SECCOMP => {
-                ENGINE.refuse_reclaimer();
+                expect_filter();
                 ranges::pin_behind(m, r, b, 256)?;
             }
             nr::BPF | nr::KEYCTL | nr::SETXATTRAT | nr::GETXATTRAT => {
@@ -297,6 +298,13 @@ unsafe fn serve(
         }
         Ok(Frame::issue(r, call))
     }
+}
+
+/// The program is about to filter its calls. It may forbid what starting a reclaimer takes, or the
+/// look at what it executes.
+fn expect_filter() {
+    ENGINE.refuse_reclaimer();
+    OWN_FILTER.store(true, Ordering::Relaxed);
 }
 
 /// Reads the program's mask at `set`, which a call is to put in force while it waits, and makes it

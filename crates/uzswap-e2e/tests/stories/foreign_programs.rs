@@ -165,3 +165,13 @@ fn the_children_of_a_static_program_run() {
     let script = format!("{} {}", launches.display(), musl.display());
     same(&shell(script), "a static program's musl children");
 }
+
+/// exec looks at what it executes. It must not where that may be forbidden.
+#[test]
+fn a_program_that_filters_its_calls_executes_a_static_one() {
+    let (scratch, other) = (Scratch::new(), Scratch::new());
+    let source = workspace().join("tests/programs/foreign/strict.c");
+    let program = scratch.compile_path(&source, &["-static"]);
+    let job = Job::new(other.compile_path(&source, &[])).arg(program);
+    same(&job, "a strict filter");
+}

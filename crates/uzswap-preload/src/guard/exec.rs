@@ -1,12 +1,14 @@
 //! *What*: `execve` and `execveat`: arguments and environment are copied out of the arena first.
 //! What the library cannot serve ([`super::servable`]) gets an environment without it: a program of
-//! another C library would not start. Its children run unmanaged, too.
+//! another C library would not start. Its children run unmanaged, too. Once the program filters its
+//! calls, nothing of that is done: what it takes may be forbidden, on pain of death.
 //!
 //! *Invariants*: the copies are in a mapping of their own, noted in the record. A failed call
 //! unmaps it at once; after a vfork child's success, the parent does at its next trapped call.
 //! *Locking*: the engine's. *Context*: signal.
 
 use core::ffi::CStr;
+use core::sync::atomic::Ordering;
 
 use uzswap_core::Masked;
 use uzswap_group::group::{GROUP_ENV, LIBRARY_PREFIX};
@@ -51,11 +53,12 @@ pub unsafe fn exec(m: &Masked, r: *mut Record, call: &Call) -> Result<isize, Err
     // SAFETY: the record is this thread's with an open frame.
     unsafe {
         ranges::pin_string(m, r, call.args[path], PAGE_SIZE)?;
-        let servable = serves(m, r, &call);
+        let looks = !super::OWN_FILTER.load(Ordering::Relaxed);
+        let servable = !looks || serves(m, r, &call);
         let arrays = [call.args[argv], call.args[envp]];
         let copied = copy_out(m, r, &arrays, !servable).inspect_err(|_| threads::drop_exec(r));
         [call.args[argv], call.args[envp]] = copied?;
-        let fixed = fixed_addresses().filter(|personality| {
+        let fixed = looks.then(fixed_addresses).flatten().filter(|personality| {
             let managed = servable && has_library(m, r, call.args[envp]);
             !managed && set_personality(personality & !ADDR_NO_RANDOMIZE).is_ok()
         });
