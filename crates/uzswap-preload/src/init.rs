@@ -10,7 +10,7 @@
 //! *Locking*: none. A process has one thread when this runs.
 //! *Context*: init.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_char, c_int};
 use core::fmt::Arguments;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
@@ -21,7 +21,7 @@ use uzswap_sys::syscall::call5;
 use uzswap_sys::{Errno, arch, file, mem, nr, thread};
 
 use crate::proc_files::for_each_record;
-use crate::{guard, malloc};
+use crate::{environ, guard, malloc};
 
 /// This process's engine. Zero-filled until it starts.
 pub static ENGINE: Engine = Engine::new();
@@ -34,6 +34,9 @@ const PATH_LEN: usize = 1024;
 
 /// Whether [`start`] has begun.
 static TRIED: AtomicBool = AtomicBool::new(false);
+
+/// This process is not managed and executes programs without our being asked.
+static EXECUTES_UNSEEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process is managed; starts it if nothing has yet.
 #[inline]
@@ -59,6 +62,7 @@ fn start() {
         return;
     };
     if guard::text::is_go() {
+        EXECUTES_UNSEEN.store(true, Ordering::Relaxed);
         say(format_args!(
             "uzswap: a Go program is not managed: it makes system calls behind the C library"
         ));
@@ -202,11 +206,15 @@ fn group_path(path: &mut [u8; PATH_LEN]) -> bool {
     found
 }
 
-extern "C" fn constructor() {
+unsafe extern "C" fn constructor(_: c_int, _: *mut *mut c_char, envp: *mut *mut c_char) {
     managed();
+    if EXECUTES_UNSEEN.load(Ordering::Relaxed) && !envp.is_null() {
+        // SAFETY: the loader passes the process's environment, before the program runs.
+        unsafe { environ::clear(envp) };
+    }
 }
 
 /// Runs before other constructors, which may map memory by raw calls and need our handlers.
 #[used]
 #[unsafe(link_section = ".init_array.00001")]
-static CONSTRUCTOR: extern "C" fn() = constructor;
+static CONSTRUCTOR: unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) = constructor;

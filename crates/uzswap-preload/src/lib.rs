@@ -12,6 +12,7 @@
 
 mod arch;
 mod dl;
+mod environ;
 mod fds;
 mod fork;
 mod guard;

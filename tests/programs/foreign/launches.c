@@ -12,6 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifdef GO
+/* Go's mark, by which its programs are told. */
+asm(".pushsection .note.go.buildid, \"a\", @note; .balign 4; .long 4, 4, 4;"
+    ".ascii \"Go\\0\\0none\"; .popsection");
+#endif
+
 static const char *ways[] = {
     "execve", "relative", "execveat", "execveat by number", "fexecve", "by an O_PATH number",
     "/proc/self/fd", "script", "script of a script", "shell", "no environment", "other libraries",

@@ -166,6 +166,24 @@ fn the_children_of_a_static_program_run() {
     same(&shell(script), "a static program's musl children");
 }
 
+/// Go's run-time executes by instructions of its own, which nobody sees.
+#[test]
+fn the_children_of_a_go_program_do_not_have_the_library() {
+    let scratch = Scratch::new();
+    let Some(program) = anywhere(&scratch, "static", "gcc", &["-static"]) else {
+        return;
+    };
+    let source = workspace().join("tests/programs/foreign/launches.c");
+    let launches = scratch.compile_path(&source, &["-DGO", "-Wno-unused-result"]);
+    let script = format!("{} {} exact", launches.display(), program.display());
+    let job = shell(script).ram_mib(64);
+    let native = job.native().expect_success("alone");
+    let managed = job.managed().expect_success("managed");
+    managed.expect_same_output(&native);
+    let told = "a Go program is not managed";
+    assert!(managed.stderr.contains(told), "{}", managed.stderr);
+}
+
 /// exec looks at what it executes. It must not where that may be forbidden.
 #[test]
 fn a_program_that_filters_its_calls_executes_a_static_one() {

@@ -11,7 +11,7 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
 use uzswap_core::Masked;
-use uzswap_group::group::{GROUP_ENV, LIBRARY_PREFIX};
+use uzswap_group::group::GROUP_ENV;
 use uzswap_sys::file::AT_FDCWD;
 use uzswap_sys::mem::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap};
 use uzswap_sys::syscall::{call1, to_int};
@@ -21,6 +21,7 @@ use super::frame::{Frame, in_arena};
 use super::servable::{self, is_servable};
 use super::stub::Call;
 use super::{ranges, user};
+use crate::environ::{LD_PRELOAD, without_ours};
 use crate::init::ENGINE;
 use crate::request;
 use crate::threads::{self, Record};
@@ -32,7 +33,6 @@ const MAX_STRINGS: usize = 1 << 20;
 
 /// Longest path, its zero byte included.
 const PATH_MAX: usize = 4096;
-const LD_PRELOAD: &str = "LD_PRELOAD";
 /// Personality: no random addresses.
 const ADDR_NO_RANDOMIZE: usize = 0x4_0000;
 
@@ -378,33 +378,4 @@ impl Copies {
             Ok(None)
         }
     }
-}
-
-/// Removes our library from the list, which ends in a zero byte; whether any is left.
-fn without_ours(list: &mut [u8]) -> bool {
-    let is_separator = |byte: u8| matches!(byte, b':' | b' ' | 0);
-    let (mut kept, mut entry) = (0, 0);
-    for at in 0..list.len() {
-        if !list.get(at).is_some_and(|byte| is_separator(*byte)) {
-            continue;
-        }
-        let name = list.get(entry..at).unwrap_or_default();
-        if !name.is_empty() && !is_ours(name) {
-            // With what ends it.
-            list.copy_within(entry..=at, kept);
-            kept += at + 1 - entry;
-        }
-        entry = at + 1;
-    }
-    if let Some(end) = kept.checked_sub(1).and_then(|end| list.get_mut(end)) {
-        *end = 0;
-    }
-    kept > 0
-}
-
-/// Whether a library is ours: by its name, or as a file in the supervisor's memory.
-fn is_ours(path: &[u8]) -> bool {
-    let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
-    let in_memory = path.starts_with(b"/proc/") && path.windows(4).any(|part| part == b"/fd/");
-    name.starts_with(LIBRARY_PREFIX.as_bytes()) || in_memory
 }
