@@ -9,6 +9,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::knobs::Knobs;
+#[cfg(not(loom))]
 use uzswap_sync::charge::Membership;
 use uzswap_sync::ledger::{Ledger, Share};
 
