@@ -15,7 +15,6 @@ mod group_view;
 mod kernel;
 mod knob;
 mod limit;
-mod members;
 mod os;
 mod outside;
 mod preload;

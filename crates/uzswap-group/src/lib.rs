@@ -11,7 +11,6 @@
     )
 )]
 
-pub mod ask;
 pub mod config;
 pub mod counters;
 pub mod failure;

@@ -16,7 +16,6 @@
 )]
 
 pub mod charge;
-pub mod ledger;
 pub mod lock;
 pub mod presence;
 pub mod primitive;
