@@ -279,6 +279,25 @@ pub fn of_process(pid: u32, access: Access) -> Result<Mapping> {
         })
 }
 
+/// Whether a process is managed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Managed {
+    Yes,
+    No,
+    /// It has no memory any more, or does not let us look.
+    Unknown,
+}
+
+/// Whether process `pid` has a group among its mappings.
+pub fn is_managed(pid: u32) -> Managed {
+    match fs::read_to_string(format!("/proc/{pid}/maps")) {
+        Ok(maps) if maps.is_empty() => Managed::Unknown,
+        Ok(maps) if group_in(&maps).is_some() => Managed::Yes,
+        Ok(_) => Managed::No,
+        Err(_) => Managed::Unknown,
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum Name<'a> {
     Path { path: &'a str, deleted: bool },

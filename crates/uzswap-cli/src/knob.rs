@@ -30,8 +30,11 @@ fn details(name: &str) -> Option<&'static str> {
              or v2; where no cgroup allows less than the machine has, it is half of the available\n\
              memory.\n\n\
              'uzswap set PID ram=SIZE' changes it. A higher limit holds at once. For a lower one each\n\
-             process evicts what is too much, and 'set' returns once all are below it; if one cannot\n\
-             come down, nothing changes and no process is ended."
+             process evicts its part of what is too much, and 'set' returns once all together are below\n\
+             it; if they cannot come down, nothing changes and no process is ended."
+        }
+        "ram_per_process" => {
+            "Holds beside --ram: whichever leaves less. 'set' changes it as it does ram."
         }
         "compressor" => {
             "'auto' starts with lz4 and stays with it while everything fits in RAM. When time is lost on\n\
@@ -47,6 +50,11 @@ fn details(name: &str) -> Option<&'static str> {
              take a quarter less room or better. A page that is needed out of order leaves its block,\n\
              until half of the block is left; sequential access brings whole blocks back. 'auto' makes\n\
              blocks where the program has read its memory sequentially."
+        }
+        "ram_min" => {
+            "When --ram is used up, the coldest memory goes first, whichever process has it. No process\n\
+             loses memory to others below this size. Without it each keeps a quarter of its fair share,\n\
+             which is --ram divided by the processes, until it has been idle for ten seconds."
         }
         "accel" => {
             "'engines:N' starts N worker threads, up to 8, which compress, and decompress when several\n\
@@ -90,6 +98,7 @@ pub const fn takes(values: Values) -> &'static str {
         Values::Codec => "CODEC",
         Values::Block => "auto|4K|16K|64K",
         Values::Size => "SIZE",
+        Values::Limit => "none|SIZE",
         Values::Accel => "none|engines:N[,mapped]",
         Values::Shown => "native|limit|SIZE",
     }
@@ -109,7 +118,8 @@ pub fn parse(knob: &Knob, text: &str) -> Result<u64, String> {
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case(text))
             .map(|(_, value)| *value),
-        Values::Size => {
+        Values::Limit if text.eq_ignore_ascii_case("none") => Some(0),
+        Values::Size | Values::Limit => {
             let size = text.parse().map(|Size(bytes)| bytes);
             return size.map_err(|why: String| format!("{}: '{text}' is {why}", knob.name));
         }
@@ -131,7 +141,8 @@ pub fn show(knob: &Knob, value: u64) -> String {
             .find(|(_, block)| *block == value)
             .map_or("unknown", |(name, _)| name)
             .to_owned(),
-        Values::Size => Size(value).to_string(),
+        Values::Limit if value == 0 => "none".to_owned(),
+        Values::Size | Values::Limit => Size(value).to_string(),
         Values::Accel => show_accel(value),
         Values::Shown => match value {
             SHOW_NATIVE => "native".to_owned(),
@@ -208,6 +219,7 @@ fn value_json(knob: &Knob, value: u64) -> Value {
         Values::Percent | Values::Share | Values::Size => json!(value),
         Values::Shown if value >= MIN_SHOWN => json!(value),
         Values::Codec | Values::Block | Values::Accel | Values::Shown => json!(show(knob, value)),
+        Values::Limit => json!((value != 0).then_some(value)),
     }
 }
 
@@ -270,6 +282,13 @@ impl Settings {
     pub fn ram(&self) -> Option<Size> {
         self.first(Values::Size)
             .filter(|&bytes| bytes != UNDECIDED)
+            .map(Size)
+    }
+
+    /// `--ram-per-process`, if given.
+    pub fn ram_per_process(&self) -> Option<Size> {
+        self.first(Values::Limit)
+            .filter(|&bytes| bytes != 0)
             .map(Size)
     }
 

@@ -15,6 +15,7 @@ mod group_view;
 mod kernel;
 mod knob;
 mod limit;
+mod members;
 mod os;
 mod outside;
 mod preload;

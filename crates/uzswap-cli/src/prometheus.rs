@@ -92,7 +92,11 @@ fn run(out: &mut Exposition, group: &Group, totals: &Totals) {
         "Wall time since the first process started.",
         &elapsed,
     );
-    one("ram_limit_bytes", "Limit of each process.", &limit);
+    one(
+        "ram_limit_bytes",
+        "Limit of all processes together.",
+        &limit,
+    );
     one(
         "unmanaged_bytes",
         "Memory outside the account: of all processes of the run, as last measured.",

@@ -28,7 +28,15 @@ impl Report {
         report.add("processes", group.nr_started.load(Ordering::Relaxed));
         report.add("elapsed_s", rounded(elapsed_s));
         report.add("ram_limit", group.knobs.ram.load(Ordering::Relaxed));
-        for name in ["ram_peak", "need_peak", "resident", "metadata"] {
+        let own_limit = group.knobs.ram_per_process.load(Ordering::Relaxed);
+        report.add(
+            "ram_limit_per_process",
+            (own_limit != 0).then_some(own_limit),
+        );
+        report.add("ram_peak_per_process", totals.own_peak);
+        report.add("ram_peak", totals.get("ram_peak"));
+        report.add("ram_granted", group.ledger.look().claimed * PAGE);
+        for name in ["need_peak", "resident", "metadata"] {
             report.add(name, totals.get(name));
         }
         for (name, cell) in [
@@ -166,8 +174,8 @@ mod tests {
         for key in "pool_limit_hit written_back_pages reject_reclaim_fail reject_compress_fail \
                     reject_compress_poor reject_alloc_fail reject_kmemcache_fail decompress_fail \
                     pool_total_size stored_pages stored_incompressible_pages same_filled_pages \
-                    zswpin zswpout zswpwb pswpin pswpout zswap zswapped ram_limit ram_peak resident \
-                    metadata unmanaged unmanaged_peak unmanaged_anonymous unmanaged_shared \
+                    zswpin zswpout zswpwb pswpin pswpout zswap zswapped ram_limit ram_peak ram_granted \
+                    resident metadata unmanaged unmanaged_peak unmanaged_anonymous unmanaged_shared \
                     unmanaged_tables compression_ratio fault_mode compressor faults refaults \
                     reclaim_cancelled fault_ns stall_s thrashing_s swap_total swap_used swap_peak \
                     orders elapsed_s"

@@ -28,8 +28,6 @@ pub struct Done {
     pub done: u64,
     /// RAM freed.
     pub freed: u64,
-    /// Memory still above the process's limit.
-    pub over: u64,
 }
 
 /// On a terminal, shows what is being waited for.
@@ -79,20 +77,7 @@ pub fn send(process: &Process, what: RequestKind, wanted: u64) -> Result<Done> {
     let request = &process.request;
     let pid = pid_of(process);
     let own = std::process::id();
-    request.ring(own).map_err(|door| match door {
-        Door::Shut => anyhow!("process {pid} is starting or ending a program: try again"),
-        _ => anyhow!(
-            "process {pid} serves another 'uzswap reclaim', 'set' or 'swapoff': try again later"
-        ),
-    })?;
-    request.what.store(what, Ordering::Relaxed);
-    request.wanted.store(wanted, Ordering::Relaxed);
-    request.done.store(0, Ordering::Relaxed);
-    request.freed.store(0, Ordering::Relaxed);
-    if let Err(error) = signal(pid) {
-        request.open();
-        bail!("cannot signal process {pid}: {error}");
-    }
+    announce(process, what, wanted)?;
     let began = Instant::now();
     loop {
         match request.door.load(Ordering::Acquire) {
@@ -115,8 +100,29 @@ pub fn send(process: &Process, what: RequestKind, wanted: u64) -> Result<Done> {
     Ok(Done {
         done: request.done.load(Ordering::Relaxed),
         freed: request.freed.load(Ordering::Relaxed),
-        over: request.over.load(Ordering::Relaxed),
     })
+}
+
+/// Sends a request to one process.
+pub fn announce(process: &Process, what: RequestKind, wanted: u64) -> Result<()> {
+    let (request, pid) = (&process.request, pid_of(process));
+    request
+        .ring(std::process::id())
+        .map_err(|door| match door {
+            Door::Shut => anyhow!("process {pid} is starting or ending a program: try again"),
+            _ => anyhow!(
+                "process {pid} serves another 'uzswap reclaim', 'set' or 'swapoff': try again later"
+            ),
+        })?;
+    request.what.store(what, Ordering::Relaxed);
+    request.wanted.store(wanted, Ordering::Relaxed);
+    request.done.store(0, Ordering::Relaxed);
+    request.freed.store(0, Ordering::Relaxed);
+    if let Err(error) = signal(pid) {
+        request.open();
+        bail!("cannot signal process {pid}: {error}");
+    }
+    Ok(())
 }
 
 /// Sends the signal that announces a request.

@@ -16,7 +16,7 @@ pub fn lines(group: &Group, totals: &Totals, causes: &Causes, elapsed_s: f64) ->
     let limit = Size(group.knobs.ram.load(Ordering::Relaxed));
     let processes = match group.nr_started.load(Ordering::Relaxed) {
         0 | 1 => String::new(),
-        n => format!(" each, {n} processes"),
+        n => format!(" for {n} processes"),
     };
     let peak = Size(totals.get("ram_peak"));
     let beside = beside(group);
@@ -50,6 +50,7 @@ pub fn lines(group: &Group, totals: &Totals, causes: &Causes, elapsed_s: f64) ->
             totals.seconds("reclaim_background_ticks"),
         ));
     }
+    lines.extend(over_limit(totals, limit));
     lines.extend(swap(group, totals));
     lines.extend(outside(group, causes));
     lines.extend(unmanaged(totals));
@@ -67,6 +68,18 @@ pub fn stalls(totals: &Totals) -> String {
         format!("{seconds:.2} s for {what}")
     });
     kinds.collect::<Vec<_>>().join(", ")
+}
+
+/// That the limit was exceeded, although nobody allowed it.
+fn over_limit(totals: &Totals, limit: Size) -> Option<String> {
+    let excess = totals.get("ram_peak").saturating_sub(limit.0);
+    (excess > 0 && totals.get("over_limit_pages") > 0).then(|| {
+        format!(
+            "the limit was exceeded by up to {}: other processes held all of it, and no process is \
+             ended for that",
+            Size(excess)
+        )
+    })
 }
 
 /// How much was outside the account, for the first line.

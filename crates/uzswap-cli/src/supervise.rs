@@ -45,6 +45,15 @@ impl End {
     }
 }
 
+/// A process that became our child when it lost its parent, and has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Orphan {
+    /// Its process id.
+    pub pid: u32,
+    /// Whether a signal ended it.
+    pub killed: bool,
+}
+
 /// A command that is running.
 #[derive(Debug)]
 pub struct Child {
@@ -144,11 +153,12 @@ impl Child {
         self.pid.unsigned_abs()
     }
 
-    /// Waits for its end and passes signals on. Calls `meanwhile` at the latest after the time that
-    /// it last returned; after none, only when a signal came.
-    pub fn wait(&self, mut meanwhile: impl FnMut() -> Option<Duration>) -> Result<End> {
+    /// Waits for its end and passes signals on. Calls `meanwhile`, with those of our other children
+    /// that have ended, at the latest after the time that it last returned.
+    pub fn wait(&self, mut meanwhile: impl FnMut(&[Orphan]) -> Duration) -> Result<End> {
         let mut stop_asked = false;
         loop {
+            let mut orphans = Vec::new();
             match self.state()? {
                 State::Ended(end) => return Ok(end),
                 // The shell must see its job stopped. A plain SIGSTOP stops only the command:
@@ -157,9 +167,9 @@ impl Child {
                     stop_asked = false;
                     self.stop_along();
                 }
-                State::Stopped(_) | State::Running => self.reap_orphans(),
+                State::Stopped(_) | State::Running => orphans = self.reap_orphans(),
             }
-            let Some((signal, info)) = next_signal(meanwhile()) else {
+            let Some((signal, info)) = next_signal(meanwhile(&orphans)) else {
                 continue;
             };
             stop_asked |= signal == SIGTSTP;
@@ -208,7 +218,8 @@ impl Child {
     }
 
     /// Waits for all others of our children that have ended.
-    fn reap_orphans(&self) {
+    fn reap_orphans(&self) -> Vec<Orphan> {
+        let mut orphans = Vec::new();
         loop {
             // SAFETY: an all-zero siginfo_t is valid; the call fills it. The command is only looked
             // at: its end is for `state`.
@@ -221,10 +232,15 @@ impl Child {
                 }
             };
             if pid == 0 || pid == self.pid {
-                return;
+                return orphans;
             }
-            // SAFETY: a null status pointer is allowed.
-            unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
+            let mut status = 0;
+            // SAFETY: status is writable for the call.
+            unsafe { libc::waitpid(pid, &raw mut status, 0) };
+            orphans.push(Orphan {
+                pid: pid.unsigned_abs(),
+                killed: libc::WIFSIGNALED(status),
+            });
         }
     }
 
@@ -235,17 +251,16 @@ impl Child {
 }
 
 /// The next signal that comes within `time`; none if it is SIGCHLD.
-fn next_signal(time: Option<Duration>) -> Option<(libc::c_int, libc::siginfo_t)> {
+fn next_signal(time: Duration) -> Option<(libc::c_int, libc::siginfo_t)> {
     let set = waited();
-    let time = time.map(|time| libc::timespec {
+    let time = libc::timespec {
         tv_sec: time.as_secs().try_into().unwrap_or(libc::time_t::MAX),
         tv_nsec: time.subsec_nanos().into(),
-    });
-    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    };
     // SAFETY: an all-zero siginfo_t is valid; the call fills it.
     let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
-    // SAFETY: all point to live values of the right types; a null time means to wait forever.
-    let signal = unsafe { libc::sigtimedwait(&raw const set, &raw mut info, time) };
+    // SAFETY: all point to live values of the right types.
+    let signal = unsafe { libc::sigtimedwait(&raw const set, &raw mut info, &raw const time) };
     (signal > 0 && signal != SIGCHLD).then_some((signal, info))
 }
 

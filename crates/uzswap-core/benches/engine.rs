@@ -9,7 +9,7 @@ use std::time::Instant;
 use uzswap_compress::Codec;
 use uzswap_core::page::{narrow, wide};
 use uzswap_core::{Engine, Fault, Masked, PAGE_SIZE};
-use uzswap_group::group::{GROUP_LEN, Group};
+use uzswap_group::group::{GROUP_LEN, Group, Identity};
 use uzswap_sys::signal::{self, SA_SIGINFO, SIGBUS, SigAction, SigInfo, SigSet, UContext};
 
 static ENGINE: Engine = Engine::new();
@@ -98,7 +98,13 @@ fn main() {
         .knobs
         .compressor
         .store(codec.to_bits().into(), Relaxed);
-    let process = group.claim(std::process::id(), 0, 0, |_| true);
+    let process = group.claim(
+        Identity {
+            pid: std::process::id(),
+            ..Identity::default()
+        },
+        |_| true,
+    );
     // SAFETY: the handler serves arena faults only and has a full mask.
     unsafe {
         let action = SigAction::new(on_sigbus, SA_SIGINFO, SigSet::FULL);

@@ -1,4 +1,4 @@
-//! *What*: the account of this process: its limit and what is charged to it, its group, and its
+//! *What*: the account of this process: its limits and what is charged to them, its group, and its
 //! counters. Every owner of state counts here.
 //!
 //! *Invariants*
@@ -16,10 +16,11 @@ use uzswap_group::counters::Counters;
 use uzswap_group::group::{FailureReason, Group, Process};
 use uzswap_group::knobs::Knobs;
 use uzswap_sync::charge::Charge;
+use uzswap_sync::presence::Kick;
 use uzswap_sync::primitive::{AtomicI32, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use uzswap_sync::strict_assert;
 use uzswap_sys::signal::{self, SIGKILL};
-use uzswap_sys::thread;
+use uzswap_sys::{file, thread};
 
 /// The limit of this process, its charge, and its record in the group.
 #[derive(Debug)]
@@ -45,10 +46,9 @@ impl Account {
         }
     }
 
-    /// Opens the account of this process: the limit is the group's knob, the counters are
+    /// Opens the account of this process: the limits are the group's knobs, the counters are
     /// `process`'s.
     pub(crate) fn open(&self, group: &'static Group, process: &'static Process) {
-        self.charge.follow(&group.knobs.ram);
         self.group
             .store(core::ptr::from_ref(group).cast_mut(), Relaxed);
         self.become_process(process);
@@ -59,6 +59,7 @@ impl Account {
         self.process
             .store(core::ptr::from_ref(process).cast_mut(), Relaxed);
         self.pid.store(thread::getpid(), Relaxed);
+        self.charge.follow(&self.group().membership(process));
     }
 
     /// The charge and its limit.
@@ -87,6 +88,12 @@ impl Account {
         unsafe { &*self.process.load(Relaxed) }
     }
 
+    /// By which other processes give its reclaimer work. `None`: the record is not its alone.
+    pub(crate) fn kick(&self) -> Option<&'static Kick> {
+        let process = self.process();
+        self.group().number_of(process).map(|_| &process.ask.kick)
+    }
+
     /// This process's counters.
     #[inline]
     pub(crate) fn counters(&self) -> &'static Counters {
@@ -109,9 +116,40 @@ impl Account {
         self.group().config.over_limit_allow.load(Relaxed) != 0
     }
 
-    /// The limit in bytes.
+    /// The limit of this process if it were alone, in bytes.
     pub(crate) fn limit_bytes(&self) -> u64 {
-        self.charge.limit() * wide(PAGE_SIZE)
+        let own = match self.knobs().ram_per_process.load(Relaxed) {
+            0 => u64::MAX,
+            own => own,
+        };
+        own.min(self.knobs().ram.load(Relaxed))
+    }
+
+    /// Whether each process has a limit of its own, so that what two of them have in common counts in
+    /// both.
+    pub(crate) fn is_limited_alone(&self) -> bool {
+        self.knobs().ram_per_process.load(Relaxed) != 0
+    }
+
+    /// Whether the process would be within its limits with `nr` pages more if it were alone.
+    pub(crate) fn fits_alone(&self, nr: u64) -> bool {
+        let share = self.charge.share();
+        let pages = share.used() + share.shared() + nr;
+        pages * wide(PAGE_SIZE) <= self.limit_bytes()
+    }
+
+    /// Charges `nr` pages although the group as a whole is at its limit.
+    pub(crate) fn charge_beyond_group(&self, nr: u64) {
+        self.charge.charge_unchecked(nr);
+        self.counters().over_limit_pages.fetch_add(nr, Relaxed);
+        // For the peaks.
+        self.charge.group();
+    }
+
+    /// Whether process ids of the group mean the same to this process as to the supervisor.
+    pub(crate) fn knows_pids(&self) -> bool {
+        file::fstatat(file::AT_FDCWD, c"/proc/self/ns/pid", 0)
+            .is_ok_and(|stat| stat.st_ino == self.group().config.pid_namespace.load(Relaxed))
     }
 
     /// Maximum pages that one operation brings in at once: a fraction of the limit.

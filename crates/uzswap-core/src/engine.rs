@@ -77,6 +77,8 @@ impl Engine {
         let parts = unsafe { (*self.parts.get()).write(parts) };
         // Release: pairs with the acquire in `started`; `parts` is complete.
         self.started.store(true, Ordering::Release);
+        parts.reclaimer.presence.listen_at(self.account.kick());
+        parts.pages.show_coldest(&process.ask.coldest);
         flow::sizes::publish_sizes(parts);
         Ok(mode)
     }
@@ -346,8 +348,8 @@ impl Engine {
     }
 
     /// Waits until no operation is under way and keeps new ones from starting.
-    pub fn fork_prepare(&self, _masked: &Masked) -> ForkGuard {
-        fork::prepare(self.parts())
+    pub fn fork_prepare(&self, masked: &Masked) -> ForkGuard {
+        fork::prepare(self.parts(), masked)
     }
 
     /// One more accelerator, for as long as the process lives. `false`: there are too many, or the
@@ -397,6 +399,12 @@ impl Engine {
         if let Some(parts) = self.parts() {
             flow::densify::run_once(parts, masked);
         }
+    }
+
+    /// Has the reclaimer do what this process is asked from outside. `false`: it cannot.
+    #[must_use]
+    pub fn serve_request_beside(&self, _masked: &Masked) -> bool {
+        self.parts().is_some_and(request::serve_beside)
     }
 
     /// Does what this process is asked from outside, and answers.

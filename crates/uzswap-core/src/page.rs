@@ -4,7 +4,8 @@
 //! - `address`: how addresses, pages and folios number each other
 //! - `entry`, `table`: one page's entry; all of them
 //! - `content`: what the object in an entry holds
-//! - `folio`: a folio's lock and its state in reclaim; `lru`: the lists of folios
+//! - `folio`: a folio's lock and its state in reclaim; `lru`: the lists of folios;
+//!   `marks`: how long they have been on them
 //! - `clock`: the eviction clock, which ages are measured by
 //! - `block`: pages that are compressed as one object
 //! - `batch`: the pages and folios under reclaim
@@ -28,7 +29,11 @@ pub mod folio;
 #[cfg(not(loom))]
 pub mod lru;
 #[cfg(not(loom))]
+mod marks;
+#[cfg(not(loom))]
 mod pages;
+#[cfg(not(loom))]
+mod shared;
 pub mod table;
 pub mod tally;
 pub mod transition;

@@ -2,6 +2,7 @@
 //! [`flow`](crate::flow) moves pages.
 //!
 //! - `auto`: the codec of `--compressor auto`
+//! - `colder`: whose memory goes when the group is full
 //! - `floor`: what stays resident
 //! - `pool_limit`: whether the pool is kept, recompressed or written back
 //! - `recompress`: position and pauses of the recompression sweep
@@ -13,6 +14,7 @@
 //! *Locking*: as each says. *Context*: signal, worker.
 
 pub(crate) mod auto;
+pub(crate) mod colder;
 pub(crate) mod floor;
 pub(crate) mod pool_limit;
 pub(crate) mod recompress;

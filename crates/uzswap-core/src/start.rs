@@ -12,6 +12,7 @@ use crate::arena::hazard::Hazards;
 use crate::arena::region::{ENTRY_LEN, RegionMap};
 use crate::arena::{Arena, FaultMode, Mapping};
 use crate::backing::{Backing, KEY_PAGES};
+use crate::flow::others::Patience;
 use crate::memory;
 use crate::op::{
     LOAD_LEN, Op, OpCell, OpTable, READ_LEN, RESERVE_PAGES, ReadWindow, STORE_LEN, Stalls, Streams,
@@ -32,7 +33,7 @@ use crate::store::codec::{compressor_len, new_compressor};
 use uzswap_compress::{Codec, Decompressor};
 use uzswap_group::group;
 use uzswap_pool::{Pool, PoolMemory};
-use uzswap_sync::charge::{Charge, Reserve};
+use uzswap_sync::charge::Reserve;
 use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::{Errno, mem};
@@ -55,7 +56,7 @@ pub(crate) fn build(
 ) -> Result<Parts, StartError> {
     let group = account.group();
     let config = &group.config;
-    let limit = account.charge().limit();
+    let limit = account.limit_bytes() >> PAGE_SHIFT;
     let codec = account
         .knobs()
         .codec()
@@ -148,7 +149,7 @@ fn new_pool() -> Result<Pool, StartError> {
 /// none.
 fn open_backing(account: &'static Account, ops: &OpTable) -> Option<Backing> {
     let backing = Backing::open(account)?;
-    match add_swap_buffers(ops, account.charge()) {
+    match add_swap_buffers(ops, account) {
         Some(pages) => {
             account.add_metadata(pages);
             Some(backing)
@@ -232,19 +233,16 @@ pub fn min_ram(codec: Codec) -> u64 {
 fn make_ops(account: &'static Account, codec: Codec) -> Result<OpTable, StartError> {
     let nr = nr_ops();
     let each = DECOMPRESSOR_AT + Decompressor::required_size();
-    let charge = account.charge();
     let pages = op_pages(codec);
     let too_small = failed(StartStep::RamTooSmall, Errno::ENOMEM);
-    if charge.limit() << PAGE_SHIFT < min_ram(codec) {
+    if account.limit_bytes() < min_ram(codec) {
         return Err(too_small);
     }
-    if !charge.try_charge(pages) {
-        return Err(too_small);
-    }
+    charge_all(account, pages);
     account.add_metadata(pages);
     let cells = reserve(size_of::<OpCell>() * nr)?.cast::<MaybeUninit<OpCell>>();
     for at in 0..nr {
-        let op = make_op(charge, codec, reserve(each)?)?;
+        let op = make_op(account, codec, reserve(each)?)?;
         // SAFETY: fresh memory for `nr` operations, page aligned.
         unsafe { (*cells.add(at)).write(OpCell::new(op)) };
     }
@@ -254,16 +252,25 @@ fn make_ops(account: &'static Account, codec: Codec) -> Result<OpTable, StartErr
     }))
 }
 
+/// Charges `pages` of a process that starts, which may be while others hold all of the limit: of
+/// memory that they can do without, if they give it up in time.
+fn charge_all(account: &Account, pages: u64) {
+    if !Patience::of(account, pages).charge(account, pages) {
+        account.charge_beyond_group(pages);
+    }
+}
+
 /// Gives every operation a buffer to read from the device into; charges them and the buffer that is
 /// written from. Returns the pages; `None`: they do not fit.
-fn add_swap_buffers(ops: &OpTable, charge: &'static Charge) -> Option<u64> {
+fn add_swap_buffers(ops: &OpTable, account: &Account) -> Option<u64> {
     let pages = wide(ops.nr() * READ_LEN).div_ceil(wide(PAGE_SIZE)) + KEY_PAGES + WRITEBACK_PAGES;
-    if !charge.try_charge(pages) {
+    if !account.fits_alone(pages) {
         return None;
     }
+    charge_all(account, pages);
     for op in ops.all() {
         let Ok(buffer) = reserve_slice(READ_LEN) else {
-            charge.uncharge(pages);
+            account.charge().uncharge(pages);
             return None;
         };
         op.acquire().window = ReadWindow::new(buffer);
@@ -277,9 +284,10 @@ const JOBS_AT: usize = BATCH_AT + size_of::<Batch>().next_multiple_of(align_of::
 const DECOMPRESSOR_AT: usize = (JOBS_AT + BATCH * size_of::<Job>()).next_multiple_of(PAGE_SIZE);
 
 /// Lays an operation out in `memory`, which has room for a decompressor at [`DECOMPRESSOR_AT`].
-fn make_op(charge: &'static Charge, codec: Codec, memory: *mut u8) -> Result<Op, StartError> {
-    let reserve = Reserve::charged(charge, RESERVE_PAGES)
-        .ok_or(failed(StartStep::RamTooSmall, Errno::ENOMEM))?;
+fn make_op(account: &'static Account, codec: Codec, memory: *mut u8) -> Result<Op, StartError> {
+    let mut reserve = Reserve::empty(account.charge());
+    charge_all(account, RESERVE_PAGES);
+    reserve.put(RESERVE_PAGES);
     // SAFETY: the parts of `memory` do not overlap, live for good, and are aligned to pages.
     unsafe {
         let batch = memory.add(BATCH_AT).cast::<Batch>();

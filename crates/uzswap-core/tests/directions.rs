@@ -26,7 +26,7 @@ const RANKS: &[&[&str]] = &[
 /// The flows, lowest first.
 #[rustfmt::skip]
 const FLOWS: &[&[&str]] = &[
-    &["access", "compact", "decode", "readahead", "sample", "sizes", "stall", "writeback"],
+    &["access", "compact", "decode", "readahead", "others", "sample", "share", "sizes", "stall", "writeback"],
     &["drop", "load", "recompress"],
     &["block_exit", "shrink"],
     &["evict"],
@@ -34,8 +34,10 @@ const FLOWS: &[&[&str]] = &[
     &["codecs"],
     &["workers"],
     &["densify", "follow"],
+    &["give_up"],
     &["reclaimer"],
     &["overlapped_read", "reserve", "shut"],
+    &["unshare"],
     &["fault", "swapoff"],
     &["pin", "request", "space"],
     &["fork", "remap", "threads"],

@@ -150,6 +150,12 @@ impl Job {
         self.option("--ram", format!("{mib}M"))
     }
 
+    /// Sets the limit of each process, MiB.
+    #[must_use]
+    pub fn each_mib(self, mib: u64) -> Self {
+        self.option("--ram-per-process", format!("{mib}M"))
+    }
+
     /// A file as stdin; without it stdin is empty.
     #[must_use]
     pub fn stdin(mut self, path: impl AsRef<Path>) -> Self {

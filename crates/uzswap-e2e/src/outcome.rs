@@ -109,10 +109,13 @@ impl Outcome {
     /// # Panics
     /// If it did not.
     pub fn expect_within(&self, beside: u64) {
-        let (peak, limit) = (self.stat("ram_peak"), self.stat("ram_limit"));
+        let (peak, limit) = match self.stats["ram_limit_per_process"].as_u64() {
+            Some(limit) => (self.stat("ram_peak_per_process"), limit),
+            None => (self.stat("ram_peak"), self.stat("ram_limit")),
+        };
         assert!(
             peak > 0 && peak <= limit,
-            "ram_peak {peak} of {limit}: {}",
+            "peak {peak} of {limit}: {}",
             self.stats
         );
         assert!(

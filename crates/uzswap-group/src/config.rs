@@ -1,5 +1,5 @@
 //! *What*: what the command line decided for a group.
-//! *Invariants*: written before the group is published and fixed then, but for `ram_ceiling` and
+//! *Invariants*: written before the group is published and fixed then, but for the ceilings and
 //! what [`SwapConfig`] says of devices.
 //! *Locking*: none; every cell is an atomic. *Context*: read in every process of the group.
 
@@ -28,6 +28,8 @@ pub struct Config {
     /// Bytes: the knob `ram`, or, while `uzswap set` lowers that and until no process is above it,
     /// what the knob was. Only then does the lower limit hold strictly.
     pub ram_ceiling: AtomicU64,
+    /// The same of the knob `ram_per_process`.
+    pub ram_per_process_ceiling: AtomicU64,
     /// Folio order: a folio is 4 KiB shifted left by this, 0 to 9.
     pub folio_order: AtomicU32,
     /// How page faults are served.
@@ -43,6 +45,8 @@ pub struct Config {
     pub densifier: AtomicU32,
     /// 1: each process reports its fault mode on stderr.
     pub verbose: AtomicU32,
+    /// Inode number of the supervisor's pid namespace: process ids mean nothing elsewhere.
+    pub pid_namespace: AtomicU64,
     /// The swap devices.
     pub swap: SwapConfig,
 }

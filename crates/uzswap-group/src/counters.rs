@@ -87,6 +87,8 @@ counters! {
     pool_limit_hit: Counter in Count,
     /// Pages written back from the pool to a swap device.
     written_back_pages: Counter in Count,
+    /// Pages charged above the limit because other processes held it and could not give it back.
+    over_limit_pages: Counter in Count,
     /// Reclaim attempts that freed nothing.
     reject_reclaim_fail: Counter in Count,
     /// Pages that the compressor failed on.
@@ -215,9 +217,9 @@ counters! {
     unmanaged_stack: Gauge in Bytes,
     /// Address space, not memory: executable, shared or huge-page anonymous mappings.
     unmanaged_special: Gauge in Bytes,
-    /// Highest resident + pool + metadata.
+    /// Highest resident + pool + metadata, of all processes together.
     ram_peak: Peak in Bytes,
-    /// Highest resident + stored + swapped pages: the need without uzswap.
+    /// Highest resident + stored + swapped pages of all processes: the need without uzswap.
     need_peak: Peak in Bytes,
     /// Highest pool_total_size.
     pool_peak: Peak in Bytes,

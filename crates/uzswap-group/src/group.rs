@@ -9,16 +9,19 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::knobs::Knobs;
+#[cfg(not(loom))]
+use uzswap_sync::charge::Membership;
+use uzswap_sync::ledger::{Ledger, Share};
 
 pub use crate::config::{Config, FaultMode};
 pub use crate::failure::{Failure, FailureReason};
 pub use crate::outside::Outside;
-pub use crate::process::{Process, ProcessState, SwapUser, is_alive};
+pub use crate::process::{Identity, Process, ProcessState, SwapUser, is_alive};
 pub use crate::swap_config::{DeviceConfig, DeviceState, NR_DEVICES, SwapConfig};
 pub use crate::text::Text;
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x000b_5041_5753_5a55;
+pub const MAGIC: u64 = 0x000d_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last record.
 pub const NR_PROCESSES: usize = uzswap_slots::NR_PROCESSES;
 /// Environment variable that holds the path of the group file.
@@ -53,6 +56,8 @@ pub struct Group {
     pub failure: Failure,
     /// Seconds for which any process thrashed.
     pub thrashing_s: AtomicU64,
+    /// What each process holds of the limit, by the number of its record.
+    pub ledger: Ledger,
     /// Sums of the processes whose records were reused.
     pub ended: Process,
     /// One for each process.
@@ -62,15 +67,22 @@ pub struct Group {
 /// Bytes of a group file.
 pub const GROUP_LEN: usize = size_of::<Group>();
 
+#[cfg(not(loom))]
+const _: () = assert!(NR_PROCESSES == uzswap_sync::ledger::NR_SHARES);
+
 impl Group {
-    /// Claims a record for process `pid`. When all belong to live processes, as `is_alive` says,
-    /// the last one is shared.
-    pub fn claim(&self, pid: u32, ppid: u32, tsc: u64, is_alive: impl Fn(u32) -> bool) -> &Process {
+    /// Claims a record for a process. When all belong to live processes, as `is_alive` says, the
+    /// last one is shared.
+    pub fn claim(&self, who: Identity, is_alive: impl Fn(u32) -> bool) -> &Process {
         self.nr_started.fetch_add(1, Ordering::Relaxed);
         // A process that execs keeps its pid: what it counted before has ended.
         for p in self.used() {
-            if p.folds() && p.pid.load(Ordering::Relaxed) == pid {
-                self.fold(p, ProcessState::Live, || {});
+            if p.is_of(who) {
+                let share = self.share_of(p);
+                share.expire(share.owner());
+                if p.folds() {
+                    self.fold(p, ProcessState::Live, || {});
+                }
             }
         }
         let taken = self.take_free(ProcessState::Busy).or_else(|| {
@@ -83,7 +95,7 @@ impl Group {
         });
         let [.., last] = &self.processes;
         let Some(record) = taken else { return last };
-        record.begin(pid, ppid, tsc);
+        record.begin(who);
         record
     }
 
@@ -109,8 +121,54 @@ impl Group {
     /// Gives a record back that [`Group::reserve`] took: there is no child.
     pub fn give_back(&self, reserved: &Process) {
         self.nr_started.fetch_sub(1, Ordering::Relaxed);
-        reserved.swap_user.store(SwapUser::No, Ordering::Relaxed);
-        reserved.state.store(ProcessState::Free, Ordering::Release);
+        self.free(reserved);
+    }
+
+    /// Whether nobody but its own namespace can tell by its process id whether `process` is dead.
+    pub fn is_foreign(&self, process: &Process) -> bool {
+        let namespace = self.config.pid_namespace.load(Ordering::Relaxed);
+        process.namespace.load(Ordering::Relaxed) != namespace
+    }
+
+    /// What `process` holds of the limit.
+    pub fn share_of(&self, process: &Process) -> &Share {
+        let number = self
+            .processes
+            .iter()
+            .position(|p| core::ptr::eq(p, process));
+        self.ledger.share(number.unwrap_or(NR_PROCESSES))
+    }
+
+    /// The limits of `process`, for its charge to follow.
+    #[cfg(not(loom))]
+    pub fn membership(&'static self, process: &Process) -> Membership {
+        Membership {
+            share: self.share_of(process),
+            ledger: &self.ledger,
+            limit: &self.knobs.ram,
+            own_limit: &self.knobs.ram_per_process,
+        }
+    }
+
+    /// Takes back what processes held that have died, as `is_alive` says. Only where the group's
+    /// process ids mean the same as to the supervisor.
+    pub fn expire_dead(&self, is_alive: impl Fn(u32) -> bool) {
+        for p in self.used() {
+            let share = self.share_of(p);
+            // Before the process is looked at: should the record be another's by then, nothing
+            // happens to its share.
+            let owner = share.owner();
+            let state = p.state.load(Ordering::Acquire);
+            let is_dead = match state {
+                ProcessState::Live => {
+                    !self.is_foreign(p) && p.is_abandoned(&is_alive) && share.granted() > 0
+                }
+                _ => Process::is_stillborn(state, &is_alive),
+            };
+            if is_dead {
+                share.expire(owner);
+            }
+        }
     }
 
     /// Frees the records of processes that held swap slots and are dead (also those that never
@@ -171,7 +229,17 @@ impl Group {
             self.nr_used.fetch_max(*nr, Ordering::Release);
             p.state.turn(ProcessState::Free, state)
         });
-        taken.next().map(|(_, p)| p)
+        let (nr, record) = taken.next()?;
+        self.ledger.begin(nr as usize - 1);
+        Some(record)
+    }
+
+    /// Frees a record that nobody uses any more.
+    fn free(&self, record: &Process) {
+        let share = self.share_of(record);
+        share.expire(share.owner());
+        record.swap_user.store(SwapUser::No, Ordering::Relaxed);
+        record.state.store(ProcessState::Free, Ordering::Release);
     }
 
     /// Adds the counters of a process that ended in `state` to [`Group::ended`] and, after
@@ -189,7 +257,6 @@ impl Group {
         to.fault_ticks.fold(&from.fault_ticks);
         to.refault_distance.fold(&from.refault_distance);
         release();
-        from.swap_user.store(SwapUser::No, Ordering::Relaxed);
-        from.state.store(ProcessState::Free, Ordering::Release);
+        self.free(from);
     }
 }

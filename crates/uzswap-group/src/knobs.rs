@@ -22,8 +22,10 @@ pub enum Values {
     Codec,
     /// log2 of 1, 4 or 16 pages, or [`BLOCK_AUTO`].
     Block,
-    /// Bytes; 0 only as a default: decided when the group is made.
+    /// Bytes; decided when the group is made.
     Size,
+    /// Bytes, or 0: there is no such limit.
+    Limit,
     /// How many workers, up to [`MAX_WORKERS`]; with [`MAPPED`] each CPU submits to one of them.
     Accel,
     /// [`SHOW_NATIVE`], [`SHOW_LIMIT`], or bytes from [`MIN_SHOWN`] to [`MAX_SHOWN`].
@@ -91,8 +93,12 @@ macro_rules! knobs {
 }
 
 knobs! {
-    /// Limit of each process: resident memory, compressed memory and metadata together
+    /// Limit of all processes together: resident memory, compressed memory and metadata
     ram: Size = UNDECIDED,
+    /// Limit of each process alone
+    ram_per_process: Limit = 0,
+    /// What each process keeps of its memory, however much the others need
+    ram_min: Limit = 0,
     /// Compressor of new pages: auto (lz4, or a denser one while that saves time), lz4, zstd[:N], deflate[:N] or pz[:N]
     compressor: Codec = CODEC_AUTO,
     /// Unit of compression: larger blocks take less room, single pages come back faster

@@ -11,6 +11,7 @@
     )
 )]
 
+pub mod ask;
 pub mod config;
 pub mod counters;
 pub mod failure;

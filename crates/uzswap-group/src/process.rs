@@ -4,6 +4,7 @@
 //! *Locking*: none. A record is claimed by compare-and-swap on its state.
 //! *Context*: mapped in every managed process, in `uzswap run` and in `uzswap stat`.
 
+use crate::ask::Ask;
 use crate::config::FaultMode;
 use crate::counters::{Counters, NR_ORDERS, OrderCounters, StallCounters};
 use crate::histogram::Histogram;
@@ -80,6 +81,19 @@ pub struct Thrashing {
     pub needed: AtomicU64,
 }
 
+/// Who a process is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Its process id, as seen in its own pid namespace.
+    pub pid: u32,
+    /// Its parent's.
+    pub ppid: u32,
+    /// Inode number of its pid namespace; 0: unknown.
+    pub namespace: u64,
+    /// Time stamp counter at its start.
+    pub start_tsc: u64,
+}
+
 /// One process's record.
 #[derive(Debug)]
 #[repr(C, align(4096))]
@@ -97,6 +111,8 @@ pub struct Process {
     pub fault_mode: Shared<FaultMode>,
     /// Whether it holds swap slots.
     pub swap_user: Shared<SwapUser>,
+    /// Inode number of its pid namespace.
+    pub namespace: AtomicU64,
     /// Time stamp counter at its start.
     pub start_tsc: AtomicU64,
     /// Its name, as `/proc/PID/comm` has it, zero-padded.
@@ -115,19 +131,23 @@ pub struct Process {
     pub refault_distance: Histogram,
     /// Whether it thrashes, as `uzswap run` sees it.
     pub thrashing: Thrashing,
+    /// What it has that is cold, and what other processes would like of that.
+    pub ask: Ask,
     /// What it is asked to do.
     pub request: Request,
 }
 
 impl Process {
-    /// The record is process `pid`'s from now on.
-    pub fn begin(&self, pid: u32, ppid: u32, tsc: u64) {
-        self.pid.store(pid, Ordering::Relaxed);
-        self.ppid.store(ppid, Ordering::Relaxed);
+    /// The record is that process's from now on.
+    pub fn begin(&self, who: Identity) {
+        self.pid.store(who.pid, Ordering::Relaxed);
+        self.ppid.store(who.ppid, Ordering::Relaxed);
+        self.namespace.store(who.namespace, Ordering::Relaxed);
         self.reclaimer.store(0, Ordering::Relaxed);
         self.unmanaged.store(0, Ordering::Relaxed);
         self.thrashing.percent.store(0, Ordering::Relaxed);
-        self.start_tsc.store(tsc, Ordering::Relaxed);
+        self.start_tsc.store(who.start_tsc, Ordering::Relaxed);
+        self.ask.reset();
         self.request.refuse();
         // Pairs with the acquire loads of readers: they see whose record it is.
         self.state.store(ProcessState::Live, Ordering::Release);
@@ -151,10 +171,21 @@ impl Process {
         matches!(state, ProcessState::Born { child } if !is_alive(child))
     }
 
+    /// Whether process `who`, before it executed another program, is what counts into it.
+    pub(crate) fn is_of(&self, who: Identity) -> bool {
+        self.is_live()
+            && self.pid.load(Ordering::Relaxed) == who.pid
+            && self.namespace.load(Ordering::Relaxed) == who.namespace
+    }
+
+    /// Whether its process counts into it.
+    pub(crate) fn is_live(&self) -> bool {
+        self.state.load(Ordering::Acquire) == ProcessState::Live
+    }
+
     /// Whether the record can be freed, once its process is dead, without putting swap slots.
     pub(crate) fn folds(&self) -> bool {
-        self.state.load(Ordering::Acquire) == ProcessState::Live
-            && self.swap_user.load(Ordering::Relaxed) == SwapUser::No
+        self.is_live() && self.swap_user.load(Ordering::Relaxed) == SwapUser::No
     }
 }
 

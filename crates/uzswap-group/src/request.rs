@@ -1,6 +1,6 @@
 //! *What*: a request to a managed process from outside: `uzswap reclaim` asks it to evict or to
 //! write back, `uzswap set` to come down to a lower limit, `uzswap swapoff` to bring back what is
-//! on a swap device. A word in the process's record, the *door*, says who may go on. An idle
+//! on a swap device; `uzswap run` has it start its reclaimer for what other processes ask. A word in the process's record, the *door*, says who may go on. An idle
 //! program has no thread in the engine, and a thread that waits for requests would be visible to
 //! it, so a SIGSYS announces the request: every managed process handles it and none can block it.
 //! The handler starts a thread that does the work and ends.
@@ -73,10 +73,12 @@ encoded! {
         Evict,
         /// To write so many bytes of compressed memory to swap.
         WriteBack = 1,
-        /// To come down to a limit that was lowered.
+        /// To free so many bytes, as a limit was lowered.
         ComeDown = 2,
         /// To bring back what is on the swap device of that number.
         SwapOff = 3,
+        /// To give other processes what they ask for, as nobody in it would.
+        GiveUp = 4,
     }
 }
 
@@ -97,8 +99,6 @@ pub struct Request {
     pub done: AtomicU64,
     /// Bytes of RAM that are free by it.
     pub freed: AtomicU64,
-    /// Bytes charged above the limit when it was done.
-    pub over: AtomicU64,
 }
 
 impl Request {

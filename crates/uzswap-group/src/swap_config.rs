@@ -18,8 +18,6 @@ pub struct SwapConfig {
     pub devices: [DeviceConfig; NR_DEVICES],
     /// 1: what is written is encrypted.
     pub encrypt: AtomicU32,
-    /// Inode number of the supervisor's pid namespace: process ids mean nothing elsewhere.
-    pub pid_namespace: AtomicU64,
     /// The most slots of all devices together that were in use at a time, as of the last reclaim.
     pub peak: AtomicU64,
 }

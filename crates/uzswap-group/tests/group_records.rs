@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
-use uzswap_group::group::{Group, ProcessState, SwapUser};
+use uzswap_group::group::{Group, Identity, ProcessState, SwapUser};
 
 fn group() -> Box<Group> {
     let layout = std::alloc::Layout::new::<Group>();
@@ -33,9 +33,21 @@ fn reaped(group: &Group, living: &[u32]) -> Vec<usize> {
 #[test]
 fn who_claims_a_record_while_a_fork_fails_is_seen_ever_after() {
     let group = group();
-    group.claim(PARENT, 1, 0, |_| true);
+    group.claim(
+        Identity {
+            pid: PARENT,
+            ..Identity::default()
+        },
+        |_| true,
+    );
     let reserved = group.reserve(PARENT).unwrap();
-    let other = group.claim(OTHER, 1, 0, |_| true);
+    let other = group.claim(
+        Identity {
+            pid: OTHER,
+            ..Identity::default()
+        },
+        |_| true,
+    );
     other.swap_user.store(SwapUser::Yes, Ordering::Relaxed);
     group.give_back(reserved);
     assert!(group.used().iter().any(|p| std::ptr::eq(p, other)));
@@ -47,7 +59,13 @@ fn who_claims_a_record_while_a_fork_fails_is_seen_ever_after() {
 #[test]
 fn a_child_that_was_killed_before_it_began_gives_its_record_back() {
     let group = group();
-    group.claim(PARENT, 1, 0, |_| true);
+    group.claim(
+        Identity {
+            pid: PARENT,
+            ..Identity::default()
+        },
+        |_| true,
+    );
     let reserved = group.reserve(PARENT).unwrap();
     // Nobody knows its number yet, and it may be about to begin.
     assert_eq!(reaped(&group, &[PARENT]), []);
@@ -62,10 +80,19 @@ fn a_child_that_was_killed_before_it_began_gives_its_record_back() {
 #[test]
 fn a_child_that_began_first_is_not_told_who_it_is() {
     let group = group();
-    group.claim(PARENT, 1, 0, |_| true);
+    group.claim(
+        Identity {
+            pid: PARENT,
+            ..Identity::default()
+        },
+        |_| true,
+    );
     let reserved = group.reserve(PARENT).unwrap();
     // In a pid namespace of its own, say.
-    reserved.begin(2, 1, 0);
+    reserved.begin(Identity {
+        pid: 2,
+        ..Identity::default()
+    });
     group.born(reserved, PARENT, CHILD);
     assert_eq!(reserved.state.load(Ordering::Relaxed), ProcessState::Live);
     assert_eq!(reserved.pid.load(Ordering::Relaxed), 2);

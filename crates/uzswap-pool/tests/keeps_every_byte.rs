@@ -12,6 +12,7 @@ mod pool_support;
 use pool_support::{Random, Table, TestPool, fill, is_intact};
 use uzswap_pool::{Loc, PoolError, Relocate};
 use uzswap_sync::charge::Reserve;
+use uzswap_sync::primitive::Ordering::Relaxed;
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
@@ -74,7 +75,7 @@ fn run(ops: &[Op]) {
                 pool.trim(charge);
                 assert_eq!(pool.idle_pages(), 0);
             }
-            Op::Limit { pages } => charge.set_limit(pages),
+            Op::Limit { pages } => test.limit.store(pages << 12, Relaxed),
         }
         if ops.len() < 40 || version.is_multiple_of(61) {
             check(&test, &table);

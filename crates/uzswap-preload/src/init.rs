@@ -15,7 +15,9 @@ use core::fmt::Arguments;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use uzswap_core::{Engine, Masked, StartError};
-use uzswap_group::group::{FailureReason, GROUP_ENV, GROUP_LEN, Group, MAGIC, Process, is_alive};
+use uzswap_group::group::{
+    FailureReason, GROUP_ENV, GROUP_LEN, Group, Identity, MAGIC, Process, is_alive,
+};
 use uzswap_sys::fmt::write_line;
 use uzswap_sys::syscall::call5;
 use uzswap_sys::{Errno, arch, file, mem, nr, thread};
@@ -135,17 +137,12 @@ pub fn say(line: Arguments<'_>) {
 
 /// An entry in `group` for this process, with its name: the one reserved for it, if there is one.
 pub fn claim(group: &'static Group, reserved: Option<&'static Process>) -> &'static Process {
-    let pid = thread::getpid();
-    // SAFETY: takes no argument.
-    let ppid = unsafe { uzswap_sys::syscall::call0(nr::GETPPID) }.unwrap_or(0);
-    let ppid = u32::try_from(ppid).unwrap_or(0);
-    let now = arch::ticks();
     let process = match reserved {
         Some(process) => {
-            process.begin(pid.unsigned_abs(), ppid, now);
+            process.begin(identity());
             process
         }
-        None => group.claim(pid.unsigned_abs(), ppid, now, is_alive),
+        None => group.claim(identity(), is_alive),
     };
     let mut comm = [0_u64; 2];
     const PR_GET_NAME: usize = 16;
@@ -157,6 +154,19 @@ pub fn claim(group: &'static Group, reserved: Option<&'static Process>) -> &'sta
         }
     }
     process
+}
+
+/// Who this process is.
+fn identity() -> Identity {
+    // SAFETY: takes no argument.
+    let ppid = unsafe { uzswap_sys::syscall::call0(nr::GETPPID) }.unwrap_or(0);
+    let namespace = file::fstatat(file::AT_FDCWD, c"/proc/self/ns/pid", 0);
+    Identity {
+        pid: thread::getpid().unsigned_abs(),
+        ppid: u32::try_from(ppid).unwrap_or(0),
+        namespace: namespace.map_or(0, |stat| stat.st_ino),
+        start_tsc: arch::ticks(),
+    }
 }
 
 /// Maps the group file for good.

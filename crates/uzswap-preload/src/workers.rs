@@ -89,8 +89,12 @@ pub fn start(m: &Masked) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Serves a request from outside on a thread that ends with it, so that the program's goes on.
+/// Serves a request from outside: the reclaimer does, or a thread that ends with it, so that the
+/// program's goes on.
 pub fn serve_request(m: &Masked) {
+    if ENGINE.serve_request_beside(m) {
+        return;
+    }
     // The previous one has answered, and is about to end.
     thread::wait_exit(&REQUEST_SERVER.alive);
     let serve: Job = |m| ENGINE.serve_request(m);

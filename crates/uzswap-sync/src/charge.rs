@@ -1,163 +1,314 @@
-//! *What*: [`Charge`]: the strict memory limit, counted in 4 KiB pages, and [`Reserve`]:
-//! pages charged ahead of a batch of work, so that the work cannot fail half-way
-//! for lack of room.
+//! *What*: [`Charge`]: a process's side of the strict memory limit, counted in 4 KiB pages, and
+//! [`Reserve`]: pages charged ahead of a batch of work, so that the work cannot fail half-way for
+//! lack of room.
 //!
 //! *Invariants*
-//! - Memory is charged before it is touched and uncharged after it was given
-//!   back, so what is resident never exceeds `used`.
-//! - While the limit stays as it is, [`Charge::try_charge`] never makes `used`
-//!   exceed it, not for an instant. Only [`Charge::charge_unchecked`] and lowering
-//!   the limit do.
-//! - Once the limit was lowered and [`Charge::over`] has said 0, memory above it
-//!   is not touched any more: a charge that began before is compared with the limit
-//!   once more after it was made, and taken back if it is too much.
+//! - Memory is charged before it is touched and uncharged after it was given back, so what is
+//!   resident never exceeds `used`.
+//! - `used` is within what the group's [`Ledger`] has granted, and that within the limit, not only
+//!   for an instant. Only [`Charge::charge_unchecked`] and lowering the limit change that.
+//! - Once the limit was lowered and [`Charge::over`] has said 0, memory above it is not touched any
+//!   more: a grant that was asked for before counts, and is compared with the limit as it is then.
 //! - `used` = pages of all owners together = Σ resident + Σ open reserves.
-//! - All-zero memory is a valid `Charge` with limit 0: nothing can be charged
-//!   until [`Charge::follow`] or [`Charge::set_limit`].
+//! - All-zero memory is a valid `Charge` with limit 0: nothing can be charged until
+//!   [`Charge::follow`].
 //!
 //! *Locking*: none; leaf.
 //! *Context*: signal, worker, init.
 
-#[cfg(loom)]
-use crate::primitive::fence;
-use crate::primitive::{AtomicPtr, AtomicU64, Ordering};
+use crate::ledger::{Held, Ledger, Share};
+use crate::primitive::{
+    AtomicPtr, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
 use crate::{const_unless_modelled, strict_assert};
+use core::ptr::null_mut;
 use uzswap_sys::PAGE_SHIFT;
 
-/// The limit and what is used of it, in 4 KiB pages.
+/// Pages that are asked for at once, at least.
+const MIN_RAISE: u64 = 32;
+/// Attempts to charge what was granted before other threads of the process have used it.
+const MAX_TRIES: u32 = 4;
+
+/// Where a process's limits stand, and what others hold of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Membership {
+    /// The process's share.
+    pub share: &'static Share,
+    /// All shares of the group.
+    pub ledger: &'static Ledger,
+    /// The limit of the group, bytes.
+    pub limit: &'static AtomicU64,
+    /// The limit of each process, bytes; 0: none.
+    pub own_limit: &'static AtomicU64,
+}
+
+/// The limits, and what is used of them.
 ///
-/// On a cache line of its own: every thread that reclaims writes to it.
+/// A charge that follows no group has a share of its own, all granted from the beginning.
 #[derive(Debug)]
-#[repr(align(64))]
 pub struct Charge {
-    /// Where the limit stands; null: in `own`.
-    followed: AtomicPtr<AtomicU64>,
-    /// The limit of a charge that follows none, bytes.
-    own: AtomicU64,
-    used: AtomicU64,
-    peak: AtomicU64,
+    own: Share,
+    share: AtomicPtr<Share>,
+    ledger: AtomicPtr<Ledger>,
+    limit: AtomicPtr<AtomicU64>,
+    own_limit: AtomicPtr<AtomicU64>,
+    /// What [`Charge::limit`] says, pages.
+    known_limit: AtomicU64,
+}
+
+const fn address<T>(of: &'static T) -> *mut T {
+    core::ptr::from_ref(of).cast_mut()
 }
 
 impl Charge {
     const_unless_modelled! {
-        /// Nothing used of `limit` pages.
+        /// Nothing used of `limit` pages, in no group.
         pub fn new(limit: u64) -> Self {
-            Self {
-                followed: AtomicPtr::new(core::ptr::null_mut()),
-                own: AtomicU64::new(limit << PAGE_SHIFT),
-                used: AtomicU64::new(0),
-                peak: AtomicU64::new(0),
+            Charge {
+                own: Share::new(limit),
+                share: AtomicPtr::new(null_mut()),
+                ledger: AtomicPtr::new(null_mut()),
+                limit: AtomicPtr::new(null_mut()),
+                own_limit: AtomicPtr::new(null_mut()),
+                known_limit: AtomicU64::new(0),
             }
         }
     }
 
-    /// From now on the limit is what `bytes` says, whoever changes it: the group's knob.
-    pub fn follow(&self, bytes: &'static AtomicU64) {
-        let bytes = core::ptr::from_ref(bytes).cast_mut();
-        self.followed.store(bytes, Ordering::Release);
+    /// From now on the limits are those of a group: where `to` says.
+    pub fn follow(&self, to: &Membership) {
+        self.ledger.store(address(to.ledger), Relaxed);
+        self.limit.store(address(to.limit), Relaxed);
+        self.own_limit.store(address(to.own_limit), Relaxed);
+        // Release: pairs with the Acquire in `membership`.
+        self.share.store(address(to.share), Release);
+        self.known_limit.store(0, Relaxed);
     }
 
-    /// Charges `nr` pages if they fit under the limit, and says whether they did.
-    /// No pages always fit.
+    /// The group; `None`: it follows none.
+    fn membership(&self) -> Option<Membership> {
+        // SAFETY: null, or what `follow` was given, all of it before `share`; it lives for good.
+        unsafe {
+            Some(Membership {
+                share: self.share.load(Acquire).as_ref()?,
+                ledger: self.ledger.load(Relaxed).as_ref()?,
+                limit: self.limit.load(Relaxed).as_ref()?,
+                own_limit: self.own_limit.load(Relaxed).as_ref()?,
+            })
+        }
+    }
+
+    /// What it charges to.
+    #[inline]
+    pub fn share(&self) -> &Share {
+        // SAFETY: null, or what `follow` was given, which lives for good.
+        unsafe { self.share.load(Acquire).as_ref() }.unwrap_or(&self.own)
+    }
+
+    /// Charges `nr` pages if they fit under the limits, and says whether they did. No pages always
+    /// fit.
     #[inline]
     #[must_use = "pages that were charged must be uncharged"]
     pub fn try_charge(&self, nr: u64) -> bool {
-        self.try_charge_below(nr, || self.limit())
+        self.share().try_charge(nr) || self.try_charge_slow(nr, None)
     }
 
-    /// As [`Charge::try_charge`], under another limit, in pages.
-    #[inline]
+    /// As [`Charge::try_charge`], under other limits, of the group and of each process, in bytes.
     #[must_use = "pages that were charged must be uncharged"]
-    pub fn try_charge_below(&self, nr: u64, limit: impl Fn() -> u64) -> bool {
-        // Acquire: pairs with the Release in `uncharge`, so that memory which
-        // made this room was really gone before ours is touched. SeqCst: see `over`.
-        let charged = self
-            .used
-            .fetch_update(Ordering::SeqCst, Ordering::Relaxed, |used| {
-                let sum = used.checked_add(nr)?;
-                (nr == 0 || sum <= limit()).then_some(sum)
-            });
-        let Ok(before) = charged else { return false };
-        // Loom takes SeqCst for AcqRel.
-        #[cfg(loom)]
-        fence(Ordering::SeqCst);
-        let sum = before.wrapping_add(nr);
-        if nr > 0 && sum > limit() {
-            self.uncharge(nr);
-            return false;
-        }
-        self.note_peak(sum);
-        true
+    pub fn try_charge_below(
+        &self,
+        nr: u64,
+        limit: &'static AtomicU64,
+        own_limit: &'static AtomicU64,
+    ) -> bool {
+        self.share().try_charge(nr) || self.try_charge_slow(nr, Some((limit, own_limit)))
     }
 
-    /// Charges `nr` pages whether or not they fit: the over-limit=allow policy,
-    /// and memory that exists already.
+    /// Asks for more, and charges `nr` pages of it.
+    #[cold]
+    fn try_charge_slow(
+        &self,
+        nr: u64,
+        limits: Option<(&'static AtomicU64, &'static AtomicU64)>,
+    ) -> bool {
+        let Some(mut group) = self.membership() else {
+            return false;
+        };
+        self.learn_limit(&group, &group.ledger.held());
+        if let Some(limits) = limits {
+            (group.limit, group.own_limit) = limits;
+        }
+        (0..MAX_TRIES).any(|_| {
+            let missing = group.share.missing(nr);
+            (missing == 0 || group.raise(missing, missing.max(MIN_RAISE)))
+                && group.share.try_charge(nr)
+        })
+    }
+
+    /// Has more granted, if there is, until `nr` pages are granted and not used.
+    pub fn keep_slack(&self, nr: u64) {
+        let missing = self.share().missing(nr);
+        if let Some(group) = self.membership().filter(|_| missing > 0) {
+            group.raise_if_free(1, missing);
+        }
+    }
+
+    /// Charges `nr` pages whether or not they fit: the over-limit=allow policy, and memory that
+    /// exists already.
     #[inline]
     pub fn charge_unchecked(&self, nr: u64) {
-        // Acquire: as in `try_charge`.
-        let before = self.used.fetch_add(nr, Ordering::Acquire);
-        strict_assert!(before.checked_add(nr).is_some());
-        self.note_peak(before.wrapping_add(nr));
+        self.share().charge_unchecked(nr);
     }
 
     /// Takes `nr` charged pages off again. The memory is gone already.
     #[inline]
     pub fn uncharge(&self, nr: u64) {
-        // Release: pairs with the Acquire in `try_charge`.
-        let before = self.used.fetch_sub(nr, Ordering::Release);
-        strict_assert!(before >= nr, "uncharged more than was charged");
+        self.share().uncharge(nr);
     }
 
-    /// Pages that still fit; 0 when at or over the limit. A hint: another thread
-    /// may charge next.
+    /// Pages that were granted and are not used.
     #[inline]
+    pub fn slack(&self) -> u64 {
+        self.share().slack()
+    }
+
+    /// Gives back what was granted and is not used, but for `keep` pages.
+    pub fn give_back(&self, keep: u64) {
+        let surplus = self.slack().saturating_sub(keep);
+        if surplus > 0 && self.membership().is_some() {
+            self.share().take_back(surplus);
+        }
+    }
+
+    /// Pages that still fit; 0 when at or over a limit. A hint: another thread or process may charge
+    /// next.
     pub fn room(&self) -> u64 {
-        self.limit().saturating_sub(self.used())
+        let Some(group) = self.membership() else {
+            return self.slack();
+        };
+        let held = group.ledger.held();
+        self.learn_limit(&group, &held);
+        group.room(&held)
     }
 
-    /// Pages used above the limit. 0 after the limit was lowered: from now on it holds.
+    /// Pages above the limits that are used. 0 after a limit was lowered: from now on it holds.
     pub fn over(&self) -> u64 {
-        // SeqCst, as the charge, the look at the limit after it and the change of the limit: either
-        // a charge is seen here, or it sees the lowered limit.
-        #[cfg(loom)]
-        fence(Ordering::SeqCst);
-        let used = self.used.load(Ordering::SeqCst);
-        used.saturating_sub(self.limit())
+        let Some(group) = self.membership() else {
+            return 0;
+        };
+        // SeqCst throughout, as in a raise: either what it asks for is seen here, or it sees the
+        // lowered limit.
+        let excess = || {
+            let held = group.ledger.held();
+            self.learn_limit(&group, &held);
+            let own = group.share.granted().saturating_sub(group.own_limit());
+            held.claimed.saturating_sub(group.limit()).max(own)
+        };
+        match excess() {
+            0 => 0,
+            over => {
+                group.take_unused(over);
+                excess()
+            }
+        }
     }
 
-    /// The limit in pages, as it is now.
+    /// Brings what is granted down to the limits, as far as it is not used.
+    pub fn settle(&self) {
+        self.over();
+    }
+
+    /// The limit in pages for what this process alone may use, as it was when that was last looked
+    /// at: what it holds, and what is free.
     #[inline]
     pub fn limit(&self) -> u64 {
-        // SAFETY: null, or what `follow` was given, which lives for good.
-        let followed = unsafe { self.followed.load(Ordering::Acquire).as_ref() };
-        followed.unwrap_or(&self.own).load(Ordering::SeqCst) >> PAGE_SHIFT
+        match self.known_limit.load(Relaxed) {
+            0 => self.look_at_limit(),
+            known => known,
+        }
     }
 
-    /// Changes the limit of a charge that follows none. When it falls below what is used,
-    /// charging fails until reclaim has caught up.
-    pub fn set_limit(&self, pages: u64) {
-        self.own.store(pages << PAGE_SHIFT, Ordering::SeqCst);
+    #[cold]
+    fn look_at_limit(&self) -> u64 {
+        match self.membership() {
+            Some(group) => self.learn_limit(&group, &group.ledger.held()),
+            None => self.own.granted(),
+        }
+    }
+
+    fn learn_limit(&self, group: &Membership, held: &Held) -> u64 {
+        let free = group.limit().saturating_sub(held.claimed);
+        let limit = (group.share.granted() + free).min(group.own_limit());
+        self.known_limit.store(limit, Relaxed);
+        limit
+    }
+
+    /// What all processes of the group hold, and what they may, pages.
+    pub fn group(&self) -> (Held, u64) {
+        match self.membership() {
+            Some(group) => {
+                let held = group.ledger.held();
+                group.ledger.note(&held);
+                (held, group.limit())
+            }
+            None => (Held::default(), self.own.granted()),
+        }
     }
 
     /// Pages charged now.
     #[inline]
     pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+        self.share().used()
     }
 
     /// The most pages that were ever charged at once.
     #[inline]
     pub fn peak(&self) -> u64 {
-        self.peak.load(Ordering::Relaxed)
+        self.share().peak()
+    }
+}
+
+impl Membership {
+    /// Has `wanted` pages more granted, or at least `least`: of what is free, then of what others do
+    /// not use. `false`: there are fewer.
+    fn raise(&self, least: u64, wanted: u64) -> bool {
+        self.raise_if_free(least, wanted)
+            || (self.ledger.take_back(self.share, wanted) > 0 && self.raise_if_free(least, least))
     }
 
-    #[inline]
-    fn note_peak(&self, now: u64) {
-        // The peak stops rising soon; looking first keeps the write out of the
-        // common path.
-        if now > self.peak.load(Ordering::Relaxed) {
-            self.peak.fetch_max(now, Ordering::Relaxed);
+    /// Takes back up to `nr` pages that nobody uses.
+    fn take_unused(&self, nr: u64) {
+        let own = self.share.take_back(nr);
+        self.ledger.take_back(self.share, nr - own);
+    }
+
+    fn raise_if_free(&self, least: u64, wanted: u64) -> bool {
+        let (limit, own_limit) = (|| self.limit(), || self.own_limit());
+        self.ledger
+            .raise(self.share, least, wanted, limit, own_limit)
+            > 0
+    }
+
+    /// The limit of the group without what is outside, pages.
+    fn limit(&self) -> u64 {
+        self.ledger.grantable(self.limit.load(SeqCst))
+    }
+
+    /// The limit of this process, pages.
+    fn own_limit(&self) -> u64 {
+        match self.own_limit.load(SeqCst) {
+            0 => u64::MAX,
+            bytes => bytes >> PAGE_SHIFT,
         }
+    }
+
+    /// Pages that this process may still use.
+    fn room(&self, held: &Held) -> u64 {
+        let free = self.limit().saturating_sub(held.claimed);
+        let own = self.own_limit().saturating_sub(self.share.granted());
+        let excess = held.claimed.saturating_sub(self.limit());
+        (self.share.slack() + free.min(own)).saturating_sub(excess)
     }
 }
 
@@ -271,36 +422,72 @@ mod tests {
         assert_eq!((charge.used(), charge.peak()), (9, 17));
     }
 
+    /// A charge in a group of its own, its limit and its ledger.
+    fn grouped(pages: u64) -> (Charge, &'static AtomicU64, &'static Ledger) {
+        let leak = |value| -> &'static AtomicU64 { Box::leak(Box::new(AtomicU64::new(value))) };
+        let ledger: &Ledger = Box::leak(Box::default());
+        let (limit, own_limit) = (leak(pages << PAGE_SHIFT), leak(0));
+        let charge = Charge::new(1);
+        charge.follow(&Membership {
+            share: ledger.begin(0),
+            ledger,
+            limit,
+            own_limit,
+        });
+        (charge, limit, ledger)
+    }
+
     #[test]
     fn a_limit_lowered_below_what_is_used_stops_charging() {
-        let charge = Charge::new(8);
+        let (charge, limit, _) = grouped(8);
         assert!(charge.try_charge(8));
-        charge.set_limit(4);
+        limit.store(4 << PAGE_SHIFT, SeqCst);
         assert!(!charge.try_charge(1));
         assert!(charge.try_charge(0));
-        assert_eq!(charge.room(), 0);
+        assert_eq!((charge.room(), charge.over()), (0, 4));
         charge.uncharge(5);
+        assert_eq!(charge.over(), 0);
         assert!(charge.try_charge(1));
         assert!(!charge.try_charge(1));
-        assert!(!charge.try_charge(u64::MAX), "no overflow");
+        assert!(!charge.try_charge(u64::MAX >> 1), "no overflow");
     }
 
     #[test]
     fn the_limit_is_where_it_is_followed_to() {
-        static LIMIT: AtomicU64 = AtomicU64::new(4 << PAGE_SHIFT);
-        let charge = Charge::new(1);
-        charge.follow(&LIMIT);
+        let (charge, limit, _) = grouped(4);
         assert!(charge.try_charge(4));
         assert!(!charge.try_charge(1));
-        LIMIT.store((6 << PAGE_SHIFT) + 1, Ordering::SeqCst);
+        limit.store((6 << PAGE_SHIFT) + 1, SeqCst);
+        assert_eq!((charge.room(), charge.limit()), (2, 6));
         assert!(charge.try_charge(2));
         assert!(!charge.try_charge(1), "a part of a page is no page");
-        LIMIT.store(1 << PAGE_SHIFT, Ordering::SeqCst);
+        limit.store(1 << PAGE_SHIFT, SeqCst);
         assert_eq!((charge.over(), charge.room()), (5, 0));
         assert!(!charge.try_charge(1));
-        assert!(charge.try_charge_below(1, || 7), "under the limit before");
-        assert!(!charge.try_charge_below(1, || 7));
+        static BEFORE: AtomicU64 = AtomicU64::new(7 << PAGE_SHIFT);
+        static NONE: AtomicU64 = AtomicU64::new(0);
+        assert!(
+            charge.try_charge_below(1, &BEFORE, &NONE),
+            "under the limit before"
+        );
+        assert!(!charge.try_charge_below(1, &BEFORE, &NONE));
         charge.uncharge(6);
         assert_eq!(charge.over(), 0);
+    }
+
+    #[test]
+    fn what_is_outside_leaves_less_and_what_others_do_not_use_can_be_had() {
+        let (charge, _, ledger) = grouped(100);
+        ledger.outside.store(40 << PAGE_SHIFT, SeqCst);
+        assert_eq!((charge.room(), charge.limit()), (60, 60));
+        let other = ledger.begin(1);
+        assert_eq!(ledger.raise(other, 50, 50, || 60, || u64::MAX), 50);
+        assert!(other.try_charge(30));
+        assert_eq!(charge.room(), 10);
+        assert!(charge.try_charge(25), "of 20 that the other has granted");
+        assert!(!charge.try_charge(6));
+        assert!(charge.try_charge(5));
+        let (held, limit) = charge.group();
+        assert_eq!((held.claimed, held.used, limit), (60, 60, 60));
     }
 }

@@ -16,6 +16,7 @@
 )]
 
 pub mod charge;
+pub mod ledger;
 pub mod lock;
 pub mod presence;
 pub mod primitive;

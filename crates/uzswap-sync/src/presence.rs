@@ -1,6 +1,7 @@
 //! *What*: whether a helper of this process's is there: it is started when there is work, sleeps
 //! while there is none, and is ended and kept away while somebody wants that. The helper is a
-//! thread or a process that shares this memory; whoever starts it is told how by the caller.
+//! thread or a process that shares this memory; whoever starts it is told how by the caller. Other
+//! processes may give it work, too, by its [`Kick`], if that lies in memory that they share.
 //!
 //! *Invariants*
 //! - There is one helper at most. `gate` counts those that want none, and has [`STARTING`] while
@@ -8,6 +9,8 @@
 //!   `STARTING` is gone, nobody starts one.
 //! - Work that was given is seen: `kick` leaves [`IDLE`] before the helper is woken, and the helper
 //!   sleeps only while it is `IDLE`, or for a time.
+//! - One that was kicked by another process while there was none may be missing although `kick` is
+//!   not [`IDLE`]: whoever has work then starts it ([`Presence::is_missing`]).
 //! - A helper that ends clears `running` before it is gone (`alive` 0). One that is gone while
 //!   `running` was killed.
 //!
@@ -15,11 +18,12 @@
 
 use crate::const_unless_modelled;
 use crate::primitive::{
-    AtomicBool, AtomicU32,
+    AtomicBool, AtomicPtr, AtomicU32,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
     spin_loop,
 };
-use crate::word::Word;
+use crate::word::{SharedWord, Word};
+use core::ptr::null_mut;
 
 /// The helper sleeps until somebody has work for it.
 const IDLE: u32 = 0;
@@ -33,11 +37,52 @@ const STARTING: u32 = 1;
 /// What a thread that wants none to be there adds to `gate`.
 const HOLD: u32 = 2;
 
+/// What wakes a helper. All zeroes: it has no work.
+#[derive(Debug)]
+#[cfg_attr(not(loom), repr(transparent))]
+pub struct Kick {
+    /// [`IDLE`], [`AT_WORK`] or [`PAUSED`].
+    word: SharedWord,
+}
+
+impl Kick {
+    const_unless_modelled! {
+        /// Of a helper without work.
+        pub fn new() -> Self {
+            Kick {
+                word: SharedWord::new(IDLE),
+            }
+        }
+    }
+
+    /// From another process: gives the helper work, which has been written before.
+    pub fn ring(&self) {
+        // Written in any case, and Release: the helper, whose next look at the word is a swap, then
+        // sees the work. It sleeps through a pause.
+        let at_work = |state| Some(if state == IDLE { AT_WORK } else { state });
+        if self.word.fetch_update(AcqRel, Relaxed, at_work) == Ok(IDLE) {
+            self.word.wake_one();
+        }
+    }
+
+    /// There is neither work nor a helper.
+    pub fn reset(&self) {
+        self.word.store(IDLE, Relaxed);
+    }
+}
+
+impl Default for Kick {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Whether a helper is there. All zeroes: there is none.
 #[derive(Debug)]
 pub struct Presence {
-    /// [`IDLE`], [`AT_WORK`] or [`PAUSED`].
-    kick: Word,
+    /// Where its kick is; null: in `own_kick`.
+    kick: AtomicPtr<Kick>,
+    own_kick: Kick,
     /// It was started, and has not taken its leave.
     running: AtomicBool,
     /// It is to end.
@@ -55,7 +100,8 @@ impl Presence {
         /// No helper.
         pub fn new() -> Self {
             Presence {
-                kick: Word::new(IDLE),
+                kick: AtomicPtr::new(null_mut()),
+                own_kick: Kick::new(),
                 running: AtomicBool::new(false),
                 stop: AtomicBool::new(false),
                 alive: Word::new(0),
@@ -65,24 +111,48 @@ impl Presence {
         }
     }
 
+    /// From now on its kick is there, if anywhere but here. While there is no helper.
+    pub fn listen_at(&self, kick: Option<&'static Kick>) {
+        let kick = kick.map_or(null_mut(), |kick| core::ptr::from_ref(kick).cast_mut());
+        self.kick.store(kick, Release);
+    }
+
+    #[inline]
+    fn word(&self) -> &SharedWord {
+        // SAFETY: null, or what `listen_at` was given, which lives for good.
+        let kick = unsafe { self.kick.load(Acquire).as_ref() };
+        &kick.unwrap_or(&self.own_kick).word
+    }
+
     /// Its number while it is there.
     pub const fn alive(&self) -> &Word {
         &self.alive
     }
 
+    /// Whether it sleeps until it is given work.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.word().load(Relaxed) == IDLE
+    }
+
+    /// Whether it was given work, is not there, and may be started.
+    pub fn is_missing(&self) -> bool {
+        self.alive.load(Relaxed) == 0 && self.gate.load(Relaxed) == 0
+    }
+
     /// Gives it work. `true`: it had none, and has to be [woken](Presence::wake).
     #[inline]
     pub fn kick(&self) -> bool {
-        self.kick.load(Relaxed) == IDLE
+        self.is_idle()
             && self
-                .kick
+                .word()
                 .compare_exchange(IDLE, AT_WORK, Release, Relaxed)
                 .is_ok()
     }
 
     /// Wakes it. `false`: it is not there.
     pub fn wake(&self) -> bool {
-        self.kick.wake_one();
+        self.word().wake_one();
         self.alive.load(Relaxed) != 0
     }
 
@@ -125,11 +195,11 @@ impl Presence {
     /// In it: sleeps until there is work. `false`: it is to end.
     #[must_use]
     pub fn wait(&self) -> bool {
-        while self.kick.swap(IDLE, Acquire) == IDLE {
+        while self.word().swap(IDLE, Acquire) == IDLE {
             if self.is_stopped() {
                 return false;
             }
-            self.kick.sleep_while(IDLE);
+            self.word().sleep_while(IDLE);
         }
         !self.is_stopped()
     }
@@ -137,8 +207,8 @@ impl Presence {
     /// In it: sleeps until there is work, for `ns` nanoseconds at most. `false`: it is to end.
     #[must_use]
     pub fn wait_for(&self, ns: u64) -> bool {
-        if self.kick.swap(IDLE, Acquire) == IDLE && !self.is_stopped() {
-            self.kick.sleep_while_for(IDLE, ns);
+        if self.word().swap(IDLE, Acquire) == IDLE && !self.is_stopped() {
+            self.word().sleep_while_for(IDLE, ns);
         }
         !self.is_stopped()
     }
@@ -147,9 +217,9 @@ impl Presence {
     pub fn pause(&self, ns: u64) {
         // Of the two swaps, `hold`'s is later and ends the sleep, or earlier, and this one sees
         // `stop`.
-        self.kick.swap(PAUSED, AcqRel);
+        self.word().swap(PAUSED, AcqRel);
         if !self.is_stopped() {
-            self.kick.sleep_while_for(PAUSED, ns);
+            self.word().sleep_while_for(PAUSED, ns);
         }
     }
 
@@ -173,8 +243,8 @@ impl Presence {
             spin_loop();
         }
         self.stop.store(true, Release);
-        self.kick.swap(AT_WORK, AcqRel);
-        self.kick.wake_one();
+        self.word().swap(AT_WORK, AcqRel);
+        self.word().wake_one();
         let number = self.alive.load(Acquire);
         self.alive.wait_for_zero_of_kernel();
         number
@@ -182,17 +252,19 @@ impl Presence {
 
     /// After a [`Presence::hold`].
     pub fn release(&self) {
-        self.kick.store(IDLE, Relaxed);
+        self.word().store(IDLE, Relaxed);
         self.gate.fetch_sub(HOLD, Release);
     }
 
-    /// In a fork child, which has no helper, nor a thread that starts or wants none.
-    pub fn reset(&self) {
+    /// In a fork child, which has no helper, nor a thread that starts or wants none. Its kick is not
+    /// the parent's: see [`Presence::listen_at`].
+    pub fn reset(&self, kick: Option<&'static Kick>) {
+        self.listen_at(kick);
         self.alive.store(0, Relaxed);
         self.running.store(false, Relaxed);
         self.gate.store(0, Relaxed);
         self.stop.store(false, Relaxed);
-        self.kick.store(IDLE, Relaxed);
+        self.word().store(IDLE, Relaxed);
     }
 }
 

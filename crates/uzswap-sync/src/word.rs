@@ -1,5 +1,7 @@
 //! *What*: a word that threads sleep on: four bytes, and the kernel's futex queue behind them.
 //!
+//! Processes that share the memory may share the word: a [`SharedWord`].
+//!
 //! *Invariants*: whoever sleeps looks at the value again: sleeping may end early, for no reason at
 //! all. Memory that is all zeroes is a word that holds 0.
 //! *Locking*: none; locks are made of it. *Context*: signal, worker, init.
@@ -7,18 +9,24 @@
 use crate::const_unless_modelled;
 use crate::primitive::AtomicU32;
 use core::ops::Deref;
+#[cfg(not(any(loom, miri)))]
+use uzswap_sys::{Errno, futex, thread::Timespec};
 
-/// An atomic number that threads may sleep on.
+/// An atomic number that threads may sleep on; with `SHARED` those of other processes, too, in whose
+/// memory it also is.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(transparent))]
-pub struct Word {
+pub struct Word<const SHARED: bool = false> {
     value: AtomicU32,
     /// The kernel's futex queue, as far as the model needs one.
     #[cfg(loom)]
     queue: model::Queue,
 }
 
-impl Word {
+/// A word that threads of several processes may sleep on.
+pub type SharedWord = Word<true>;
+
+impl<const SHARED: bool> Word<SHARED> {
     const_unless_modelled! {
         /// A word that holds `value`.
         pub fn new(value: u32) -> Self {
@@ -34,14 +42,22 @@ impl Word {
     #[cfg(not(any(loom, miri)))]
     pub fn sleep_while(&self, value: u32) {
         // An interrupted or refused wait is an early return like any other.
-        let _ = uzswap_sys::futex::wait(&self.value, value, None);
+        let _ = Self::wait(&self.value, value, None);
     }
 
     /// Sleeps while the word is `value`, for `ns` nanoseconds at most; may return early.
     #[cfg(not(any(loom, miri)))]
     pub fn sleep_while_for(&self, value: u32, ns: u64) {
-        let time = uzswap_sys::thread::Timespec::from_nanos(ns);
-        let _ = uzswap_sys::futex::wait(&self.value, value, Some(&time));
+        let time = Timespec::from_nanos(ns);
+        let _ = Self::wait(&self.value, value, Some(&time));
+    }
+
+    #[cfg(not(any(loom, miri)))]
+    fn wait(word: &AtomicU32, value: u32, time: Option<&Timespec>) -> Result<(), Errno> {
+        match SHARED {
+            true => futex::wait_shared(word, value, time),
+            false => futex::wait(word, value, time),
+        }
     }
 
     /// Sleeps until the word is 0, which the kernel makes it when a thread ends.
@@ -54,7 +70,10 @@ impl Word {
     #[cfg(not(any(loom, miri)))]
     #[cold]
     pub fn wake_one(&self) {
-        let _ = uzswap_sys::futex::wake(&self.value, 1);
+        let _ = match SHARED {
+            true => futex::wake_shared(&self.value, 1),
+            false => futex::wake(&self.value, 1),
+        };
     }
 
     // Miri runs no raw system call: a spin hint lets it switch threads.
@@ -100,7 +119,7 @@ impl Word {
     }
 }
 
-impl Deref for Word {
+impl<const SHARED: bool> Deref for Word<SHARED> {
     type Target = AtomicU32;
 
     #[inline]

@@ -5,7 +5,7 @@
 
 use loom::sync::{Arc, Mutex, Notify};
 use loom::thread::{self, JoinHandle};
-use uzswap_sync::presence::Presence;
+use uzswap_sync::presence::{Kick, Presence};
 use uzswap_sync::primitive::{AtomicU32, Ordering};
 
 /// A helper's presence, and what it works on.
@@ -14,6 +14,10 @@ struct Shared {
     presence: Presence,
     /// Work that was given and not done.
     given: AtomicU32,
+    /// As that, by another process.
+    asked: AtomicU32,
+    /// Where that process rings.
+    kick: Option<&'static Kick>,
     done: Option<Notify>,
     /// Helpers at work now.
     inside: AtomicU32,
@@ -56,6 +60,7 @@ fn help(shared: &Shared, pauses: bool) {
             shared.presence.pause(1);
         }
         shared.given.store(0, Ordering::Release);
+        shared.asked.swap(0, Ordering::AcqRel);
         if let Some(done) = &shared.done {
             done.notify();
         }
@@ -87,6 +92,12 @@ fn give(shared: &Arc<Shared>, pauses: bool) {
     });
 }
 
+/// Gives work, as another process does.
+fn ask(shared: &Shared) {
+    shared.asked.store(1, Ordering::Relaxed);
+    shared.kick.unwrap().ring();
+}
+
 /// After a hold nobody is at work, and nobody comes.
 fn hold(shared: &Shared) {
     shared.presence.hold();
@@ -111,6 +122,34 @@ fn work_that_is_given_is_done_before_the_helper_sleeps() {
             hold(&shared);
         },
     );
+}
+
+#[test]
+fn what_another_process_asks_for_is_done_before_the_helper_sleeps() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let kick: &'static Kick = Box::leak(Box::default());
+        let shared = Arc::new(Shared {
+            done: Some(Notify::new()),
+            kick: Some(kick),
+            ..Shared::default()
+        });
+        shared.presence.listen_at(Some(kick));
+        give(&shared, false);
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || ask(&shared))
+        };
+        other.join().unwrap();
+        while shared.asked.load(Ordering::Acquire) != 0 {
+            shared.done.as_ref().unwrap().wait();
+        }
+        hold(&shared);
+        for helper in shared.helpers.lock().unwrap().drain(..) {
+            helper.join().unwrap();
+        }
+    });
 }
 
 #[test]

@@ -270,6 +270,25 @@ pub struct SigInfo {
     rest: [u32; 25],
 }
 
+/// Sends `signal` with `value` to process `pid`, as sigqueue(3).
+///
+/// # Errors
+/// As rt_sigqueueinfo(2).
+pub fn queue(pid: i32, signal: i32, value: i32) -> Result<()> {
+    let info = SigInfo {
+        si_signo: signal,
+        si_errno: 0,
+        si_code: SI_QUEUE,
+        pad: 0,
+        // The sender's process id, and its user id, which is not told.
+        addr: int(crate::thread::getpid()),
+        syscall: value,
+        rest: [0; 25],
+    };
+    // SAFETY: the kernel reads 128 bytes, the size of `SigInfo`.
+    unsafe { call3(nr::RT_SIGQUEUEINFO, int(pid), int(signal), addr(&info)) }.map(drop)
+}
+
 impl SigInfo {
     /// SIGSEGV, SIGBUS: the address that faulted, exact to the byte for SIGSEGV and for SIGBUS
     /// from userfaultfd (page-aligned on some kernels).

@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,6 +22,7 @@ use crate::group_view::totals::{Totals, When};
 use crate::group_view::{is_alive, pid_of, used_slots};
 use crate::kernel;
 use crate::limit;
+use crate::members::Members;
 use crate::outside::Outside;
 use crate::preload::Preload;
 use crate::ram;
@@ -60,15 +62,17 @@ pub fn run(options: &Run) -> Result<u8> {
         .map(|file| Tracer::start(file, &group, begin))
         .transpose()?;
     let child = Child::start(&target, &options.command, &environment)?;
+    let mut members = Members::of(&group);
     let mut outside = Outside::new(&group);
     let mut over_limit = OutsideLimit::of(options);
     let mut watcher = thrashing::Watcher::new(&group, begin);
-    let end = child.wait(|| {
+    let end = child.wait(|orphans| {
+        let looked = members.look(orphans);
         let traced = tracer.as_mut().and_then(Tracer::tick);
         let measured = outside.tick();
         over_limit.check(&group, &outside, &child);
-        let next = measured.min(watcher.tick());
-        Some(traced.map_or(next, |traced| traced.min(next)))
+        let next = looked.min(measured).min(watcher.tick());
+        traced.map_or(next, |traced| traced.min(next))
     })?;
     if over_limit.ended {
         supervise::end_orphans(|| outside.children());
@@ -76,6 +80,7 @@ pub fn run(options: &Run) -> Result<u8> {
 
     let elapsed_s = begin.elapsed().as_secs_f64();
     wait_for_reclaimers(&group);
+    group.expire_dead(is_alive);
     let totals = Totals::of(&group, When::AtEnd, begin.hz_since());
     let failure = Failure::of(&group, &totals, outside.causes());
     let status = match &failure {
@@ -207,6 +212,11 @@ fn find_target(options: &Run) -> Result<Target> {
 fn ram(options: &Run) -> Result<u64> {
     let codec = options.knobs.codec();
     let least = limit::min_limit(codec);
+    if let Some(own) = options.knobs.ram_per_process().filter(|own| *own < least) {
+        bail!(
+            "--ram-per-process {own} is too small: the least that works here with {codec} is {least}"
+        );
+    }
     match options.knobs.ram() {
         Some(ram) if ram < least => {
             bail!("--ram {ram} is too small: the least that works here with {codec} is {least}")
@@ -230,6 +240,8 @@ fn configure(group: &Group, options: &Run) -> Result<()> {
         bail!("--densify needs folios of 16K or more: set --folio 64K, or leave --densify out");
     }
     let config = &group.config;
+    let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
+    config.pid_namespace.store(namespace, Ordering::Relaxed);
     let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
     set(&config.folio_order, options.folio);
     set(&config.densifier, densify.into());

@@ -15,7 +15,7 @@ use super::print;
 use crate::args::Set;
 use crate::group_file::{self, Access};
 use crate::knob::{Assignment, show, takes, to_json};
-use crate::limit;
+use crate::limit::{self, Limit};
 use crate::size::Size;
 use crate::status::{USAGE, refused};
 
@@ -29,16 +29,17 @@ pub fn set(options: &Set) -> Result<u8> {
     check_room(&group, &options.changes)?;
     check_densifier(&group, &options.changes)?;
     let mut changed = String::new();
-    // The limit first: its change may fail.
-    let (limit, others): (Vec<&Assignment>, Vec<_>) =
-        options.changes.iter().partition(|change| is_ram(change));
-    for change in limit.into_iter().chain(others) {
+    // The limits first: their change may fail.
+    let (limits, others): (Vec<&Assignment>, Vec<_>) = options
+        .changes
+        .iter()
+        .partition(|change| limit_of(change).is_some());
+    for change in limits.into_iter().chain(others) {
         let (cell, knob) = (group.knobs.cells()[change.index], &Knobs::ALL[change.index]);
         let before = cell.load(Ordering::Relaxed);
-        if is_ram(change) {
-            limit::change(&group, options.pid, change.value)?;
-        } else {
-            cell.store(change.value, Ordering::Relaxed);
+        match limit_of(change) {
+            Some(limit) => limit::change(&group, options.pid, limit, change.value)?,
+            None => cell.store(change.value, Ordering::Relaxed),
         }
         let (before, now) = (show(knob, before), show(knob, change.value));
         let _ = writeln!(changed, "{} {before} -> {now}", knob.name);
@@ -53,8 +54,13 @@ pub fn set(options: &Set) -> Result<u8> {
     print(&text)
 }
 
-fn is_ram(change: &Assignment) -> bool {
-    Knobs::ALL[change.index].values == Values::Size
+/// The limit that an assignment changes, if it is one.
+fn limit_of(change: &Assignment) -> Option<Limit> {
+    match Knobs::ALL[change.index].values {
+        Values::Size => Some(Limit::Group),
+        Values::Limit => Some(Limit::Process),
+        _ => None,
+    }
 }
 
 /// Fails if the new limit is too low for the new compressor.
@@ -64,15 +70,21 @@ fn check_room(group: &Group, changes: &[Assignment]) -> Result<()> {
         let change = changes.find(|change| Knobs::ALL[change.index].values == values);
         change.map_or_else(|| now.load(Ordering::Relaxed), |change| change.value)
     };
-    let ram = Size(to_be(Values::Size, &group.knobs.ram));
     let codec = codec_of(to_be(Values::Codec, &group.knobs.compressor));
-    if let Some((codec, least)) = codec.map(|codec| (codec, limit::min_limit(codec)))
-        && ram < least
-    {
-        return Err(refused!(
-            USAGE,
-            "{codec} needs at least --ram {least}, and {ram} is less: nothing was changed"
-        ));
+    let Some((codec, least)) = codec.map(|codec| (codec, limit::min_limit(codec))) else {
+        return Ok(());
+    };
+    let ram = to_be(Values::Size, &group.knobs.ram);
+    let own = to_be(Values::Limit, &group.knobs.ram_per_process);
+    for (option, limit) in [("--ram", ram), ("--ram-per-process", own)] {
+        let is_limit = option == "--ram" || limit != 0;
+        if is_limit && Size(limit) < least {
+            return Err(refused!(
+                USAGE,
+                "{codec} needs at least {option} {least}, and {} is less: nothing was changed",
+                Size(limit)
+            ));
+        }
     }
     Ok(())
 }

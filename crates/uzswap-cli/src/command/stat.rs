@@ -131,9 +131,13 @@ impl<'a> Table<'a> {
             group.nr_started.load(Ordering::Relaxed),
             elapsed_s(group),
         );
-        let limit = Size(group.knobs.ram.load(Ordering::Relaxed));
+        let limit = Size(group.knobs.ram.load(Ordering::Relaxed)).to_string();
+        let own_limit = match group.knobs.ram_per_process.load(Ordering::Relaxed) {
+            0 => String::new(),
+            own => format!(", {} for each process", Size(own)),
+        };
         let in_use = format!(
-            "{} = resident {} + pool {} + metadata {} (peak of one process {})",
+            "{} = resident {} + pool {} + metadata {} (peak {})",
             Size(resident + pool + metadata),
             Size(resident),
             Size(pool),
@@ -159,7 +163,7 @@ impl<'a> Table<'a> {
         let needed = Size(resident + stored + swapped);
         [
             line("run", run),
-            line("limit", format!("{limit} for each process")),
+            line("limit", limit + &own_limit),
             line("in use", in_use),
             line("unmanaged", unmanaged(group)),
             line("stored", in_pool),

@@ -1,7 +1,8 @@
 //! *What*: the group's counters, summed over its processes, and values derived from them.
 //!
 //! *Invariants*: counters add up over all processes that ever ran, gauges as [`When`] says, peaks
-//! are the highest of any one process. *Locking*: none. *Context*: any command.
+//! are the highest of any one process, but for `ram_peak` and `need_peak`, which are those of all
+//! together. *Locking*: none. *Context*: any command.
 
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,6 +36,8 @@ pub struct Totals {
     /// Most data that the pool of the process that needed most memory held, and the RAM for it.
     peak_stored: u64,
     peak_pool: u64,
+    /// Most memory that any one process had in use, bytes.
+    pub own_peak: u64,
     fault_mode: FaultMode,
     /// Rate of the time stamp counter.
     hz: u64,
@@ -60,6 +63,7 @@ impl Totals {
             orders: Vec::new(),
             stalls: [0; StallCounters::ALL.len()],
             faults: Faults::default(),
+            own_peak: 0,
             peak_stored: most.counters.zswapped_peak.load(Relaxed),
             peak_pool: most.counters.pool_peak.load(Relaxed),
             // All processes have the same mode; `ended` has none.
@@ -78,7 +82,19 @@ impl Totals {
             };
             totals.add(process, gauges_count);
         }
+        totals.own_peak = totals.get("ram_peak");
+        if group.nr_started.load(Relaxed) > 1 {
+            totals.raise("ram_peak", group.ledger.peak() * PAGE);
+            totals.raise("need_peak", group.ledger.need_peak() * PAGE);
+        }
         totals
+    }
+
+    /// Raises a peak to that of all processes together.
+    fn raise(&mut self, name: &str, bytes: u64) {
+        if let Some(at) = Counters::ALL.iter().position(|known| known.name == name) {
+            self.cells[at] = self.cells[at].max(bytes);
+        }
     }
 
     fn add(&mut self, process: &Process, gauges_count: bool) {
@@ -275,7 +291,7 @@ pub fn rounded(value: f64) -> f64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use uzswap_group::group::ProcessState;
+    use uzswap_group::group::{Identity, ProcessState};
 
     /// A zeroed group on the heap: too large for a test's stack.
     pub fn group() -> Box<Group> {
@@ -295,7 +311,13 @@ pub(crate) mod tests {
     }
 
     pub fn start(group: &Group, pid: u32) -> &Process {
-        group.claim(pid, 1, 0, |_| true)
+        group.claim(
+            Identity {
+                pid,
+                ..Identity::default()
+            },
+            |_| true,
+        )
     }
 
     #[test]

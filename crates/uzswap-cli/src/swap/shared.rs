@@ -44,8 +44,6 @@ impl SwapGroup {
         // A stable sort: areas of the same priority keep the order of the command line.
         areas.sort_by_key(|area| Reverse(area.priority));
         config.encrypt.store(encrypt.into(), Ordering::Relaxed);
-        let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
-        config.pid_namespace.store(namespace, Ordering::Relaxed);
         let mut first = 0;
         let mut shared = Vec::new();
         for (mut area, device) in areas.into_iter().zip(&config.devices) {

@@ -306,7 +306,13 @@ fn a_named_file_gives_its_space_back_when_the_last_process_has_ended() {
     };
     let taken = || fs::metadata(&file).unwrap().blocks() * 512;
     let (group, swap) = used();
-    group.claim(std::process::id(), 1, 0, |_| true);
+    group.claim(
+        uzswap_group::group::Identity {
+            pid: std::process::id(),
+            ..Default::default()
+        },
+        |_| true,
+    );
     swap.end(&group);
     assert!(taken() >= MIB, "somebody still needs it");
     let (group, swap) = used();

@@ -156,9 +156,9 @@ impl Arena {
     /// Write-protects the pages of a batch. The reclaim of a folio that cannot be protected is
     /// cancelled: the program could change a page while it is compressed.
     pub(crate) fn protect_batch(&self, pages: &Pages, batch: &Batch) {
-        let Mapping::Userfaultfd { uffd, .. } = self.mapping else {
+        if self.prot_follows() {
             return self.make_read_only(pages, batch);
-        };
+        }
         // Neighbours share a call, along with pages in between: marking those that are absent, or
         // not in the batch, costs nothing.
         let mut run: Option<(u32, PageRange)> = None;
@@ -171,7 +171,7 @@ impl Arena {
                 }
                 (_, next) => {
                     if let Some((_, done)) = run.take() {
-                        self.write_protect(pages, uffd, done);
+                        self.write_protect(pages, done);
                     }
                     run = next;
                 }
@@ -179,17 +179,23 @@ impl Arena {
         }
     }
 
-    fn write_protect(&self, pages: &Pages, uffd: Uffd, range: PageRange) {
-        let protect = |range: PageRange| {
-            uffd.write_protect(range.addr(), range.bytes(), true, false)
-                .is_ok()
+    /// Write-protects the resident pages of `range` for good, in userfaultfd's modes. `false`: they
+    /// are not, or not all.
+    pub(crate) fn protect_range(&self, range: PageRange) -> bool {
+        let Mapping::Userfaultfd { uffd, .. } = self.mapping else {
+            return false;
         };
-        if protect(range) {
+        uffd.write_protect(range.addr(), range.bytes(), true, false)
+            .is_ok()
+    }
+
+    fn write_protect(&self, pages: &Pages, range: PageRange) {
+        if self.protect_range(range) {
             return;
         }
         // Part of the range was unmapped, or holds a mapping of the program's own.
         for page in range.pages() {
-            if pages.get(page) == Entry::Resident && !protect(PageRange::one(page)) {
+            if pages.get(page) == Entry::Resident && !self.protect_range(PageRange::one(page)) {
                 pages.folio_of(page).lock().cancel_reclaim();
             }
         }

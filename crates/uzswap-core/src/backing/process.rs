@@ -11,8 +11,8 @@ use super::swap_cache::{Leaf, SwapCache};
 use crate::account::Account;
 use crate::memory::{self, place_static};
 use crate::page::transition::Slots;
-use crate::page::{PAGE_SIZE, Page, narrow};
-use uzswap_group::group::{Group, Process, ProcessState, SwapConfig, SwapUser, is_alive};
+use crate::page::{PAGE_SHIFT, PAGE_SIZE, Page, narrow};
+use uzswap_group::group::{Group, Process, ProcessState, SwapUser, is_alive};
 use uzswap_io::{Extent, Location, Queue, Seal};
 use uzswap_slots::IsAlive;
 use uzswap_sync::lock::{Lock, LockGuard};
@@ -21,7 +21,6 @@ use uzswap_sync::primitive::{
     Ordering::{Acquire, Relaxed},
 };
 use uzswap_sync::strict_assert;
-use uzswap_sys::{file, thread};
 
 /// Queues per process for concurrent reads.
 const NR_QUEUES: usize = 4;
@@ -47,15 +46,15 @@ impl Backing {
     pub(crate) fn open(account: &'static Account) -> Option<Backing> {
         let (group, process) = (account.group(), account.process());
         let config = &group.config.swap;
-        if config.nr_slots() == 0 || !in_namespace_of(config) {
+        if config.nr_slots() == 0 || group.is_foreign(process) {
             return None;
         }
         let user = group.number_of(process)?;
         let keys = Keys::new(config.encrypt.load(Relaxed) != 0)?;
-        let cache = new_cache(account.charge().limit())?;
+        let cache = new_cache(account.limit_bytes() >> PAGE_SHIFT)?;
         let backing = Backing {
             account,
-            devices: Devices::open(group, liveness_probe(group)?)?,
+            devices: Devices::open(group, liveness_probe(account)?)?,
             keys,
             cache,
             readahead: Readahead::new(),
@@ -91,44 +90,23 @@ impl Backing {
         }
     }
 
-    /// Before a fork, with no operation under way: reserves a record of the group for the child and
-    /// counts for it what this process counts. `None`: the group has no record left.
-    pub(crate) fn fork<'a>(&self, group: &'a Group) -> Option<(&'a Process, Owners)> {
-        if !self.devices.counts() {
-            return None;
-        }
-        let child = group.reserve(thread::getpid().unsigned_abs())?;
-        match group.number_of(child) {
-            Some(user) => Some((child, self.devices.fork(user))),
-            None => {
-                group.give_back(child);
-                None
-            }
-        }
-    }
-
-    /// In the parent after a fork: the child, of record `reserved`, is process `pid`.
-    pub(crate) fn fork_parent(&self, group: &Group, reserved: &Process, pid: u32) {
-        // In another namespace the pid means nothing to the processes that reap.
-        if in_namespace_of(&group.config.swap) {
-            group.born(reserved, thread::getpid().unsigned_abs(), pid);
-        }
+    /// Before a fork, with no operation under way: counts for `child`, of user number `user`, what
+    /// this process counts. `None`: it counts nothing.
+    pub(crate) fn fork(&self, user: usize) -> Option<Owners> {
+        self.devices.counts().then(|| self.devices.fork(user))
     }
 
     /// Undoes [`Backing::fork`] after a failed fork.
-    pub(crate) fn fork_failed(&self, group: &Group, child: &Process) {
-        if let Some(user) = group.number_of(child) {
-            self.devices.release(user);
-        }
-        group.give_back(child);
+    pub(crate) fn fork_failed(&self, user: usize) {
+        self.devices.release(user);
     }
 
     /// In a fork child, before any operation: counts as `owners` from now on.
-    pub(crate) fn fork_child(&self, group: &Group, process: &Process, owners: Option<Owners>) {
+    pub(crate) fn fork_child(&self, process: &Process, owners: Option<Owners>) {
         let counts = match owners {
             None => SwapUser::No,
-            Some(_) if in_namespace_of(&group.config.swap) => SwapUser::Yes,
-            Some(_) => SwapUser::Unknown,
+            Some(_) if self.account.group().is_foreign(process) => SwapUser::Unknown,
+            Some(_) => SwapUser::Yes,
         };
         for (device, owner) in self.devices.iter().zip(owners.unwrap_or_default()) {
             // SAFETY: this process has one thread, this one.
@@ -198,15 +176,10 @@ impl Slots for Option<Backing> {
     }
 }
 
-/// Whether this process is in the supervisor's pid namespace.
-fn in_namespace_of(config: &SwapConfig) -> bool {
-    file::fstatat(file::AT_FDCWD, c"/proc/self/ns/pid", 0)
-        .is_ok_and(|stat| stat.st_ino == config.pid_namespace.load(Relaxed))
-}
-
 /// A function that tells whether the process of a group record is alive; `false` only if it surely
 /// is not.
-fn liveness_probe(group: &'static Group) -> Option<IsAlive<'static>> {
+fn liveness_probe(account: &'static Account) -> Option<IsAlive<'static>> {
+    let group = account.group();
     let ask = move |number: usize| {
         let Some(process) = group.processes.get(number) else {
             return true;
@@ -214,7 +187,7 @@ fn liveness_probe(group: &'static Group) -> Option<IsAlive<'static>> {
         match process.state.load(Acquire) {
             ProcessState::Free => false,
             ProcessState::Live if process.swap_user.load(Relaxed) == SwapUser::Yes => {
-                !process.is_abandoned(is_alive) || !in_namespace_of(&group.config.swap)
+                !process.is_abandoned(is_alive) || !account.knows_pids()
             }
             _ => true,
         }

@@ -3,6 +3,7 @@
 //! *Invariants*: no folio is held while waiting for one under reclaim.
 //! *Locking*: op → folios (rising, at most [`HELD_FOLIOS`] at once). *Context*: worker.
 
+use super::share::clear_empty;
 use super::sizes;
 use crate::page::block::Entries;
 use crate::page::folio::FolioGuard;
@@ -26,6 +27,7 @@ pub(crate) fn drop_pages(parts: &Parts, range: PageRange) -> Result<(), Errno> {
         range: PageRange { start: 0, end: 0 },
         nr: 0,
         dropped: 0,
+        shared: 0,
         must_zero: false,
     };
     parts.pages.for_each_folio(range, |index, part| {
@@ -47,14 +49,15 @@ pub(crate) fn drop_pages(parts: &Parts, range: PageRange) -> Result<(), Errno> {
 }
 
 /// Empties the entries of `part`, but for those of resident pages that are `kept`. Returns how many
-/// pages were resident.
+/// pages were resident, and how many of them not charged, as they are shared.
 fn clear_entries(
     parts: &Parts,
     index: u32,
     part: PageRange,
     guard: &FolioGuard<'_>,
     kept: bool,
-) -> usize {
+) -> (usize, usize) {
+    let shared = parts.pages.nr_shared(guard, part);
     let mut resident = 0;
     for page in part.pages() {
         let entry = parts.pages.get(page);
@@ -72,7 +75,10 @@ fn clear_entries(
     if resident > 0 && guard.nr_resident() == 0 {
         parts.pages.lru_remove(guard, index);
     }
-    resident
+    if shared > 0 {
+        clear_empty(parts, guard, part);
+    }
+    (resident, shared)
 }
 
 /// Folios that are held while their pages are dropped with one call.
@@ -81,6 +87,8 @@ struct HeldFolios<'a> {
     range: PageRange,
     nr: usize,
     dropped: usize,
+    /// Of the dropped pages those that are not charged.
+    shared: usize,
     /// Some of their resident pages stay.
     must_zero: bool,
 }
@@ -93,7 +101,7 @@ impl HeldFolios<'_> {
             self.flush();
         }
         let closed = guard.nr_resident() == 0 || self.parts.arena.close(part);
-        let resident = clear_entries(self.parts, index, part, &guard, !closed);
+        let (resident, shared) = clear_entries(self.parts, index, part, &guard, !closed);
         if self.nr == 0 {
             self.range = part;
         } else {
@@ -101,6 +109,7 @@ impl HeldFolios<'_> {
         }
         self.nr += 1;
         self.dropped += resident;
+        self.shared += shared;
         self.must_zero |= !closed;
         // Let go of in `flush`, when the pages are gone.
         core::mem::forget(guard);
@@ -119,7 +128,11 @@ impl HeldFolios<'_> {
                     .die(FailureReason::Internal, errno.0.unsigned_abs(), 0);
             }
             sizes::count_dropped(parts, self.dropped);
-            parts.account.charge().uncharge(wide(self.dropped));
+            let charge = parts.account.charge();
+            charge.uncharge(wide(self.dropped - self.shared));
+            if self.shared > 0 {
+                charge.share().unshare(wide(self.shared));
+            }
         }
         let first = parts.pages.index_of(Page::from_index(self.range.start));
         for step in 0..self.nr {
@@ -130,6 +143,7 @@ impl HeldFolios<'_> {
         }
         self.nr = 0;
         self.dropped = 0;
+        self.shared = 0;
         self.must_zero = false;
     }
 }

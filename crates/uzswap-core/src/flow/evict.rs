@@ -11,11 +11,12 @@
 //! *Locking*: op → folios. Publishing holds many folios at once, all isolated by this thread.
 //! *Context*: signal, worker.
 
+use super::share::{clear_empty, own_if_last, unprotect_own};
 use super::{compact, sample, shrink, sizes};
 use crate::arena::FaultMode;
 use crate::op::{OpGuard, RESERVE_PAGES};
 use crate::page::batch::{BatchFolio, BatchPage};
-use crate::page::folio::{CANCELLED, FolioGuard, PROT_STALE, RECLAIM, TRIED};
+use crate::page::folio::{CANCELLED, FolioGuard, PROT_STALE, RECLAIM, SHARED, TRIED};
 use crate::page::tally::Tally;
 use crate::page::{Entry, Page, PageRange, wide};
 use crate::parts::Parts;
@@ -90,6 +91,9 @@ fn isolate_folio(
     if guard.has(PROT_STALE) {
         return Some(0);
     }
+    if guard.has(SHARED) {
+        own_if_last(parts, guard, parts.pages.range_of(index));
+    }
     guard.set(RECLAIM);
     if parts.arena.hazards().covers(within) {
         guard.clear(RECLAIM);
@@ -98,6 +102,9 @@ fn isolate_folio(
     let arena = &parts.arena;
     let readable = arena.readable(within);
     let resident = parts.pages.resident(within);
+    // What others still have stays: its eviction would free nothing yet.
+    let takes_shared = op.batch.takes_shared;
+    let resident = resident.filter(|&page| takes_shared || !parts.pages.is_shared(page));
     let nr = op.batch.add_folio(
         index,
         resident.filter(|&page| readable || arena.is_readable(page)),
@@ -171,7 +178,11 @@ fn drop_batch(parts: &Parts, op: &mut OpGuard<'_>, stable: bool) -> usize {
     parts
         .auto
         .watch_evictions(parts.account, &parts.pages, parts.store.pool_pages());
-    op.reserve.put(wide(dropped));
+    let shared = op.batch.nr_shared;
+    if shared > 0 {
+        parts.account.charge().share().unshare(shared);
+    }
+    op.reserve.put(wide(dropped) - shared);
     dropped
 }
 
@@ -196,6 +207,7 @@ fn publish(
             continue;
         }
         transition.store(page, entry);
+        batch.nr_shared += u64::from(parts.pages.is_shared(page));
         stored.add(entry);
         batch.add_to_drop(page);
     }
@@ -242,9 +254,7 @@ fn roll_back(parts: &Parts, op: &mut OpGuard<'_>, guard: &FolioGuard<'_>, folio:
         place.entry = Entry::None;
     }
     let in_use = !guard.has(PROT_STALE);
-    parts
-        .arena
-        .unprotect(&parts.pages, guard, parts.pages.range_of(folio.index));
+    unprotect_own(parts, guard, parts.pages.range_of(folio.index));
     add(&parts.account.counters().reclaim_cancelled, 1);
     if guard.nr_resident() > 0 && in_use {
         parts.pages.activate(guard, folio.index);
@@ -257,11 +267,12 @@ fn roll_back(parts: &Parts, op: &mut OpGuard<'_>, guard: &FolioGuard<'_>, folio:
 /// Ends the isolation of a folio. What is still resident of it, or was brought in meanwhile, is
 /// writable again.
 fn end_isolation(parts: &Parts, guard: &FolioGuard<'_>, index: u32, stable: bool) {
+    if guard.has(SHARED) {
+        clear_empty(parts, guard, parts.pages.range_of(index));
+    }
     if guard.nr_resident() > 0 {
         if !stable {
-            parts
-                .arena
-                .unprotect(&parts.pages, guard, parts.pages.range_of(index));
+            unprotect_own(parts, guard, parts.pages.range_of(index));
         }
         // Where the next scan finds it late.
         parts.pages.lru_add(guard, index);

@@ -16,6 +16,7 @@ use super::readahead::keep_ahead;
 use super::reserve::{ready_chunk, reserve_pages};
 use super::shut::open_shut_folio;
 use super::stall::count_wait;
+use super::unshare::unshare;
 use crate::arena::region::Flags;
 use crate::masked::Masked;
 use crate::op::OpGuard;
@@ -366,6 +367,12 @@ fn unmanaged(parts: &Parts, page: Page) -> Fault {
 /// The page is in the arena already: it was protected, or another thread brought it in.
 fn serve_resident(parts: &Parts, op: &mut OpGuard<'_>, page: Page) -> Fault {
     let pages = &parts.pages;
+    if pages.is_shared(page) {
+        return match unshare(parts, op, page) {
+            true => Fault::Resolved,
+            false => over_limit(parts, wide(pages.part_of(page).len())),
+        };
+    }
     let index = pages.index_of(page);
     let guard = pages.folio(index).lock();
     if pages.get(page) != Entry::Resident {

@@ -3,23 +3,26 @@
 //! The parent stops all operations by acquiring every operation context, then forks. The child's
 //! copy of arena, pool and tables is right as it is. It lacks a userfaultfd of its own, which must
 //! exist before anything touches the arena: the inherited one acts on the parent, and no
-//! userfaultfd covers the child's mappings. The limit holds for each process: shared pages count in
-//! both.
+//! userfaultfd covers the child's mappings. What both share then: [`super::share`].
 //!
 //! *Invariants*: between `prepare` and `ForkGuard::in_child` the child touches no arena memory.
 //! *Locking*: all operations, then the region map.
 //! *Context*: the SIGSYS handler that re-issues clone.
 
+use super::reserve::reserve_pages;
+use super::share::{protect_shared, share_resident, whole_arena};
 use super::space;
+use crate::arena::FaultMode;
 use crate::arena::region::{Flags, Held};
 use crate::backing::Owners;
 use crate::masked::Masked;
-use crate::page::{ARENA_BASE, ARENA_LEN, PageRange};
+use crate::page::{ARENA_BASE, ARENA_LEN};
 use crate::parts::Parts;
 use crate::start_error::StartError;
 use uzswap_group::counters::{Counters, Kind};
 use uzswap_group::group::Process;
 use uzswap_sync::primitive::Ordering::Relaxed;
+use uzswap_sys::thread;
 
 /// All operations and the region map, taken. Whoever forks passes it on to [`ForkGuard::in_parent`]
 /// and [`ForkGuard::in_child`], or to [`ForkGuard::failed`].
@@ -28,11 +31,53 @@ pub struct ForkGuard {
     /// `None`: the engine has not started.
     parts: Option<&'static Parts>,
     _regions: Option<Held<'static>>,
-    child: Option<(&'static Process, Owners)>,
+    child: Option<Child>,
     /// What the child has a copy of: the parent's own are in shared memory, and change as soon as
     /// it goes on.
     gauges: Counters,
+    /// The pages used and those shared, likewise.
+    used: u64,
+    shared: u64,
     refused: bool,
+}
+
+/// What the group keeps for a child that is to be.
+struct Child {
+    record: &'static Process,
+    /// The record's number.
+    user: usize,
+    /// As whom it counts swap slots.
+    owners: Option<Owners>,
+}
+
+impl Child {
+    /// Reserves a record for a child of this process, and counts for it all that it will have, with
+    /// the `room` that is charged for that. `None`: the group has no record left.
+    fn reserve(parts: &Parts, room: u64) -> Option<Child> {
+        let group = parts.account.group();
+        let record = group.reserve(thread::getpid().unsigned_abs())?;
+        let Some(user) = group.number_of(record) else {
+            group.give_back(record);
+            return None;
+        };
+        let (account, share) = (parts.account, group.share_of(record));
+        let own = group.number_of(account.process());
+        if let Some(own) = own.filter(|_| !account.is_limited_alone()) {
+            let shared = share_resident(parts);
+            group.ledger.share_with_child(own, share, shared);
+        }
+        // What both will write to without a fault: tables, the pool, what system calls use.
+        share.inherit(account.charge().used() - room);
+        group.ledger.note(&group.ledger.held());
+        Some(Child {
+            record,
+            user,
+            owners: parts
+                .backing
+                .as_ref()
+                .and_then(|backing| backing.fork(user)),
+        })
+    }
 }
 
 impl core::fmt::Debug for ForkGuard {
@@ -44,11 +89,8 @@ impl core::fmt::Debug for ForkGuard {
 impl ForkGuard {
     /// The record in the group that is the child's already; `None`: it claims one.
     #[must_use]
-    pub const fn record(&self) -> Option<&'static Process> {
-        match self.child {
-            Some((process, _)) => Some(process),
-            None => None,
-        }
+    pub fn record(&self) -> Option<&'static Process> {
+        self.child.as_ref().map(|child| child.record)
     }
 
     /// Whether there can be no child: it would have pages on the swap device, and the group has no
@@ -59,10 +101,13 @@ impl ForkGuard {
     }
 
     /// In the parent of process `child`: goes on.
-    pub fn in_parent(self, _masked: &Masked, child: u32) {
+    pub fn in_parent(self, _masked: &Masked, pid: u32) {
         let Some(parts) = self.parts else { return };
-        if let Some((backing, (record, _))) = parts.backing.as_ref().zip(self.child) {
-            backing.fork_parent(parts.account.group(), record, child);
+        let account = parts.account;
+        // In another namespace the pid means nothing to the processes that reap.
+        if let Some(child) = self.child.filter(|_| account.knows_pids()) {
+            let parent = thread::getpid().unsigned_abs();
+            account.group().born(child.record, parent, pid);
         }
         release_ops(parts);
     }
@@ -70,8 +115,11 @@ impl ForkGuard {
     /// After a fork that failed: goes on.
     pub fn failed(self, _masked: &Masked) {
         let Some(parts) = self.parts else { return };
-        if let Some((backing, (record, _))) = parts.backing.as_ref().zip(self.child) {
-            backing.fork_failed(parts.account.group(), record);
+        if let Some(child) = self.child {
+            if let Some(backing) = &parts.backing {
+                backing.fork_failed(child.user);
+            }
+            parts.account.group().give_back(child.record);
         }
         release_ops(parts);
     }
@@ -86,21 +134,30 @@ impl ForkGuard {
             _regions: regions,
             child,
             gauges,
+            used,
+            shared,
             ..
         } = self;
         let Some(parts) = parts else { return Ok(()) };
         drop(regions);
-        let owners = child.map(|(_, owners)| owners);
         parts.arena.hazards().withdraw_all();
-        parts.reclaimer.fork_child();
         parts.store.workers().forget();
+        let parent = parts.account.process();
         parts.account.become_process(process);
+        parts.reclaimer.fork_child(parts.account.kick());
+        parts.pages.show_coldest(&process.ask.coldest);
+        if child.is_none() {
+            let (group, share) = (parts.account.group(), parts.account.charge().share());
+            share.inherit(used);
+            group.ledger.join(group.share_of(parent), share, shared);
+        }
         process.fault_mode.store(parts.arena.mode().into(), Relaxed);
         if let Some(backing) = &parts.backing {
-            backing.fork_child(parts.account.group(), process, owners);
+            backing.fork_child(process, child.and_then(|child| child.owners));
         }
         copy_gauges(&gauges, &process.counters);
         parts.arena.renew_mapping()?;
+        protect_shared(parts);
         parts.pages.for_each_folio(whole_arena(), |index, _| {
             parts.pages.folio(index).lock().clear_pins();
         });
@@ -108,10 +165,6 @@ impl ForkGuard {
         apply_fork_policies(parts, masked);
         Ok(())
     }
-}
-
-fn whole_arena() -> PageRange {
-    PageRange::covering(ARENA_BASE, ARENA_LEN)
 }
 
 /// The child starts with what it has a copy of, and with counters at zero.
@@ -123,8 +176,29 @@ fn copy_gauges(from: &Counters, to: &Counters) {
     }
 }
 
+/// Makes room for what the child will have of its own, as far as it can be made: a program that
+/// forks natively forks here, and what is too much has to be evicted afterwards. Returns the pages
+/// charged.
+fn make_room_for_child(parts: &Parts, masked: &Masked) -> u64 {
+    // The child has a limit of its own.
+    if parts.account.is_limited_alone() {
+        return 0;
+    }
+    let shared = match parts.arena.mode() {
+        FaultMode::Segv => 0,
+        FaultMode::Signal | FaultMode::Thread => parts.pages.nr_resident(),
+    };
+    let nr = parts.account.charge().used().saturating_sub(shared);
+    let mut op = parts.op(masked);
+    if reserve_pages(parts, &mut op, nr) {
+        nr
+    } else {
+        0
+    }
+}
+
 /// Waits until no operation is under way and keeps new ones from starting.
-pub(crate) fn prepare(parts: Option<&'static Parts>) -> ForkGuard {
+pub(crate) fn prepare(parts: Option<&'static Parts>, masked: &Masked) -> ForkGuard {
     let gauges = Counters::default();
     let Some(parts) = parts else {
         return ForkGuard {
@@ -132,25 +206,32 @@ pub(crate) fn prepare(parts: Option<&'static Parts>) -> ForkGuard {
             _regions: None,
             child: None,
             gauges,
+            used: 0,
+            shared: 0,
             refused: false,
         };
     };
+    let room = make_room_for_child(parts, masked);
     for op in parts.ops.all() {
         core::mem::forget(op.acquire());
     }
     // Looking an address up takes no operation.
     let regions = parts.arena.regions().hold();
     let account = parts.account;
-    let backing = parts.backing.as_ref();
-    let child = backing.and_then(|backing| backing.fork(account.group()));
+    let child = Child::reserve(parts, room);
+    account.charge().uncharge(room);
+    account.charge().give_back(0);
     let swapped = account.counters().swapped_pages.load(Relaxed);
-    let refused = child.is_none() && backing.is_some() && swapped > 0;
+    let counted = child.as_ref().is_some_and(|child| child.owners.is_some());
+    let refused = !counted && swapped > 0;
     copy_gauges(account.counters(), &gauges);
     ForkGuard {
         parts: Some(parts),
         _regions: Some(regions),
         child,
         gauges,
+        used: account.charge().used(),
+        shared: account.charge().share().shared(),
         refused,
     }
 }

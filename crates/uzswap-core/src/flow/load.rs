@@ -10,6 +10,7 @@
 //! *Locking*: the caller holds the folio. *Context*: signal, worker.
 
 use super::decode::{LoadError, decode, load_block};
+use super::share::count_new;
 use super::sizes::count_resident;
 use crate::op::{LOAD_LEN, OpGuard};
 use crate::page::block::Entries;
@@ -327,6 +328,9 @@ pub(crate) fn copy_in(
         )]
         guard.add_resident(nr as u16);
         count_resident(parts, nr);
+        let start = run.start + done;
+        let end = start + nr;
+        count_new(parts, guard, PageRange { start, end });
         match run.source {
             Source::Zeroes => brought.zeroed += nr,
             Source::Loaded => brought.loaded += nr,

@@ -12,6 +12,7 @@ use super::load::{bring_in, count_loaded};
 use super::reserve::{ready_chunk, reserve_pages};
 use super::shut::open_shut_folio;
 use super::stall::count_wait;
+use super::unshare::unshare_range;
 use crate::arena::hazard::Hazard;
 use crate::op::OpGuard;
 use crate::page::block::Entries;
@@ -110,6 +111,7 @@ fn is_kept(parts: &Parts, range: PageRange) -> bool {
     (folio(range.start)..=folio(last))
         .all(|index| !parts.pages.folio(index).has(RECLAIM | PROT_STALE))
         && is_in(parts, range)
+        && !range.pages().any(|page| parts.pages.is_shared(page))
 }
 
 /// Takes one pin off every folio of `range`. The caller holds an operation.
@@ -168,6 +170,10 @@ fn keep_folio(
     }
     if !ready_chunk(parts, op, first) {
         return Err(over_limit(parts, 1));
+    }
+    // The caller holds an operation, so there is no fork until the folio is pinned.
+    if !unshare_range(parts, op, part) {
+        return Err(over_limit(parts, wide(part.len())));
     }
     let folio = parts.pages.folio(index);
     let guard = folio.lock();

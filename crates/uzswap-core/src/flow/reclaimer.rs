@@ -1,6 +1,7 @@
 //! *What*: the reclaimer: keeps room free, as kswapd does, and makes cold data denser, from a
 //! process beside this one, which the program does not see. It is started by the first charge that
-//! finds little room, and ends with the program, by exec, or when it is asked to.
+//! finds little room, or when other processes ask for memory of this one, and ends with the program,
+//! by exec, or when it is asked to.
 //!
 //! *Invariants*
 //! - It shares the memory only. Its descriptors are copies of the engine's; it has no capabilities
@@ -15,8 +16,8 @@
 use core::ffi::c_void;
 
 use super::densify::Rounds;
-use super::follow;
 use super::reclaim::{EVICT_PAGES, evict_above_floor};
+use super::{follow, give_up, others};
 use crate::masked::Masked;
 use crate::memory;
 use crate::op::RESERVE_PAGES;
@@ -32,6 +33,7 @@ use uzswap_sync::primitive::{
 use uzswap_sync::word::Word;
 use uzswap_sys::process::{self, Beside};
 use uzswap_sys::seccomp::{Allowed, Sandbox};
+use uzswap_sys::signal::SIGSYS;
 use uzswap_sys::{Errno, arch, file, nr, thread};
 
 mod pace;
@@ -48,13 +50,34 @@ const HELPER_STACK_LEN: usize = 16 << 10;
 #[inline]
 pub(crate) fn wake_if_low(parts: &Parts) {
     let charge = parts.account.charge();
-    let reclaimer = &parts.reclaimer;
-    if reclaimer.is_enabled()
-        && charge.room() < low(charge.limit())
-        && (reclaimer.presence.kick() || reclaimer.presence.was_killed())
-    {
+    let limit = charge.limit();
+    if charge.slack() < low(limit) && parts.reclaimer.is_enabled() {
+        make_slack_or_wake(parts, limit);
+    }
+}
+
+/// Has more granted if there is, or the reclaimer evict.
+fn make_slack_or_wake(parts: &Parts, limit: u64) {
+    let (charge, presence) = (parts.account.charge(), &parts.reclaimer.presence);
+    parts.reclaimer.want_room();
+    if presence.is_idle() {
+        charge.keep_slack(high(limit));
+        if charge.slack() < low(limit) && presence.kick() {
+            wake(parts);
+        }
+    } else if presence.was_killed() || (presence.is_missing() && parts.reclaimer.may_start()) {
         wake(parts);
     }
+}
+
+/// Has the reclaimer give others what they ask for. `false`: there can be none.
+pub(crate) fn answer_others(parts: &Parts) -> bool {
+    let presence = &parts.reclaimer.presence;
+    if parts.reclaimer.is_enabled() {
+        presence.kick();
+        wake(parts);
+    }
+    presence.alive().load(Relaxed) != 0
 }
 
 /// Something was evicted that may be densified once it is cold.
@@ -115,12 +138,17 @@ extern "C" fn run(parts: *mut c_void) {
         let presence = &parts.reclaimer.presence;
         let mut rounds = Rounds::new();
         let mut goes_on = presence.wait();
+        let mut asking = others::Asking::new();
+        let mut make_room = || {
+            give_up::answer(parts, &masked);
+            keep_room(parts, &masked, &mut asking, &mut pace);
+        };
         while goes_on {
-            keep_room(parts, &masked, &mut pace);
+            make_room();
             // Room comes first.
             let mut rest = |ns| {
                 let goes_on = presence.wait_for(ns);
-                keep_room(parts, &masked, &mut pace);
+                make_room();
                 goes_on
             };
             goes_on = match rounds.go_on(parts, &masked, &mut rest) {
@@ -136,13 +164,18 @@ extern "C" fn run(parts: *mut c_void) {
     parts.reclaimer.presence.leave();
 }
 
-/// Evicts until room reaches the high watermark, or no processor is idle.
-fn keep_room(parts: &Parts, masked: &Masked, pace: &mut Pace) {
-    if !parts.reclaimer.evicts {
+/// Has colder processes evict, or evicts, until room reaches the high watermark, or no processor is
+/// idle.
+fn keep_room(parts: &Parts, masked: &Masked, asking: &mut others::Asking, pace: &mut Pace) {
+    // Woken by others it evicts for them, and for its own program only what that wants itself.
+    if !parts.reclaimer.evicts || !parts.reclaimer.takes_want() {
         return;
     }
     let charge = parts.account.charge();
     while charge.room() < high(charge.limit()) && !parts.reclaimer.presence.is_stopped() {
+        if asking.makes_room(parts) {
+            continue;
+        }
         let began = thread::monotonic_ns();
         let mut op = parts.op(masked);
         follow::follow_knobs(parts, &mut op);
@@ -159,6 +192,7 @@ fn keep_room(parts: &Parts, masked: &Masked, pace: &mut Pace) {
             break;
         }
         if let Some(pause) = pace.pause_after(thread::monotonic_ns() - began) {
+            parts.reclaimer.want_room();
             parts.reclaimer.presence.pause(pause);
             break;
         }
@@ -227,12 +261,21 @@ fn enter_sandbox(program: i32) -> bool {
         nr: nr::WRITE,
         only: Some((0, STDERR.unsigned_abs())),
     };
-    // To ask whether a process is there, and to end the program.
-    let kill = [tgkill(2, 0), tgkill(0, program.unsigned_abs()), write];
+    let announce = Allowed {
+        nr: nr::RT_SIGQUEUEINFO,
+        only: Some((1, SIGSYS.unsigned_abs())),
+    };
+    // To ask whether a process is there, to end the program, and to ask others for memory.
+    let kill = [
+        tgkill(2, 0),
+        tgkill(0, program.unsigned_abs()),
+        write,
+        announce,
+    ];
     let mut calls = [Allowed {
         nr: nr::EXIT,
         only: None,
-    }; 27];
+    }; 28];
     for (place, call) in calls.iter_mut().zip(any.into_iter().chain(kill)) {
         *place = call;
     }

@@ -12,6 +12,7 @@ use super::decode::report_lost;
 use super::drop::drop_pages;
 use super::load::bring_in;
 use super::reserve::{ready_chunk, reserve_pages};
+use super::share::count_new;
 use super::sizes::count_resident;
 use super::space::{MapError, replace, unmap};
 use crate::arena::region::Flags;
@@ -273,6 +274,7 @@ fn copy_page(
     parts.transition().make_resident(target, |_| false);
     guard.add_resident(1);
     count_resident(parts, 1);
+    count_new(parts, &guard, PageRange::one(target));
     note_access(parts, &guard, index, Entry::None);
     *credit = credit.saturating_sub(1);
     Ok(())

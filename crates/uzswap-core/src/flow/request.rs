@@ -1,19 +1,19 @@
-//! *What*: serves `uzswap reclaim`, `uzswap set` and `uzswap swapoff` in a process: see
-//! [`uzswap_group::request`].
+//! *What*: serves `uzswap reclaim`, `uzswap set` and `uzswap swapoff` in a process, and what others
+//! ask of one that has no reclaimer: see [`uzswap_group::request`].
 //!
 //! *Invariants*: a request ends: when it is fulfilled, or after [`MAX_RECLAIM_RETRIES`] attempts in
 //! a row without progress.
 //! *Locking*: as any operation. *Context*: a thread of its own, or the signal.
 
 use super::writeback::WritebackError;
-use super::{evict, follow, reclaim, reclaimer, shrink, sizes, swapoff};
+use super::{evict, follow, give_up, reclaim, reclaimer, shrink, sizes, swapoff};
 use crate::backing::device::MAX_RECLAIM_RETRIES;
 use crate::masked::Masked;
 use crate::op::{RESERVE_PAGES, SLACK_PAGES};
 use crate::page::batch::BATCH_PAGES;
 use crate::page::{PAGE_SIZE, narrow, wide};
 use crate::parts::Parts;
-use uzswap_group::request::RequestKind;
+use uzswap_group::request::{Request, RequestKind};
 use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::{futex, thread};
 
@@ -25,15 +25,33 @@ pub(crate) fn serve(parts: &Parts, masked: &Masked) {
     let before = charge.used();
     let done = match request.what.load(Relaxed) {
         RequestKind::WriteBack => write_back_bytes(parts, masked, wanted),
-        RequestKind::ComeDown => come_down(parts, masked),
+        RequestKind::ComeDown => come_down(parts, masked, wanted),
         RequestKind::SwapOff => swapoff::swap_off(parts, masked, narrow(wanted)),
         RequestKind::Evict => evict_bytes(parts, masked, wanted),
+        RequestKind::GiveUp => {
+            give_up::answer(parts, masked);
+            0
+        }
     };
     reclaimer::note_eviction(parts);
     let freed = before.saturating_sub(charge.used());
     request.done.store(done, Relaxed);
     request.freed.store(freed * wide(PAGE_SIZE), Relaxed);
-    request.over.store(charge.over() * wide(PAGE_SIZE), Relaxed);
+    finish(request);
+}
+
+/// Has the reclaimer do what is asked, if it is its work. `false`: [`serve`] does it.
+pub(crate) fn serve_beside(parts: &Parts) -> bool {
+    let request = &parts.account.process().request;
+    let served =
+        request.what.load(Relaxed) == RequestKind::GiveUp && reclaimer::answer_others(parts);
+    if served {
+        finish(request);
+    }
+    served
+}
+
+fn finish(request: &Request) {
     request.finish();
     let _ = futex::wake_shared(request.door.as_futex(), u32::MAX);
 }
@@ -58,25 +76,29 @@ fn evict_bytes(parts: &Parts, masked: &Masked, wanted: u64) -> u64 {
     done
 }
 
-/// Frees until no more is charged than the limit allows. Returns the bytes freed.
-fn come_down(parts: &Parts, masked: &Masked) -> u64 {
-    let first = parts.account.charge().over();
+/// Frees `wanted` bytes, this process's part, as long as more is charged than the limits allow.
+/// Returns the bytes freed.
+fn come_down(parts: &Parts, masked: &Masked, wanted: u64) -> u64 {
+    let charge = parts.account.charge();
+    let first = charge.used();
+    let goal = first.saturating_sub(wanted.div_ceil(wide(PAGE_SIZE)));
     let mut least = first;
     let mut failures = 0;
-    while least > 0 && failures < MAX_RECLAIM_RETRIES {
+    while least > goal && charge.over() > 0 && failures < MAX_RECLAIM_RETRIES {
         let mut op = parts.op(masked);
         follow::follow_knobs(parts, &mut op);
-        let target = narrow(least).min(BATCH_PAGES);
+        let target = narrow(least - goal).min(BATCH_PAGES);
         if !reclaim::reclaim_or_write_back(parts, &mut op, target, failures > 0) {
             reclaim::compact_and_yield(parts, &mut op);
         }
         op.reserve.shrink_to(RESERVE_PAGES);
         drop(op);
         // The program goes on meanwhile: only what was never reached before is progress.
-        let over = parts.account.charge().over();
-        failures = if over < least { 0 } else { failures + 1 };
-        least = least.min(over);
+        let used = charge.used();
+        failures = if used < least { 0 } else { failures + 1 };
+        least = least.min(used);
     }
+    charge.settle();
     sizes::publish_sizes(parts);
     (first - least) * wide(PAGE_SIZE)
 }

@@ -55,9 +55,12 @@ pub(crate) fn shrink(parts: &Parts, op: &mut OpGuard<'_>) {
 }
 
 fn decide(parts: &Parts) -> Decision {
+    let charge = parts.account.charge();
+    charge.share().set_pool(parts.store.pool_pages());
+    let (held, limit) = charge.group();
     parts.pool_limit.decide(
-        parts.store.pool_pages(),
-        parts.account.charge().limit(),
+        held.pool,
+        limit,
         parts.account.knobs(),
         parts.auto.recompresses(),
     )

@@ -16,6 +16,7 @@ pub(crate) fn count_resident(parts: &Parts, nr: usize) {
     add(&counters.resident, nr * wide(PAGE_SIZE));
     let out = counters.stored_pages.load(Ordering::Relaxed)
         + counters.swapped_pages.load(Ordering::Relaxed);
+    parts.account.charge().share().set_need(now + out);
     let need = (now + out) * wide(PAGE_SIZE);
     if need > counters.need_peak.load(Ordering::Relaxed) {
         counters.need_peak.store(need, Ordering::Relaxed);
@@ -36,7 +37,9 @@ pub(crate) fn count_dropped(parts: &Parts, nr: usize) {
 pub(crate) fn publish_sizes(parts: &Parts) {
     let page = wide(PAGE_SIZE);
     let counters = parts.account.counters();
-    let pool = parts.store.pool_pages() * page;
+    let pool = parts.store.pool_pages();
+    parts.account.charge().share().set_pool(pool);
+    let pool = pool * page;
     counters.pool_total_size.store(pool, Ordering::Relaxed);
     counters.pool_peak.fetch_max(pool, Ordering::Relaxed);
     let stored = counters.stored_pages.load(Ordering::Relaxed) * page;

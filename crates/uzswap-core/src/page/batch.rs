@@ -53,6 +53,10 @@ pub struct Batch {
     pub ranges: [IoVec; BATCH_PAGES],
     /// How many of `ranges` are in use.
     pub nr_ranges: usize,
+    /// Whether it may take pages that other processes still have since a fork.
+    pub takes_shared: bool,
+    /// How many of the pages to drop are such.
+    pub nr_shared: u64,
 }
 
 impl Batch {
@@ -75,6 +79,8 @@ impl Batch {
             nr_folios: 0,
             ranges: [IoVec { base: 0, len: 0 }; BATCH_PAGES],
             nr_ranges: 0,
+            takes_shared: false,
+            nr_shared: 0,
         }
     }
 
@@ -83,6 +89,7 @@ impl Batch {
         self.nr_pages = 0;
         self.nr_folios = 0;
         self.nr_ranges = 0;
+        self.nr_shared = 0;
     }
 
     /// Whether a folio with `nr_pages` resident pages fits.

@@ -50,6 +50,9 @@ pub const PROT_STALE: u32 = 1 << 10;
 /// Densifying its stored pages was tried; cleared when a page of it is stored anew.
 pub const TRIED: u32 = 1 << 11;
 
+/// A bit for each sixteenth of it: see [`super::shared`].
+pub const SHARED: u32 = 0xffff << 16;
+
 const SPINS: u32 = if cfg!(any(loom, miri)) { 1 } else { 100 };
 
 /// One folio's sixteen bytes.
@@ -209,6 +212,12 @@ impl FolioGuard<'_> {
     #[inline]
     pub fn has(&self, bits: u32) -> bool {
         self.folio.word.load(Ordering::Relaxed) & bits != 0
+    }
+
+    /// All bits.
+    #[inline]
+    pub fn bits(&self) -> u32 {
+        self.folio.word.load(Ordering::Relaxed)
     }
 
     /// Sets `bits`.

@@ -7,16 +7,24 @@
 //! the active list only while it holds more than three quarters of all folios, or nothing on the
 //! inactive list can go.
 //!
+//! Other processes see when the folio that goes next was put on its list (`coldest`): whoever needs
+//! memory asks the process with the coldest.
+//!
 //! *Invariants*: a folio is on the list that its `LIST` bits name, or on none. `nr` is the length.
+//! `coldest` is right whenever nobody holds the lock.
 //! *Locking*: one lock for both lists, taken under a folio's lock; so a scan only try-locks folios.
 //! *Context*: signal, worker.
 
 use core::ops::Range;
 
+use core::ptr::null_mut;
+
 use super::folio::{ACTIVE, FolioGuard, FolioTable, INACTIVE, REFERENCED};
-use uzswap_sync::lock::Lock;
-use uzswap_sync::primitive::Ordering::Relaxed;
+use super::marks::Marks;
+use uzswap_sync::lock::{Lock, LockGuard};
+use uzswap_sync::primitive::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 use uzswap_sync::strict_assert;
+use uzswap_sys::arch;
 
 const NIL: u32 = u32::MAX;
 
@@ -36,6 +44,7 @@ struct List {
     tail: u32,
     nr: usize,
     bit: u32,
+    marks: Marks,
 }
 
 impl List {
@@ -45,6 +54,7 @@ impl List {
             tail: NIL,
             nr: 0,
             bit,
+            marks: Marks::new(),
         }
     }
 
@@ -59,6 +69,7 @@ impl List {
         }
         self.head = index;
         self.nr += 1;
+        self.marks.join(arch::ticks());
         folio.set_list(self.bit);
     }
 
@@ -117,6 +128,18 @@ impl Lists {
         if wanted { active > 0 } else { inactive == 0 }
     }
 
+    /// When the folio that a scan takes first was put on its list; 0: there is none.
+    fn coldest(&mut self) -> u64 {
+        let list = match self.takes_from_active(0) {
+            true => &mut self.active,
+            false => &mut self.inactive,
+        };
+        match list.nr {
+            0 => 0,
+            nr => list.marks.oldest(nr).max(1),
+        }
+    }
+
     /// The list that `guard`'s folio is on.
     fn list_of(&mut self, guard: &FolioGuard<'_>) -> Option<&mut List> {
         if guard.has(INACTIVE) {
@@ -133,6 +156,26 @@ impl Lists {
 #[derive(Debug)]
 pub struct Lru {
     lists: Lock<Lists>,
+    /// Where other processes look when the coldest folio was put on its list, ticks; null: nobody
+    /// looks.
+    coldest: AtomicPtr<AtomicU64>,
+}
+
+/// The lists, locked. When this goes, the others see what became of the coldest.
+struct LockedLists<'a> {
+    lists: LockGuard<'a, Lists>,
+    coldest: Option<&'static AtomicU64>,
+}
+
+impl Drop for LockedLists<'_> {
+    fn drop(&mut self) {
+        let Some(cell) = self.coldest else { return };
+        let coldest = self.lists.coldest();
+        // Looking first keeps the line, which others read, where it is.
+        if cell.load(Relaxed) != coldest {
+            cell.store(coldest, Relaxed);
+        }
+    }
 }
 
 impl Default for Lru {
@@ -150,12 +193,29 @@ impl Lru {
                 inactive: List::new(INACTIVE),
                 active: List::new(ACTIVE),
             }),
+            coldest: AtomicPtr::new(null_mut()),
+        }
+    }
+
+    /// From now on other processes see there when the coldest folio was put on its list.
+    pub fn show_coldest(&self, at: &'static AtomicU64) {
+        self.coldest
+            .store(core::ptr::from_ref(at).cast_mut(), Relaxed);
+        drop(self.lock());
+    }
+
+    fn lock(&self) -> LockedLists<'_> {
+        LockedLists {
+            lists: self.lists.lock(),
+            // SAFETY: null, or what `show_coldest` was given, which lives for good.
+            coldest: unsafe { self.coldest.load(Relaxed).as_ref() },
         }
     }
 
     /// Adds a folio to the head of the inactive list, unless it is on a list.
     pub fn add(&self, folios: &FolioTable, guard: &FolioGuard<'_>, index: u32) {
-        let mut lists = self.lists.lock();
+        let mut locked = self.lock();
+        let lists = &mut *locked.lists;
         if !guard.has(INACTIVE | ACTIVE) {
             lists.inactive.push_head(folios, index);
         }
@@ -163,7 +223,8 @@ impl Lru {
 
     /// Moves a folio to the head of the active list, from any list or none.
     pub fn activate(&self, folios: &FolioTable, guard: &FolioGuard<'_>, index: u32) {
-        let mut lists = self.lists.lock();
+        let mut locked = self.lock();
+        let lists = &mut *locked.lists;
         if let Some(list) = lists.list_of(guard) {
             list.remove(folios, index);
         }
@@ -172,7 +233,8 @@ impl Lru {
 
     /// Moves a folio to the tail of the inactive list, where it goes next.
     pub fn deactivate(&self, folios: &FolioTable, guard: &FolioGuard<'_>, index: u32) {
-        let mut lists = self.lists.lock();
+        let mut locked = self.lock();
+        let lists = &mut *locked.lists;
         if let Some(list) = lists.list_of(guard) {
             list.remove(folios, index);
             lists.inactive.push_tail(folios, index);
@@ -181,7 +243,8 @@ impl Lru {
 
     /// Takes a folio off its list.
     pub fn remove(&self, folios: &FolioTable, guard: &FolioGuard<'_>, index: u32) {
-        let mut lists = self.lists.lock();
+        let mut locked = self.lock();
+        let lists = &mut *locked.lists;
         if let Some(list) = lists.list_of(guard) {
             list.remove(folios, index);
         }
@@ -197,7 +260,8 @@ impl Lru {
         nr_pages: usize,
         mut isolate: impl FnMut(u32, &FolioGuard<'a>) -> Option<usize>,
     ) {
-        let mut lists = self.lists.lock();
+        let mut locked = self.lock();
+        let lists = &mut *locked.lists;
         let mut left = lists.inactive.nr + lists.active.nr;
         // At most one round; the bound limits the time under the lock.
         left = left.min(MAX_SCANNED);

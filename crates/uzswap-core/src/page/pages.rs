@@ -127,6 +127,11 @@ impl Pages {
         strict_assert!(before >= nr, "more pages dropped than were resident");
     }
 
+    /// As [`Lru::show_coldest`].
+    pub(crate) fn show_coldest(&self, at: &'static AtomicU64) {
+        self.lru.show_coldest(at);
+    }
+
     /// As [`Lru::add`].
     pub(crate) fn lru_add(&self, guard: &FolioGuard<'_>, index: u32) {
         self.lru.add(&self.folios, guard, index);

@@ -7,7 +7,7 @@
 //!
 //! *Locking*: none. *Context*: any.
 
-use uzswap_sync::presence::Presence;
+use uzswap_sync::presence::{Kick, Presence};
 use uzswap_sync::primitive::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
 use uzswap_sys::{Errno, file, process};
 
@@ -19,6 +19,8 @@ pub(crate) struct Reclaimer {
     may_start: AtomicBool,
     /// Whether it keeps room free.
     pub evicts: bool,
+    /// The program's room is low.
+    room_wanted: AtomicBool,
     /// Whether it is there.
     pub presence: Presence,
     /// The write end of the pipe that it dies with; -1 without.
@@ -46,6 +48,7 @@ impl Reclaimer {
             enabled: evicts || densifies,
             may_start: AtomicBool::new(true),
             evicts,
+            room_wanted: AtomicBool::new(false),
             presence: Presence::new(),
             lifeline: AtomicI32::new(-1),
             pipe: AtomicI32::new(-1),
@@ -57,6 +60,20 @@ impl Reclaimer {
     #[inline]
     pub(crate) const fn is_enabled(&self) -> bool {
         self.enabled
+    }
+
+    /// The program's room is low.
+    #[inline]
+    pub(crate) fn want_room(&self) {
+        // Looking first keeps the line where it is.
+        if !self.room_wanted.load(Relaxed) {
+            self.room_wanted.store(true, Relaxed);
+        }
+    }
+
+    /// In it: whether the program's room was low, which it sees to.
+    pub(crate) fn takes_want(&self) -> bool {
+        self.room_wanted.swap(false, Relaxed)
     }
 
     /// Whether one may be started.
@@ -108,9 +125,9 @@ impl Reclaimer {
         Ok(at)
     }
 
-    /// In a fork child, which has none yet.
-    pub(crate) fn fork_child(&self) {
+    /// In a fork child, which has none yet, and is given work by `kick`.
+    pub(crate) fn fork_child(&self, kick: Option<&'static Kick>) {
         self.set_pipe(-1, -1);
-        self.presence.reset();
+        self.presence.reset(kick);
     }
 }

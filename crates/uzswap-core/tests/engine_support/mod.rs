@@ -2,17 +2,21 @@
 //! fault mode.
 #![allow(dead_code, reason = "not every test tells every story")]
 
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use uzswap_compress::Codec;
 use uzswap_core::{Engine, Fault, FaultMode, ForkPolicy, Masked, PAGE_SIZE, RemapTo, in_arena};
-use uzswap_group::group::{GROUP_LEN, Group};
+use uzswap_group::group::{GROUP_LEN, Group, Identity, is_alive};
 use uzswap_group::knobs::BLOCK_AUTO;
+use uzswap_sys::mem;
 use uzswap_sys::signal::{self, SA_SIGINFO, SIGBUS, SIGSEGV, SigAction, SigInfo, SigSet, UContext};
 
 pub static ENGINE: Engine = Engine::new();
+static GROUP: OnceLock<&'static Group> = OnceLock::new();
 pub const RAM: u64 = 16 << 20;
 const LEN: usize = 64 << 20;
 /// What nothing here takes, on any machine: a story that does is stuck.
@@ -24,6 +28,15 @@ unsafe extern "C" fn on_fault(_: i32, info: *mut SigInfo, _: *mut UContext) {
     assert!(in_arena(addr), "a fault of somebody else's at {addr:#x}");
     let out = ENGINE.fault(&masked, addr);
     assert_eq!(out, Fault::Resolved, "fault at {addr:#x}");
+}
+
+/// Who this process is.
+fn identity() -> Identity {
+    Identity {
+        pid: std::process::id(),
+        namespace: std::fs::metadata("/proc/self/ns/pid").unwrap().ino(),
+        ..Identity::default()
+    }
 }
 
 /// Starts the engine with folios of `order`; `None` where the kernel does not grant the mode.
@@ -39,16 +52,24 @@ pub fn start_with(
     set_up: impl Fn(&Group),
 ) -> Option<&'static Group> {
     end_if_stuck();
-    let layout = std::alloc::Layout::from_size_align(GROUP_LEN, 4096).unwrap();
+    let (prot, flags) = (
+        mem::PROT_READ | mem::PROT_WRITE,
+        mem::MAP_SHARED | mem::MAP_ANONYMOUS,
+    );
+    // SAFETY: a fresh mapping at an address of the kernel's choice, kept.
+    let group = unsafe { mem::mmap(0, GROUP_LEN, prot, flags, -1, 0) }.unwrap();
     // SAFETY: zeroed memory is a valid group: it is made of atomics.
-    let group: &'static Group = unsafe { &*std::alloc::alloc_zeroed(layout).cast::<Group>() };
+    let group: &'static Group = unsafe { &*(group as *const Group) };
+    GROUP.get_or_init(|| group);
     group.config.folio_order.store(order, Relaxed);
     group.knobs.reset();
     group.knobs.ram.store(RAM, Relaxed);
     group.config.fault_mode.store(mode.into(), Relaxed);
     group.config.background.store(background.into(), Relaxed);
+    let config = &group.config;
+    config.pid_namespace.store(identity().namespace, Relaxed);
     set_up(group);
-    let process = group.claim(std::process::id(), 0, 0, |_| true);
+    let process = group.claim(identity(), |_| true);
     // SAFETY: the handler serves arena faults only and has a full mask.
     unsafe {
         // On the thread's own stack: the standard library's other one has 8 KiB, less than the
@@ -468,6 +489,9 @@ fn pins_keep_memory_in() {
 }
 
 fn fork_child_has_its_own_copy() {
+    // Parent and child change all of it: together they need twice as much.
+    let ram = &GROUP.get().unwrap().knobs.ram;
+    ram.store(2 * RAM, Relaxed);
     let base = map(24 << 20);
     let wiped = map(1 << 20);
     let nr = (24 << 20) / PAGE_SIZE;
@@ -481,6 +505,11 @@ fn fork_child_has_its_own_copy() {
     for n in 0..nr {
         check(page(base, n), n as u64, 4);
         fill(page(base, n), n as u64, stamp);
+        let claimed = GROUP.get().unwrap().ledger.held().claimed;
+        let shares = ENGINE.mode() != Some(FaultMode::Segv);
+        // At most a few pages that neither could be made to give back.
+        let most = (2 * RAM + RAM / 4) / PAGE_SIZE as u64;
+        assert!(!shares || claimed <= most, "{claimed} together");
     }
     for n in 0..nr {
         check(page(base, n), n as u64, stamp);
@@ -491,6 +520,8 @@ fn fork_child_has_its_own_copy() {
     }
     check(page(wiped, 0), 1, 1);
     wait_for(pid);
+    ram.store(RAM, Relaxed);
+    Masked::block(|m| ENGINE.pageout(m, base, 24 << 20)).unwrap();
 }
 
 /// What a child ends with that found everything as it must be.
@@ -498,14 +529,32 @@ pub const CONTENT: i32 = 42;
 
 /// Forks: 0 in the child, which has one thread beside the engine's own.
 pub fn fork() -> usize {
-    let group = ENGINE.process().unwrap();
     // SAFETY: the child only uses the engine and its own memory, then exits.
     unsafe {
         let m = Masked::assume();
+        let ledger = &GROUP.get().unwrap().ledger;
+        let before = ledger.held();
         let guard = ENGINE.fork_prepare(&m);
+        let after = ledger.held();
+        let resident = ENGINE.process().unwrap().counters.resident.load(Relaxed);
+        let twice = after.used.saturating_sub(before.used - after.shared);
+        if ENGINE.mode() == Some(FaultMode::Segv) {
+            assert_eq!(after.shared, 0);
+        } else {
+            assert!(
+                after.shared * PAGE_SIZE as u64 >= resident / 2,
+                "of {resident}"
+            );
+            assert!(
+                twice <= before.used - after.shared,
+                "what is shared counts once"
+            );
+        }
         let pid = uzswap_sys::syscall::call0(uzswap_sys::nr::FORK).unwrap();
         if pid == 0 {
-            guard.in_child(&m, group).unwrap();
+            let record = guard.record().unwrap();
+            record.begin(identity());
+            guard.in_child(&m, record).unwrap();
             spawn_own_thread();
         } else {
             guard.in_parent(&m, u32::try_from(pid).unwrap());
@@ -523,4 +572,6 @@ pub fn wait_for(pid: usize) {
             .unwrap();
     }
     assert_eq!(status >> 8 & 0xff, CONTENT, "the child is content");
+    // As a supervisor does.
+    GROUP.get().unwrap().expire_dead(is_alive);
 }

@@ -56,7 +56,7 @@ print('right' if sums == [zlib.crc32(c) for c in chunks] else 'WRONG')
 fn a_program_at_work_keeps_its_data() {
     let outcome = Job::python(WORKS)
         .env("PYTHONWARNINGS", "ignore")
-        .ram_mib(32)
+        .each_mib(32)
         .option("--densify", "100")
         .managed()
         .expect_success("work");

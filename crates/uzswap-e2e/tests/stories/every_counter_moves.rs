@@ -103,6 +103,12 @@ fn runs(scratch: &Scratch) -> Vec<Run<'static>> {
             true,
         ),
         (
+            "noise that parent and child change",
+            Job::python(NOISE),
+            "--ram 16M --swap none",
+            true,
+        ),
+        (
             "system calls, frees, stacks",
             Job::python(PYTHON),
             "--ram 24M",
@@ -121,6 +127,16 @@ keep = [os.urandom(4000) for _ in range(1500)] + [(os.urandom(1024).hex() + 'x' 
 time.sleep(7)
 end = time.monotonic() + 8
 while time.monotonic() < end: sum(k[0] for k in keep)
+";
+
+/// Each of the two processes fits in the limit, both together do not.
+const NOISE: &str = "
+import os
+noise = [bytearray(os.urandom(4000)) for _ in range(2400)]
+child = os.fork()
+for page in noise: page[0] ^= 1
+if not child: os._exit(0)
+os._exit(os.waitpid(child, 0)[1] != 0)
 ";
 
 const PYTHON: &str = "

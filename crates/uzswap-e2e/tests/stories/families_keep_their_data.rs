@@ -6,7 +6,7 @@ use uzswap_e2e::{Job, MIB, Scratch, User, root_or_skip, seed, users};
 fn family(user: User, options: &str) {
     let scratch = Scratch::new();
     let outcome = Job::compiled(&scratch, "apps/fork.c", &format!("96 {}", seed()))
-        .ram_mib(24)
+        .each_mib(24)
         .user(user)
         .options(options)
         .managed()

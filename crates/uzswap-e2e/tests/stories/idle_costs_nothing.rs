@@ -36,7 +36,8 @@ fn stays_idle(fault_mode: &str) {
     let after = ticks_and_wakes(&live);
     let (ticks, wakes) = (after.0 - before.0, after.1 - before.1);
     assert!(ticks <= 1, "{fault_mode}: {ticks} ticks in 3 s");
-    assert!(wakes <= 15, "{fault_mode}: {wakes} wake-ups in 3 s");
+    // The supervisor looks a few times a second at what is outside, and who lives.
+    assert!(wakes <= 30, "{fault_mode}: {wakes} wake-ups in 3 s");
     // `uzswap run` passes the signal on.
     let outcome = live.end_by(libc::SIGTERM);
     assert_eq!(outcome.text(), "idle\nright\n");

@@ -18,6 +18,7 @@ mod families_keep_their_data;
 mod faults_in_awkward_places;
 mod foreign_programs;
 mod gcc;
+mod group_limit;
 mod hot_pages_stay_in_ram;
 mod idle_costs_nothing;
 mod injected_failures;

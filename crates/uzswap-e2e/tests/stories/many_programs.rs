@@ -30,7 +30,7 @@ fn same(needs: &[(&str, &str)], ram_mib: u64, script: &str, input: &[(&str, &[u8
             .cwd(scratch.path())
             .env("HOME", scratch.path())
             .env("LC_ALL", "C")
-            .ram_mib(ram_mib)
+            .each_mib(ram_mib)
             .timeout(Duration::from_secs(180))
             .user(user);
         if managed { job.managed() } else { job.native() }

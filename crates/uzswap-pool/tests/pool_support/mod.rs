@@ -10,12 +10,16 @@
 
 use std::sync::Mutex;
 use uzswap_pool::{Loc, Pool, PoolError, PoolMemory, Relocate};
-use uzswap_sync::charge::{Charge, Reserve};
+use uzswap_sync::charge::{Charge, Membership, Reserve};
+use uzswap_sync::ledger::Ledger;
+use uzswap_sync::primitive::AtomicU64;
 
 /// A pool in memory of its own.
 pub struct TestPool {
     pub pool: Box<Pool>,
     pub charge: Charge,
+    /// Of the charge, bytes.
+    pub limit: &'static AtomicU64,
     data: Range,
     metadata: Range,
 }
@@ -41,9 +45,20 @@ impl TestPool {
         };
         // SAFETY: fresh mappings, this pool's alone, unmapped after it.
         unsafe { pool.init(memory) }.unwrap();
+        let ledger: &Ledger = Box::leak(Box::default());
+        let cell = |bytes| -> &'static AtomicU64 { Box::leak(Box::new(AtomicU64::new(bytes))) };
+        let (limit, own_limit) = (cell(limit << 12), cell(0));
+        let charge = Charge::new(0);
+        charge.follow(&Membership {
+            share: ledger.begin(0),
+            ledger,
+            limit,
+            own_limit,
+        });
         Self {
             pool,
-            charge: Charge::new(limit),
+            charge,
+            limit,
             data,
             metadata,
         }

@@ -1,0 +1,252 @@
+//! *What*: what the supervisor does for the processes of its group now and then: takes back what
+//! the dead held of the limit, wakes those that others ask for memory and that have no reclaimer
+//! yet, and ends a program whose reclaimer somebody killed, as it may wait for it forever.
+//!
+//! *Invariants*
+//! - Only what surely is nobody's is taken back: of a process that is dead or a zombie, of a fork
+//!   child that never came to be, of one that executed a program which is not managed.
+//! - A program is ended for its reclaimer only while it still has the memory that the reclaimer
+//!   worked on. By exit or exec the kernel ends the reclaimer as well, but takes that memory first.
+//!
+//! *Locking*: none. *Context*: the supervisor's only thread, between signals.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+use uzswap_group::group::{FailureReason, Group, Process, ProcessState};
+use uzswap_group::request::{Door, RequestKind};
+
+use crate::group_file::{self, Managed};
+use crate::group_view::{is_alive, pid_of};
+use crate::request;
+use crate::supervise::Orphan;
+
+/// Time between two looks while several processes share memory that gets scarce, or one is
+/// suspected of something.
+const SHORT: Duration = Duration::from_millis(250);
+/// Time between two looks otherwise.
+const LONG: Duration = Duration::from_secs(1);
+/// Time between two looks at a process that is alone.
+const ALONE: Duration = Duration::from_secs(10);
+/// Time between two looks at least, whatever ends.
+const SHORTEST: Duration = Duration::from_millis(20);
+
+/// A record as it was at the last look, and what was suspected of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suspect {
+    /// It is for a child of this process, which is dead.
+    Unborn { record: usize, parent: u32 },
+    /// Its process has executed a program that is not managed.
+    Unmanaged { record: usize, owner: u64 },
+}
+
+/// A reclaimer that a signal ended.
+#[derive(Clone, Copy, Debug)]
+struct Killed {
+    record: usize,
+    owner: u64,
+    reclaimer: u32,
+    seen: Instant,
+}
+
+/// The supervisor's view of its group's processes.
+#[derive(Debug)]
+pub struct Members<'a> {
+    group: &'a Group,
+    next: Instant,
+    /// What the next look may be ahead of that, where others wake us anyway.
+    early: Duration,
+    suspects: Vec<Suspect>,
+    killed: Vec<Killed>,
+}
+
+impl<'a> Members<'a> {
+    /// Those of `group`.
+    pub fn of(group: &'a Group) -> Self {
+        Members {
+            group,
+            next: Instant::now(),
+            early: Duration::ZERO,
+            suspects: Vec::new(),
+            killed: Vec::new(),
+        }
+    }
+
+    /// Looks at them if it is time to, or some `orphans` have ended. Returns the time until the next
+    /// look.
+    pub fn look(&mut self, orphans: &[Orphan]) -> Duration {
+        let now = Instant::now();
+        self.note_killed(orphans, now);
+        if !orphans.is_empty() {
+            self.next = self.next.min(now + SHORTEST);
+        }
+        if now + self.early >= self.next {
+            self.group.expire_dead(is_running);
+            self.expire_suspects();
+            self.end_bereft(now);
+            self.wake_asked();
+            let period = self.period();
+            (self.next, self.early) = (now + period, period / 3);
+        }
+        self.next.saturating_duration_since(now)
+    }
+
+    fn period(&self) -> Duration {
+        let (ledger, limit) = (&self.group.ledger, self.group.knobs.ram.load(Relaxed));
+        let holders = ledger.shares().iter().filter(|share| share.granted() > 0);
+        let is_scarce = ledger.held().claimed > ledger.grantable(limit) / 4 * 3;
+        let is_suspect = !self.killed.is_empty() || !self.suspects.is_empty();
+        match holders.count() > 1 {
+            _ if is_suspect => SHORT,
+            true if is_scarce => SHORT,
+            true => LONG,
+            false => ALONE,
+        }
+    }
+
+    fn records(&self) -> impl Iterator<Item = (usize, &'a Process)> + use<'a> {
+        self.group.used().iter().enumerate()
+    }
+
+    /// Those that run a program here, as far as can be told.
+    fn live(&self) -> impl Iterator<Item = (usize, &'a Process)> + use<'a> {
+        let group = self.group;
+        self.records().filter(move |(_, process)| {
+            process.state.load(Acquire) == ProcessState::Live && !group.is_foreign(process)
+        })
+    }
+
+    /// Takes back what those hold that looked the same the last time.
+    fn expire_suspects(&mut self) {
+        let unborn =
+            self.records()
+                .filter_map(|(record, process)| match process.state.load(Acquire) {
+                    ProcessState::Reserved { parent } if !is_running(parent) => {
+                        Some(Suspect::Unborn { record, parent })
+                    }
+                    _ => None,
+                });
+        // A managed process opens its door as soon as it is one, and shuts it to execute another.
+        let shut = self
+            .live()
+            .filter(|(_, process)| process.request.door.load(Relaxed) == Door::Shut);
+        let unmanaged = shut.filter_map(|(record, process)| {
+            let owner = self.group.ledger.share(record).owner();
+            let is_other = group_file::is_managed(pid_of(process)) == Managed::No;
+            is_other.then_some(Suspect::Unmanaged { record, owner })
+        });
+        let suspects: Vec<_> = unborn.chain(unmanaged).collect();
+        for suspect in suspects.iter().filter(|now| self.suspects.contains(now)) {
+            match *suspect {
+                Suspect::Unborn { record, parent } => {
+                    // As a child that was killed before it began: whoever finds it frees it.
+                    let (from, to) = (
+                        ProcessState::Reserved { parent },
+                        ProcessState::Born { child: parent },
+                    );
+                    let _ = self.group.processes[record].state.turn(from, to);
+                }
+                Suspect::Unmanaged { record, owner } => {
+                    self.group.ledger.share(record).expire(owner);
+                }
+            }
+        }
+        self.suspects = suspects;
+    }
+
+    fn note_killed(&mut self, orphans: &[Orphan], now: Instant) {
+        for orphan in orphans.iter().filter(|orphan| orphan.killed) {
+            let is_its = |process: &Process| process.reclaimer.load(Relaxed) == orphan.pid;
+            if let Some((record, _)) = self.live().find(|(_, process)| is_its(process)) {
+                self.killed.push(Killed {
+                    record,
+                    owner: self.group.ledger.share(record).owner(),
+                    reclaimer: orphan.pid,
+                    seen: now,
+                });
+            }
+        }
+    }
+
+    /// Ends programs whose reclaimer was killed some time ago, and that have not noticed.
+    fn end_bereft(&mut self, now: Instant) {
+        let group = self.group;
+        self.killed.retain(|killed| {
+            if now < killed.seen + SHORT / 2 {
+                return true;
+            }
+            let process = &group.processes[killed.record];
+            let pid = pid_of(process);
+            let is_same = process.state.load(Acquire) == ProcessState::Live
+                && group.ledger.share(killed.record).owner() == killed.owner
+                && process.reclaimer.load(Relaxed) == killed.reclaimer;
+            if is_same && is_running(pid) && group_file::is_managed(pid) == Managed::Yes {
+                let limit = group.knobs.ram.load(Relaxed);
+                let reason = FailureReason::ReclaimerKilled;
+                group.failure.record(reason, pid, 0, 0, 0, limit);
+                // SAFETY: no memory effects; the process is of our group.
+                unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+            }
+            false
+        });
+    }
+
+    /// Has those start a reclaimer that others ask for memory and that have none.
+    fn wake_asked(&self) {
+        for (_, process) in self.live() {
+            if process.ask.is_open() && process.reclaimer.load(Relaxed) == 0 {
+                // Its door is shut, or it serves another request: the next time.
+                let _ = request::announce(process, RequestKind::GiveUp, 0);
+            }
+        }
+    }
+}
+
+/// Whether process `pid` is there and no zombie. The leader of a process whose other threads run is
+/// none, though the kernel says so.
+fn is_running(pid: u32) -> bool {
+    is_alive(pid) && !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(is_zombie)
+}
+
+/// Whether `/proc/PID/stat` is that of a process without a thread that runs.
+fn is_zombie(stat: String) -> bool {
+    /// Fields between the state and the number of threads.
+    const BETWEEN: usize = 16;
+    let Some((_, fields)) = stat.rsplit_once(") ") else {
+        return false;
+    };
+    let mut fields = fields.split(' ');
+    let (state, threads) = (fields.next(), fields.nth(BETWEEN));
+    matches!(state, Some("Z" | "X")) && matches!(threads, Some("0" | "1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zombie_is_told_by_its_state_and_its_threads() {
+        let stat = |state, threads| {
+            format!(
+                "12 (a) Z (b) {state} 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 9 0 0"
+            )
+        };
+        assert!(is_zombie(stat("Z", 1)));
+        assert!(!is_zombie(stat("Z", 2)), "a thread of it still runs");
+        assert!(!is_zombie(stat("S", 1)));
+        assert!(!is_zombie(String::new()));
+    }
+
+    #[test]
+    fn a_child_that_nobody_waits_for_does_not_run() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let began = Instant::now();
+        while is_running(child.id()) {
+            assert!(began.elapsed() < Duration::from_secs(60), "it never ends");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(is_alive(child.id()), "a zombie is still there");
+        child.wait().unwrap();
+        assert!(is_running(std::process::id()));
+    }
+}
