@@ -1,8 +1,9 @@
-//! Builds the preload library that the `uzswap` binary carries.
+//! Builds the engine in the two forms that the `uzswap` binary carries: the preload library, and
+//! the image for programs that no library is preloaded into.
 //!
-//! A second cargo builds it in its own target directory: as a dependency of this crate it would
-//! share features and panic strategy with a std program, and the running cargo holds the lock of
-//! the main target directory.
+//! A second cargo builds them in their own target directory: as a dependency of this crate they
+//! would share features and panic strategy with a std program, and the running cargo holds the lock
+//! of the main target directory.
 
 use std::env;
 use std::ffi::OsString;
@@ -34,11 +35,11 @@ fn main() {
     }
     println!("cargo::rerun-if-env-changed=UZSWAP_STUB_PRELOAD");
 
-    let library = if env::var_os("UZSWAP_STUB_PRELOAD").is_some() {
+    let [library, image] = if env::var_os("UZSWAP_STUB_PRELOAD").is_some() {
         stub(&out_dir, "UZSWAP_STUB_PRELOAD is set")
     } else {
         match build(&root, &out_dir) {
-            Ok(library) => library,
+            Ok(forms) => forms,
             Err(why) => {
                 // Without its library uzswap cannot run anything.
                 println!("cargo::error={why}; UZSWAP_STUB_PRELOAD=1 builds a uzswap without it");
@@ -46,62 +47,98 @@ fn main() {
             }
         }
     };
-    let bytes = fs::read(&library).expect("the preload library was just written");
-    // The hash tells versions apart in the file name. The content is compared before it is used.
-    let mut hasher = DefaultHasher::new();
-    hasher.write(&bytes);
-    println!(
-        "cargo::rustc-env=UZSWAP_PRELOAD_HASH={:016x}",
-        hasher.finish()
-    );
-    println!(
-        "cargo::rustc-env=UZSWAP_PRELOAD_LIBRARY={}",
-        library.display()
-    );
+    carry(&library, "UZSWAP_PRELOAD_LIBRARY", "UZSWAP_PRELOAD_HASH");
+    carry(&image, "UZSWAP_IMAGE", "UZSWAP_IMAGE_HASH");
 }
 
-/// Builds `uzswap-preload` and copies its library to `out_dir`.
-fn build(root: &Path, out_dir: &Path) -> Result<PathBuf, String> {
+/// Tells the crate where a file is, and its hash, which tells versions apart in the file name. The
+/// content is compared before it is used.
+fn carry(file: &Path, path: &str, hash: &str) {
+    let bytes = fs::read(file).expect("the file was just written");
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&bytes);
+    println!("cargo::rustc-env={hash}={:016x}", hasher.finish());
+    println!("cargo::rustc-env={path}={}", file.display());
+}
+
+/// Builds `uzswap-preload` in both forms, and puts them into `out_dir`.
+fn build(root: &Path, out_dir: &Path) -> Result<[PathBuf; 2], String> {
     let strict = env::var_os("CARGO_FEATURE_STRICT").is_some();
     let target_dir = target_dir(out_dir, strict);
     let target = env::var("TARGET").map_err(|e| e.to_string())?;
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     // With injected failures, the debug build: its assertions are wanted then.
-    let (profile, mut how): (_, Vec<&str>) = match env::var_os("CARGO_FEATURE_FAULT_INJECTION") {
-        None => ("release", vec!["--release"]),
-        Some(_) => ("debug", vec!["--features", "fault-injection"]),
-    };
+    let injects = env::var_os("CARGO_FEATURE_FAULT_INJECTION").is_some();
+    let mut how = Vec::new();
+    if injects {
+        how.extend(["--features", "fault-injection"]);
+    } else {
+        how.push("--release");
+    }
     if strict {
         how.extend(["--features", "strict"]);
     }
-    let status = Command::new(cargo)
-        .current_dir(root)
-        .args(["build", "--locked", "-p", "uzswap-preload"])
-        .args(how)
-        .args(["--target", &target])
-        .arg("--target-dir")
-        .arg(&target_dir)
-        // The library travels inside a binary; its symbols stay for backtraces.
-        .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
-        // These are for the outer build: clippy's driver, flags of the main target.
-        .env_remove("RUSTC_WORKSPACE_WRAPPER")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env_remove("CARGO_BUILD_TARGET")
-        .env_remove("CARGO_BUILD_TARGET_DIR")
-        .env_remove("CARGO_TARGET_DIR")
-        .env_remove("CARGO_BUILD_BUILD_DIR")
-        .status()
-        .map_err(|e| format!("cannot start cargo: {e}"))?;
-    if !status.success() {
-        return Err("uzswap-preload does not build".to_owned());
-    }
     let built = target_dir
-        .join(target)
-        .join(profile)
-        .join("libuzswap_preload.so");
+        .join(&target)
+        .join(if injects { "debug" } else { "release" });
+    let make = |form: &[&str]| {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+        let mut command = Command::new(cargo);
+        command
+            .current_dir(root)
+            .args(["rustc", "--locked", "-p", "uzswap-preload"])
+            .args(&how)
+            .args(["--target", &target])
+            .arg("--target-dir")
+            .arg(&target_dir)
+            .args(form)
+            // The image has no thread-local storage to keep a stack protector's word in, and the
+            // library may run where another C library's is. Both are built with the same options,
+            // so that most is built once.
+            .env("CFLAGS", "-fno-stack-protector -DZSTD_TRACE=0")
+            // The forms travel inside a binary; their symbols stay for backtraces.
+            .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
+            // These are for the outer build: clippy's driver, flags of the main target.
+            .env_remove("RUSTC_WORKSPACE_WRAPPER")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .env_remove("CARGO_BUILD_TARGET")
+            .env_remove("CARGO_BUILD_TARGET_DIR")
+            .env_remove("CARGO_TARGET_DIR")
+            .env_remove("CARGO_BUILD_BUILD_DIR");
+        run(&mut command, "uzswap-preload does not build")
+    };
+    make(&["--crate-type", "cdylib"])?;
     let library = out_dir.join("libuzswap_preload.so");
-    fs::copy(&built, &library).map_err(|e| format!("{}: {e}", built.display()))?;
-    Ok(library)
+    let made = built.join("libuzswap_preload.so");
+    fs::copy(&made, &library).map_err(|e| format!("{}: {e}", made.display()))?;
+    make(&["--features", "loader", "--crate-type", "staticlib"])?;
+    let image = out_dir.join("uzswap-image");
+    link(&built.join("libuzswap_preload.a"), &image)?;
+    Ok([library, image])
+}
+
+/// Links the image: a static program at a fixed address, which needs no relocation wherever it is
+/// mapped there. The address is `BASE` in `uzswap-preload/src/loader.rs`.
+fn link(archive: &Path, image: &Path) -> Result<(), String> {
+    let mut command = Command::new(env::var_os("CC").unwrap_or_else(|| OsString::from("cc")));
+    command
+        .args(["-nostdlib", "-static", "-no-pie", "-Wl,--gc-sections"])
+        .args(["-Wl,-Ttext-segment=0x0ffd00000000", "-Wl,--build-id=none"])
+        .args(["-Wl,-e,uzswap_start", "-Wl,-u,uzswap_start"])
+        // So far up, an address does not fit where the linker would shorten code.
+        .args(["-Wl,--no-relax", "-Wl,-z,norelro", "-Wl,-z,noexecstack"])
+        .arg("-Wl,--strip-debug")
+        .arg(archive)
+        .arg("-o")
+        .arg(image);
+    run(&mut command, "the image does not link")
+}
+
+fn run(command: &mut Command, failed: &str) -> Result<(), String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(failed.to_owned()),
+        Err(error) => Err(format!("cannot start {:?}: {error}", command.get_program())),
+    }
 }
 
 /// One directory for the debug and the release build of this crate: beside `target/debug` when
@@ -115,9 +152,9 @@ fn target_dir(out_dir: &Path, strict: bool) -> PathBuf {
         .map_or_else(|| out_dir.join(name), |target| target.join(name))
 }
 
-fn stub(out_dir: &Path, why: &str) -> PathBuf {
+fn stub(out_dir: &Path, why: &str) -> [PathBuf; 2] {
     println!("cargo::warning=uzswap carries no preload library and cannot run anything: {why}");
-    let library = out_dir.join("empty.so");
-    fs::write(&library, []).expect("OUT_DIR is writable");
-    library
+    let empty = out_dir.join("empty");
+    fs::write(&empty, []).expect("OUT_DIR is writable");
+    [empty.clone(), empty]
 }

@@ -52,8 +52,7 @@ pub fn measure(
         notes: vec![
             "The kernel's zswap and zram have a quarter of what the program takes natively as their \
              limit, beside their pool; uzswap and plain swap have that limit plus zswap's pool, which \
-             row RAM shows. Natively that row shows the peak of anonymous memory of all processes. \
-             --ram applies to each process, so where two run at once each gets half."
+             row RAM shows. Natively that row shows the peak of anonymous memory of all processes."
                 .into(),
         ],
         sides: sides.columns(),

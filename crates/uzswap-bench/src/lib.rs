@@ -1,6 +1,7 @@
 //! The suites of `uzswap bench`, and the page that shows their results.
 //!
-//! *What*: the suites ([`usemem`], [`disk`], [`store`], [`same_filled`], [`alloc`], [`apps`];
+//! *What*: the suites ([`usemem`], [`disk`], [`store`], [`same_filled`], [`alloc`], [`apps`],
+//! [`group`];
 //! `codecs` is in [`uzswap_corpus`]), what they need ([`sides`], [`undo`]), the shape of their
 //! results ([`compare`]), the file of results ([`results`]), the trace of a run ([`trace`]) and the
 //! page made of either ([`report`]).
@@ -14,6 +15,7 @@ pub mod apps;
 pub mod codecs;
 pub mod compare;
 pub mod disk;
+pub mod group;
 pub mod machine;
 pub mod report;
 pub mod results;

@@ -48,6 +48,8 @@ pub enum Suite {
     Usemem(compare::Measured),
     /// See [`crate::disk`].
     Disk(compare::Measured),
+    /// See [`crate::group`].
+    Group(compare::Measured),
     /// See [`crate::store`].
     Store(compare::Measured),
     /// See [`crate::store`].
@@ -74,6 +76,7 @@ impl Suite {
             | Suite::Disk(measured)
             | Suite::Store(measured)
             | Suite::Batch(measured)
+            | Suite::Group(measured)
             | Suite::SameFilled(measured)
             | Suite::Alloc(measured)
             | Suite::Apps(measured)

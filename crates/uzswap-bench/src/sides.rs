@@ -49,6 +49,15 @@ const ALL: [Side; 5] = [
 ];
 
 impl Side {
+    /// zswap runs first where its pool sets the total memory.
+    pub(crate) const ZSWAP_FIRST: [Side; 5] = [
+        Side::KernelZswap,
+        Side::Uzswap,
+        Side::KernelSwap,
+        Side::Zram,
+        Side::Native,
+    ];
+
     /// Its key in results, and on the command line.
     #[must_use]
     pub fn key(self) -> &'static str {
@@ -88,9 +97,6 @@ pub struct Job {
     pub options: Vec<OsString>,
     /// Time after which it is killed and has failed; by default never.
     pub timeout: Option<Duration>,
-    /// Processes that need the memory at once; 0 means 1. `--ram` applies to each, so each gets its
-    /// share.
-    pub processes: u64,
 }
 
 /// A run that succeeded.
@@ -280,7 +286,7 @@ impl Sides {
         let stats = scratch.path().join("stats");
         let mut prefix: Vec<OsString> = vec![self.uzswap.clone().into()];
         prefix.extend(["run", "--quiet", "--ram"].map(Into::into));
-        prefix.push(format!("{}M", limits.ram_mib / job.processes.max(1)).into());
+        prefix.push(format!("{}M", limits.ram_mib).into());
         prefix.extend(["--swap-max".into(), format!("{}M", limits.swap_mib).into()]);
         prefix.extend(["--compressor".into(), self.compressor.clone().into()]);
         prefix.extend(["--stats".into(), stats.clone().into()]);

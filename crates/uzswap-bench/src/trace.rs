@@ -197,9 +197,7 @@ impl Trace {
             self.samples.len()
         )];
         if self.samples.iter().any(|sample| sample.live > 1) {
-            notes.push(
-                "Several processes: their memory is added up, the limit is that of each.".into(),
-            );
+            notes.push("Several processes: their memory is added up.".into());
         }
         match self.end {
             Some(end) => notes.push(format!(

@@ -20,14 +20,6 @@ use crate::work::{self, Data, Phases};
 
 /// Peers by default.
 pub const DEFAULT_PEERS: [Side; 2] = [Side::Native, Side::KernelZswap];
-/// zswap runs first: its pool sets the total memory.
-const ORDER: [Side; 5] = [
-    Side::KernelZswap,
-    Side::Uzswap,
-    Side::KernelSwap,
-    Side::Zram,
-    Side::Native,
-];
 const THREADS: [u32; 2] = [1, 2];
 /// The project's goals: a figure, and its share of zswap's with 1 and 2 threads.
 const GOALS: [(&str, [f64; 2]); 5] = [
@@ -68,7 +60,7 @@ pub fn measure(
         goals: goals(),
         ..Measured::default()
     };
-    measured.fill(rounds, THREADS.len() * ORDER.len(), |round| {
+    measured.fill(rounds, THREADS.len() * Side::ZSWAP_FIRST.len(), |round| {
         for threads in THREADS {
             let work = Phases {
                 mib,
@@ -79,7 +71,7 @@ pub fn measure(
             };
             // About what zswap's pool would take, if it is not measured.
             let mut total_mib = limit_mib + mib * 3 / 16;
-            for side in ORDER {
+            for side in Side::ZSWAP_FIRST {
                 round.at(&work.name(), side.key());
                 let beside_pool = matches!(side, Side::KernelZswap | Side::Zram);
                 let limits = Limits {

@@ -137,7 +137,6 @@ impl Tasks {
         argv.push(format!("{}m", self.each_mib).into());
         Job {
             argv,
-            processes: self.processes,
             ..Job::default()
         }
     }

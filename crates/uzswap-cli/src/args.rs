@@ -12,10 +12,11 @@ mod examples;
 mod run;
 mod running;
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::builder::RangedI64ValueParser;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 pub use analyze::Analyze;
 pub use bench::{Bench, CodecOptions, Common, Options as BenchOptions, Peer, Report, Suite};
@@ -62,6 +63,24 @@ pub enum Command {
     /// Draw the results of 'bench --json' or a trace of 'run --trace' as one HTML page
     #[command(after_help = examples::REPORT)]
     Report(Report),
+}
+
+impl Cli {
+    /// The command line of this process.
+    pub fn of_process() -> Result<Cli, clap::Error> {
+        Cli::of(std::env::args_os())
+    }
+
+    fn of<S: Into<OsString> + Clone>(
+        words: impl IntoIterator<Item = S>,
+    ) -> Result<Cli, clap::Error> {
+        let matches = <Cli as CommandFactory>::command().try_get_matches_from(words)?;
+        let mut cli = Cli::from_arg_matches(&matches)?;
+        if let (Command::Run(run), Some((_, given))) = (&mut cli.command, matches.subcommand()) {
+            run.of_group = run::of_group(given);
+        }
+        Ok(cli)
+    }
 }
 
 /// Process ids of Linux.
@@ -131,7 +150,7 @@ mod tests {
     use crate::size::Size;
 
     fn parse(args: &[&str]) -> Result<Run, String> {
-        match Cli::try_parse_from([&["uzswap"], args].concat()) {
+        match Cli::of([&["uzswap"], args].concat()) {
             Ok(Cli {
                 command: Command::Run(run),
             }) => Ok(*run),

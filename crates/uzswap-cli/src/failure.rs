@@ -5,12 +5,13 @@
 use std::sync::atomic::Ordering;
 
 use uzswap_core::StartStep;
-use uzswap_group::group::{FailureReason, Group};
+use uzswap_group::group::FailureReason;
 use uzswap_group::knobs::is_on;
 
 use crate::group_view::totals::Totals;
-use crate::group_view::{PAGE, device, label, name_of, pid_of};
+use crate::group_view::{PAGE, Part, device, label, name_of, pid_of};
 use crate::outside::Causes;
+use crate::ram::Advice;
 use crate::size::Size;
 
 /// Why uzswap ended a process.
@@ -24,11 +25,12 @@ pub struct Failure {
 
 impl Failure {
     /// The group's first failure, if there was one.
-    pub fn of(group: &Group, totals: &Totals, outside: &Causes) -> Option<Self> {
-        let failure = &group.failure;
+    pub fn of(group: &Part<'_>, totals: &Totals, outside: &Causes) -> Option<Self> {
+        let failure = group.failure();
         // Pairs with the release store of whoever failed: the other fields are complete.
         let reason = failure.reason.load(Ordering::Acquire);
         let pid = failure.pid.load(Ordering::Relaxed);
+        let advice = Advice::of(group);
         let line = match reason {
             FailureReason::None => return None,
             FailureReason::OverLimit => over_limit(
@@ -38,6 +40,7 @@ impl Failure {
                 need(group, pid),
                 totals.compression_ratio(),
                 &swap(group, totals),
+                advice,
             ),
             FailureReason::Mappings => format!(
                 "{} was ended: it has as many mappings as a process may have, which without userfaultfd \
@@ -49,6 +52,7 @@ impl Failure {
                 failure.step.load(Ordering::Relaxed),
                 failure.errno.load(Ordering::Relaxed),
                 failure.limit.load(Ordering::Relaxed),
+                advice,
             ),
             FailureReason::ReclaimerKilled => format!(
                 "{} was ended: somebody killed its reclaimer (uzswap-reclaim), which works on its memory: \
@@ -56,13 +60,14 @@ impl Failure {
                 who(group, pid)
             ),
             FailureReason::Unmanaged => format!(
-                "{} was ended: {}: give more --ram, or leave --over-limit=end out",
+                "{} was ended: {}: {}, or leave --over-limit=end out",
                 who(group, pid),
                 outside_alone(
                     failure.needed.load(Ordering::Relaxed),
                     failure.limit.load(Ordering::Relaxed),
                     outside
-                )
+                ),
+                advice.more()
             ),
             FailureReason::Internal => format!(
                 "{} was ended because uzswap found its own state damaged: please report this with the \
@@ -88,7 +93,7 @@ pub fn outside_alone(bytes: u64, limit: u64, causes: &Causes) -> String {
 }
 
 /// Why no more memory went to swap, and what to do about it.
-fn swap(group: &Group, totals: &Totals) -> String {
+fn swap(group: &Part<'_>, totals: &Totals) -> String {
     let Some(device) = device::names(group) else {
         return "there was no swap device (give one by --swap)".to_owned();
     };
@@ -106,20 +111,27 @@ fn swap(group: &Group, totals: &Totals) -> String {
 }
 
 /// Most memory that process `pid` ever had, uncompressed.
-fn need(group: &Group, pid: u32) -> u64 {
+fn need(group: &Part<'_>, pid: u32) -> u64 {
     let found = group.used().iter().find(|p| pid_of(p) == pid);
     found.map_or(0, |p| p.counters.need_peak.load(Ordering::Relaxed))
 }
 
-fn over_limit(who: &str, needed: u64, limit: u64, need: u64, ratio: f64, swap: &str) -> String {
+fn over_limit(
+    who: &str,
+    needed: u64,
+    limit: u64,
+    need: u64,
+    ratio: f64,
+    swap: &str,
+    advice: Advice,
+) -> String {
     format!(
         "{who} was ended: its {} need at least {} even with what is cold compressed {ratio:.1}:1, \
-         --ram allows {}, and {swap}; run it with --ram {} or more, or with --over-limit=allow to \
-         let it use what it needs",
+         {}, and {swap}; {} or more, or --over-limit=allow to let it use what it needs",
         Size(need),
         Size(needed),
-        Size(limit),
-        suggestion(needed.max(limit)),
+        advice.allows(limit),
+        advice.amount(&suggestion(needed.max(limit))),
     )
 }
 
@@ -132,7 +144,7 @@ fn suggestion(needed: u64) -> String {
 
 /// Why the engine could not start in a process. `kernel` checks the same, but a process may have
 /// changed its limits or its root directory since.
-fn start(who: &str, step: u32, errno: u32, limit: u64) -> String {
+fn start(who: &str, step: u32, errno: u32, limit: u64, advice: Advice) -> String {
     let why = match StartStep::from_number(step) {
         Some(StartStep::Arena) => {
             "the address range that uzswap manages is taken or cannot be reserved: see 'ulimit -v' and \
@@ -152,12 +164,17 @@ fn start(who: &str, step: u32, errno: u32, limit: u64) -> String {
             "the kernel rejects uzswap's seccomp filter: a sandbox forbids it, or more than a hundred \
              programs that execute one another have added one each"
         }
-        Some(StartStep::Workspace) => "no memory for the compressor's buffers: give more --ram",
+        Some(StartStep::Workspace) => {
+            let more = advice.more();
+            return format!(
+                "uzswap could not start in {who}: no memory for the compressor's buffers: {more}"
+            );
+        }
         Some(StartStep::RamTooSmall) => {
             return format!(
-                "uzswap could not start in {who}: --ram {} is too small: give more, or another \
-                 --compressor",
-                Size(limit)
+                "uzswap could not start in {who}: {}, which is too little: {}, or another --compressor",
+                advice.allows(limit),
+                advice.more()
             );
         }
         Some(StartStep::Compressor) => {
@@ -179,7 +196,7 @@ fn start(who: &str, step: u32, errno: u32, limit: u64) -> String {
 }
 
 /// How messages name process `pid`.
-fn who(group: &Group, pid: u32) -> String {
+fn who(group: &Part<'_>, pid: u32) -> String {
     let found = group.used().iter().find(|p| pid_of(p) == pid);
     match found {
         Some(process) if !name_of(process).is_empty() => label(process),
@@ -190,6 +207,7 @@ fn who(group: &Group, pid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group_view::totals::tests::group;
 
     #[test]
     fn memory_outside_is_named() {
@@ -203,12 +221,20 @@ mod tests {
     #[test]
     fn the_message_says_how_much_and_what_to_do() {
         let [needed, limit, need] = [300, 256, 590].map(|mib| mib << 20);
-        let line = over_limit("job (7)", needed, limit, need, 2.06, "swap was full");
+        let line = over_limit(
+            "job (7)",
+            needed,
+            limit,
+            need,
+            2.06,
+            "swap was full",
+            Advice::of(&group()),
+        );
         assert_eq!(
             line,
-            "job (7) was ended: its 590 MiB need at least 300 MiB even with what is cold compressed \
-             2.1:1, --ram allows 256 MiB, and swap was full; run it with --ram 384M or more, or \
-             with --over-limit=allow to let it use what it needs"
+            "job (7) was ended: its 590 MiB need at least 300 MiB even with what is cold \
+             compressed 2.1:1, --ram allows 256 MiB, and swap was full; give --ram 384M or more, or \
+             --over-limit=allow to let it use what it needs"
         );
     }
 }

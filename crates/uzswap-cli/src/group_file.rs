@@ -1,13 +1,17 @@
-//! *What*: the group file, which `uzswap run` shares with the processes under it: creates and maps
-//! it, finds and maps that of a running process.
+//! *What*: the group file, which `uzswap run` shares with the processes under it and, if it has a
+//! name, with others: creates and maps it. [`find`]: that of a running process; [`name`]: of a
+//! name.
 //!
-//! *Invariants*: the supervisor holds a lock (flock) on its group file as long as it lives, so a
-//! file that can be locked is a leftover. `magic` is stored last. A mapped group is only accessed
-//! through its atomics.
+//! *Invariants*: each supervisor holds a shared lock (flock) on its group file as long as it lives,
+//! so a file that can be locked exclusively is a leftover. `magic` is stored last. A mapped group
+//! is only accessed through its atomics.
 //! *Locking*: flock; `GroupFile::create_in` handles the race with a process that removes leftovers.
 //! *Context*: any command.
 
-use std::ffi::CString;
+mod find;
+pub mod name;
+
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
@@ -17,8 +21,11 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use anyhow::{Context, Result, anyhow, bail};
-use uzswap_group::group::{GROUP_ENV, GROUP_LEN, Group, MAGIC};
+use anyhow::{Context, Result};
+use uzswap_group::group::{GROUP_ENV, GROUP_LEN, Group, MAGIC, RUN_MARK, Run};
+use uzswap_sync::node::Path as NodePath;
+
+pub use find::{Managed, is_managed, of_process};
 
 use crate::os::{self, euid};
 use crate::private_dir::{self, Purpose};
@@ -71,14 +78,14 @@ impl Drop for Mapping {
     }
 }
 
-/// The group file of this supervisor; removed when dropped.
+/// The group file of this supervisor; removed when dropped, unless others still have it.
 #[derive(Debug)]
 pub struct GroupFile {
     path: PathBuf,
     on_disk: bool,
     mapping: Mapping,
     /// Holds the lock.
-    _file: File,
+    file: File,
 }
 
 impl GroupFile {
@@ -113,9 +120,7 @@ impl GroupFile {
             .open(&path)?;
         let created = Self::fill(&file).and_then(|mapping| {
             // Between creation and lock another run may have removed the file as a leftover.
-            if os::lock(&file).is_err() || file.metadata()?.nlink() == 0 {
-                return Err(ErrorKind::WouldBlock.into());
-            }
+            lock_existing(&file)?;
             // A program that root starts may become another user. It still knows the file's name,
             // which nobody else can list or guess.
             if euid() == 0 {
@@ -128,7 +133,7 @@ impl GroupFile {
                 path,
                 on_disk: true,
                 mapping,
-                _file: file,
+                file,
             }),
             Err(error) => {
                 let _ = fs::remove_file(&path);
@@ -142,12 +147,25 @@ impl GroupFile {
         let name = format!("{MEMORY_NAME}{}", std::process::id());
         let file = os::memory_file(&CString::new(name)?)?;
         let mapping = Self::fill(&file)?;
-        os::lock(&file)?;
+        os::lock_shared(&file)?;
         Ok(GroupFile {
             path: format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into(),
             on_disk: false,
             mapping,
-            _file: file,
+            file,
+        })
+    }
+
+    /// The group in the file `path`, which another run made.
+    fn join(path: PathBuf) -> io::Result<Self> {
+        let file = open(&path, Access::Change)?;
+        lock_existing(&file)?;
+        let mapping = map(&file, Access::Change)?;
+        Ok(GroupFile {
+            path,
+            on_disk: true,
+            mapping,
+            file,
         })
     }
 
@@ -160,17 +178,46 @@ impl GroupFile {
         }
     }
 
+    /// Begins the run of this supervisor, in that node. Returns its number; `None`: there is no
+    /// place for one more.
+    pub fn begin_run(&self, path: NodePath) -> Option<usize> {
+        let pid = std::process::id();
+        let started = os::started(pid).unwrap_or(0);
+        self.mapping.begin_run(path, pid, started, has_ended)
+    }
+
     /// Makes the group valid: managed processes accept it from then on.
     pub fn publish(&self) {
-        self.supervisor.store(std::process::id(), Ordering::Relaxed);
         // Pairs with the acquire loads of `magic`: the configuration is complete.
         self.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Path for UZSWAP_GROUP.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// The value of [`GROUP_ENV`] for the processes of this supervisor's run.
+    pub fn in_environment(&self) -> OsString {
+        let mut value = self.path.clone().into_os_string();
+        value.push(format!("{}{}", char::from(RUN_MARK), std::process::id()));
+        value
     }
+
+    /// Whether no other supervisor has it. From then on none can join.
+    fn is_last(&self) -> bool {
+        os::lock(&self.file).is_ok()
+    }
+}
+
+/// Holds a lock on a group file, unless it is a leftover that was removed.
+fn lock_existing(file: &File) -> io::Result<()> {
+    os::lock_shared(file)?;
+    match file.metadata()?.nlink() {
+        0 => Err(ErrorKind::WouldBlock.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the supervisor of a run is gone, by its own will or not.
+pub fn has_ended(run: &Run) -> bool {
+    let pid = run.supervisor.load(Ordering::Acquire);
+    pid == 0 || os::started(pid) != Some(run.started.load(Ordering::Relaxed))
 }
 
 impl std::ops::Deref for GroupFile {
@@ -183,7 +230,7 @@ impl std::ops::Deref for GroupFile {
 
 impl Drop for GroupFile {
     fn drop(&mut self) {
-        if self.on_disk {
+        if self.on_disk && self.is_last() {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -191,9 +238,10 @@ impl Drop for GroupFile {
 
 fn remove_leftovers(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let name = name.as_bytes();
-        if !name.starts_with(PREFIX.as_bytes()) || !name.ends_with(SUFFIX.as_bytes()) {
+        let file_name = entry.file_name();
+        let bytes = file_name.as_bytes();
+        let is_group = bytes.starts_with(PREFIX.as_bytes()) && bytes.ends_with(SUFFIX.as_bytes());
+        if !is_group && !bytes.ends_with(name::SUFFIX.as_bytes()) {
             continue;
         }
         let path = entry.path();
@@ -205,7 +253,7 @@ fn remove_leftovers(dir: &Path) {
             continue;
         };
         // Removed under the lock: a creator that gets the lock later finds no link and tries again.
-        if os::lock(&file).is_ok() {
+        if os::lock(&file).is_ok() && (is_group || name::leads_nowhere(dir, &file)) {
             let _ = fs::remove_file(path);
         }
     }
@@ -213,14 +261,22 @@ fn remove_leftovers(dir: &Path) {
 
 /// Whether this process runs under a live `uzswap run`, and the pid of that if it is known.
 pub fn enclosing_run() -> Option<Option<u32>> {
-    let path = PathBuf::from(std::env::var_os(GROUP_ENV)?);
-    match File::open(&path) {
+    let value = std::env::var_os(GROUP_ENV)?;
+    let mark = value
+        .as_bytes()
+        .iter()
+        .rposition(|byte| *byte == RUN_MARK)?;
+    let path = Path::new(OsStr::from_bytes(&value.as_bytes()[..mark]));
+    let supervisor = str::from_utf8(&value.as_bytes()[mark + 1..])
+        .ok()?
+        .parse()
+        .ok()?;
+    match File::open(path) {
         Ok(file) if os::lock(&file).is_ok() => None,
-        Ok(file) => Some(
-            map(&file, Access::Read)
-                .ok()
-                .map(|g| g.supervisor.load(Ordering::Relaxed)),
-        ),
+        Ok(file) => match map(&file, Access::Read) {
+            Ok(group) => group.run_by(supervisor).map(|_| Some(supervisor)),
+            Err(_) => Some(None),
+        },
         // Another user's group. It exists, so its run is alive.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Some(None),
         Err(_) => None,
@@ -246,99 +302,6 @@ fn open(path: impl AsRef<Path>, access: Access) -> io::Result<File> {
         .open(path)
 }
 
-/// Maps the group of process `pid`, a supervisor or a managed process. It is found among the
-/// process's mappings, since a process may change its environment.
-pub fn of_process(pid: u32, access: Access) -> Result<Mapping> {
-    let maps = match fs::read_to_string(format!("/proc/{pid}/maps")) {
-        Ok(maps) => maps,
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            bail!("process {pid} belongs to another user: run this as that user or as root")
-        }
-        Err(_) => bail!("no process {pid}: it has ended, or never was"),
-    };
-    let Some(name) = group_in(&maps) else {
-        bail!("process {pid} is not managed by uzswap: start it with 'uzswap run -- COMMAND'");
-    };
-    let file = match name {
-        Name::Path { deleted: true, .. } => {
-            bail!("the 'uzswap run' that started process {pid} has ended")
-        }
-        Name::Path { path, .. } => {
-            // The process may live in a mount namespace of its own.
-            let rooted = format!("/proc/{pid}/root{path}");
-            open(rooted, access).or_else(|_| open(path, access))
-        }
-        Name::Memory { supervisor } => descriptor_of(supervisor, access),
-    };
-    file.and_then(|file| map(&file, access))
-        .map_err(|error| match error.kind() {
-            ErrorKind::InvalidData => anyhow!(
-                "process {pid} runs under another version of uzswap: use that version's command"
-            ),
-            _ => anyhow!("cannot open what process {pid} shares with 'uzswap run': {error}"),
-        })
-}
-
-/// Whether a process is managed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Managed {
-    Yes,
-    No,
-    /// It has no memory any more, or does not let us look.
-    Unknown,
-}
-
-/// Whether process `pid` has a group among its mappings.
-pub fn is_managed(pid: u32) -> Managed {
-    match fs::read_to_string(format!("/proc/{pid}/maps")) {
-        Ok(maps) if maps.is_empty() => Managed::Unknown,
-        Ok(maps) if group_in(&maps).is_some() => Managed::Yes,
-        Ok(_) => Managed::No,
-        Err(_) => Managed::Unknown,
-    }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Name<'a> {
-    Path { path: &'a str, deleted: bool },
-    Memory { supervisor: u32 },
-}
-
-/// The group file among a process's mappings.
-fn group_in(maps: &str) -> Option<Name<'_>> {
-    maps.lines().find_map(|line| {
-        // address perms offset device inode path: the path is the sixth field and may hold spaces.
-        let path = &line[line.find('/')?..];
-        let (path, deleted) = match path.strip_suffix(" (deleted)") {
-            Some(path) => (path, true),
-            None => (path, false),
-        };
-        if let Some(memory) = path.strip_prefix("/memfd:") {
-            let supervisor = memory.strip_prefix(MEMORY_NAME)?.parse().ok()?;
-            return Some(Name::Memory { supervisor });
-        }
-        let (dir, name) = path.rsplit_once('/')?;
-        let ours = dir.rsplit('/').next()?.starts_with("uzswap")
-            && name.starts_with(PREFIX)
-            && name.ends_with(SUFFIX);
-        ours.then_some(Name::Path { path, deleted })
-    })
-}
-
-/// Opens the group among a supervisor's descriptors.
-fn descriptor_of(supervisor: u32, access: Access) -> io::Result<File> {
-    for entry in fs::read_dir(format!("/proc/{supervisor}/fd"))?.flatten() {
-        let target = fs::read_link(entry.path())?;
-        if target
-            .to_string_lossy()
-            .starts_with(&format!("/memfd:{MEMORY_NAME}"))
-        {
-            return open(entry.path(), access);
-        }
-    }
-    Err(ErrorKind::NotFound.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,60 +316,12 @@ mod tests {
         let other = dir.join("notes.txt");
         File::create(&other).unwrap();
         remove_leftovers(&dir);
-        assert!(live.path().exists());
+        assert!(live.path.exists());
         assert!(!leftover.exists());
         assert!(other.exists());
-        let path = live.path().to_owned();
+        let path = live.path.to_owned();
         drop(live);
         assert!(!path.exists());
         fs::remove_dir_all(&dir).unwrap();
-    }
-
-    #[test]
-    fn stat_finds_the_group_of_a_process_that_maps_it() {
-        let me = std::process::id();
-        let group = GroupFile::create().unwrap();
-        group.publish();
-        group.knobs.ram.store(42, Ordering::Relaxed);
-        let seen = of_process(me, Access::Read).unwrap();
-        assert_eq!(seen.knobs.ram.load(Ordering::Relaxed), 42);
-        assert_eq!(seen.supervisor.load(Ordering::Relaxed), me);
-    }
-
-    #[test]
-    fn a_group_in_memory_is_found_by_its_supervisor() {
-        let me = std::process::id();
-        let group = GroupFile::create_in_memory().unwrap();
-        group.publish();
-        let seen = descriptor_of(me, Access::Read).unwrap();
-        let seen = map(&seen, Access::Read).unwrap();
-        assert_eq!(seen.supervisor.load(Ordering::Relaxed), me);
-        assert!(File::open(group.path()).is_ok());
-    }
-
-    #[test]
-    fn mappings_name_the_group() {
-        let line = |path: &str| format!("7f00-7f01 rw-s 00000000 00:1a 17    {path}\n");
-        let maps = line("/usr/lib/libc.so.6") + &line("/dev/shm/uzswap-0/run-7-ab.group");
-        assert_eq!(
-            group_in(&maps),
-            Some(Name::Path {
-                path: "/dev/shm/uzswap-0/run-7-ab.group",
-                deleted: false
-            })
-        );
-        assert_eq!(
-            group_in(&line("/tmp/uzswap-5/run-7-ab.group (deleted)")),
-            Some(Name::Path {
-                path: "/tmp/uzswap-5/run-7-ab.group",
-                deleted: true
-            })
-        );
-        assert_eq!(
-            group_in(&line("/memfd:uzswap-group-31 (deleted)")),
-            Some(Name::Memory { supervisor: 31 })
-        );
-        assert_eq!(group_in(&line("/srv/data/run-7.group")), None);
-        assert_eq!(group_in("7f00-7f01 rw-p 00000000 00:00 0 [heap]\n"), None);
     }
 }

@@ -7,29 +7,27 @@
 //! *Locking*: none. *Context*: any command.
 
 pub mod device;
+mod part;
 pub mod totals;
 
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use uzswap_group::group::{self, Group, Process, ProcessState};
+use uzswap_group::follow::Follows;
+use uzswap_group::group::{self, Group, Process};
 use uzswap_sys::PAGE_SIZE;
 
 use crate::clock::Moment;
+pub use part::{Part, name_of_path};
 use totals::seconds;
 
 /// Bytes of a page.
 pub const PAGE: u64 = PAGE_SIZE as u64;
 
-/// Slots that hold or held a process.
-pub fn used_slots(group: &Group) -> impl Iterator<Item = &Process> {
-    let in_use = |process: &&Process| process.state.load(Acquire) != ProcessState::Free;
-    group.used().iter().filter(in_use)
-}
-
-/// The group's processes that still exist.
-pub fn live_processes(group: &Group) -> impl Iterator<Item = &Process> {
-    used_slots(group).filter(|process| is_alive(pid_of(process)))
+/// The processes of a part that still exist.
+pub fn live_processes<'a>(part: &Part<'a>) -> impl Iterator<Item = &'a Process> + use<'a> {
+    part.used_slots()
+        .filter(|process| is_alive(pid_of(process)))
 }
 
 /// Whether process `pid` exists. A slot whose process has not registered yet has pid 0.
@@ -94,14 +92,24 @@ impl Sizes {
     }
 }
 
+/// What the group's limit follows; none if that is fixed.
+pub fn followed(group: &Group) -> Option<&'static str> {
+    match group.follow.what.load(Relaxed) {
+        Follows::Nothing => None,
+        Follows::Machine => Some("machine"),
+        // It is not known yet, but will be in a moment.
+        Follows::Asked | Follows::Cgroup => Some("cgroup"),
+    }
+}
+
 /// Rate of the time stamp counter, in which the group's times are counted.
 pub fn tsc_hz(group: &Group) -> u64 {
     group.config.tsc_hz.load(Relaxed)
 }
 
 /// Seconds since the first process whose slot is still in use started.
-pub fn elapsed_s(group: &Group) -> f64 {
-    let first = used_slots(group).map(|p| p.start_tsc.load(Relaxed)).min();
+pub fn elapsed_s(group: &Part<'_>) -> f64 {
+    let first = group.used_slots().map(|p| p.start_tsc.load(Relaxed)).min();
     first.map_or(0.0, |first| {
         seconds(Moment::now().ticks().saturating_sub(first), tsc_hz(group))
     })

@@ -19,17 +19,16 @@ use crate::size::Size;
 /// Values of [`Values::Block`].
 const BLOCKS: [(&str, u64); 4] = [("auto", BLOCK_AUTO), ("4K", 0), ("16K", 2), ("64K", 4)];
 
-/// The default of `--ram`, as help shows it.
-const DEFAULT_RAM: &str = "80 % of what the cgroup still allows, else half of the memory available";
-
 /// What help says of a knob beyond its meaning.
 fn details(name: &str) -> Option<&'static str> {
     Some(match name {
         "ram" => {
-            "A size such as 512M, 1.5GiB or 1048576. The default takes the tightest limit of cgroup v1\n\
-             or v2; where no cgroup allows less than the machine has, it is half of the available\n\
-             memory.\n\n\
-             'uzswap set PID ram=SIZE' changes it. A higher limit holds at once. For a lower one each\n\
+            "A size such as 512M, 1.5GiB or 1048576. 'auto' is the tightest limit of cgroup v1 or v2,\n\
+             less what the cgroup holds that is not the command's, and less a margin: a sixteenth (512\n\
+             MiB at most) and 16 MiB. Page cache that can be dropped is not counted. Where no cgroup\n\
+             allows less than the machine has, it is half of the available memory. While the command\n\
+             runs it follows: it falls at once when less is left, and rises slowly.\n\n\
+             'uzswap set PID ram=SIZE' changes it, 'ram=auto' has it follow from then on. A higher limit holds at once. For a lower one each\n\
              process evicts its part of what is too much, and 'set' returns once all together are below\n\
              it; if they cannot come down, nothing changes and no process is ended."
         }
@@ -77,13 +76,13 @@ fn details(name: &str) -> Option<&'static str> {
         }
         "verify_compress" => "Compares every byte. What 'densify' makes is compared by a checksum.",
         "show_memory" => {
-            "Many programs size themselves by what they see: DuckDB takes 80 % of it, Java a quarter.\n\
-             With a size, such as twice --ram, they size themselves to what uzswap can hold; with\n\
-             'limit' to --ram, as it is when they look. docs/show-memory.md says which programs it\n\
-             reaches, and what they see.\n\n\
-             Costs about 1 µs each time a file is opened for reading; 'native' costs nothing. 'uzswap\n\
-             set' changes it for programs started from then on, and for those that were started with\n\
-             a value other than 'native'."
+            "Many programs size themselves by what they see: DuckDB takes 80 % of it, Java a\n\
+             quarter. With a size, such as twice --ram, they size themselves to what uzswap can\n\
+             hold; with 'limit' to --ram, as it is when they look. docs/show-memory.md says which\n\
+             programs it reaches, and what they see.\n\n\
+             Costs about 1 µs each time a file is opened for reading; 'native' costs nothing.\n\
+             'uzswap set' changes it for programs started from then on, and for those that were\n\
+             started with a value other than 'native'."
         }
         _ => return None,
     })
@@ -97,7 +96,7 @@ pub const fn takes(values: Values) -> &'static str {
         Values::Share => "0..100",
         Values::Codec => "CODEC",
         Values::Block => "auto|4K|16K|64K",
-        Values::Size => "SIZE",
+        Values::Size => "auto|SIZE",
         Values::Limit => "none|SIZE",
         Values::Accel => "none|engines:N[,mapped]",
         Values::Shown => "native|limit|SIZE",
@@ -119,9 +118,12 @@ pub fn parse(knob: &Knob, text: &str) -> Result<u64, String> {
             .find(|(name, _)| name.eq_ignore_ascii_case(text))
             .map(|(_, value)| *value),
         Values::Limit if text.eq_ignore_ascii_case("none") => Some(0),
+        Values::Size if text.eq_ignore_ascii_case("auto") => Some(UNDECIDED),
         Values::Size | Values::Limit => {
             let size = text.parse().map(|Size(bytes)| bytes);
-            return size.map_err(|why: String| format!("{}: '{text}' is {why}", knob.name));
+            let takes = takes(knob.values);
+            return size
+                .map_err(|why: String| format!("{} takes {takes}: '{text}' is {why}", knob.name));
         }
         Values::Accel => parse_accel(text),
         Values::Shown => return parse_shown(knob, text),
@@ -142,6 +144,7 @@ pub fn show(knob: &Knob, value: u64) -> String {
             .map_or("unknown", |(name, _)| name)
             .to_owned(),
         Values::Limit if value == 0 => "none".to_owned(),
+        Values::Size if value == UNDECIDED => "auto".to_owned(),
         Values::Size | Values::Limit => Size(value).to_string(),
         Values::Accel => show_accel(value),
         Values::Shown => match value {
@@ -151,11 +154,6 @@ pub fn show(knob: &Knob, value: u64) -> String {
         },
         Values::Codec => show_codec(value),
     }
-}
-
-/// Whether the knob has a fixed default. Otherwise the run decides.
-fn has_default(knob: &Knob) -> bool {
-    knob.default != UNDECIDED
 }
 
 /// Parses a value of [`Values::Accel`].
@@ -216,6 +214,7 @@ pub fn show_codec(value: u64) -> String {
 fn value_json(knob: &Knob, value: u64) -> Value {
     match knob.values {
         Values::Switch => json!(value != OFF),
+        Values::Size if value == UNDECIDED => json!(show(knob, value)),
         Values::Percent | Values::Share | Values::Size => json!(value),
         Values::Shown if value >= MIN_SHOWN => json!(value),
         Values::Codec | Values::Block | Values::Accel | Values::Shown => json!(show(knob, value)),
@@ -229,7 +228,7 @@ pub fn to_json(knobs: &Knobs) -> Value {
     let entries = entries.map(|(cell, knob)| {
         let about = json!({
             "value": value_json(knob, cell.load(Ordering::Relaxed)),
-            "default": has_default(knob).then(|| value_json(knob, knob.default)),
+            "default": value_json(knob, knob.default),
             "takes": takes(knob.values),
             "meaning": knob.meaning,
         });
@@ -315,13 +314,9 @@ impl Args for Settings {
                 .value_name(takes(knob.values))
                 .value_parser(|text: &str| parse(knob, text));
             let details = details(knob.name).map_or(String::new(), |more| format!("\n\n{more}"));
-            let (arg, default) = if has_default(knob) {
-                (arg.default_value(show(knob, knob.default)), String::new())
-            } else {
-                (arg, format!(" [default: {DEFAULT_RAM}]"))
-            };
-            arg.help(format!("{}{default}", knob.meaning))
-                .long_help(format!("{}{default}{details}", knob.meaning))
+            arg.default_value(show(knob, knob.default))
+                .help(knob.meaning)
+                .long_help(format!("{}{details}", knob.meaning))
         }))
     }
 
@@ -348,12 +343,13 @@ mod tests {
 
     #[test]
     fn every_knob_takes_what_it_shows_and_nothing_else() {
-        for (index, knob) in Knobs::ALL.iter().enumerate() {
-            let value = if has_default(knob) {
-                knob.default
-            } else {
-                64 << 20
-            };
+        let defaults = Knobs::ALL.iter().enumerate();
+        let values = defaults.map(|(index, knob)| (index, knob, knob.default));
+        let size = Knobs::ALL
+            .iter()
+            .position(|knob| knob.values == Values::Size);
+        let size = size.map(|index| (index, &Knobs::ALL[index], 64 << 20));
+        for (index, knob, value) in values.chain(size) {
             let text = show(knob, value);
             assert_eq!(parse(knob, &text), Ok(value));
             let assignment = format!("{}={text}", knob.name);

@@ -5,10 +5,12 @@
 //! `group_view`; `args` on none of them.
 
 mod args;
+mod chosen;
 mod clock;
 mod command;
 mod command_line;
 mod compressor;
+mod control;
 mod failure;
 mod group_file;
 mod group_view;
@@ -35,11 +37,10 @@ mod trace;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 
 fn main() -> ExitCode {
-    let cli = match args::Cli::try_parse() {
+    let cli = match args::Cli::of_process() {
         Ok(cli) => cli,
         Err(asked)
             if matches!(

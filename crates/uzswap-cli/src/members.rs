@@ -1,6 +1,7 @@
-//! *What*: what the supervisor does for the processes of its group now and then: takes back what
-//! the dead held of the limit, wakes those that others ask for memory and that have no reclaimer
-//! yet, and ends a program whose reclaimer somebody killed, as it may wait for it forever.
+//! *What*: what each supervisor does for the processes of its group now and then: takes back what
+//! the dead held of the limit, ends the runs of supervisors that were killed, asks for memory when
+//! the group is above its limit, wakes those that are asked and have no reclaimer yet, and ends a
+//! program whose reclaimer somebody killed, as it may wait for it forever.
 //!
 //! *Invariants*
 //! - Only what surely is nobody's is taken back: of a process that is dead or a zombie, of a fork
@@ -13,11 +14,13 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
+use uzswap_group::ask::Wish;
 use uzswap_group::group::{FailureReason, Group, Process, ProcessState};
 use uzswap_group::request::{Door, RequestKind};
 
 use crate::group_file::{self, Managed};
-use crate::group_view::{is_alive, pid_of};
+use crate::group_view::{PAGE, is_alive, pid_of};
+use crate::limit::{self, Limit};
 use crate::request;
 use crate::supervise::Orphan;
 
@@ -53,6 +56,7 @@ struct Killed {
 #[derive(Debug)]
 pub struct Members<'a> {
     group: &'a Group,
+    last: Instant,
     next: Instant,
     /// What the next look may be ahead of that, where others wake us anyway.
     early: Duration,
@@ -65,6 +69,7 @@ impl<'a> Members<'a> {
     pub fn of(group: &'a Group) -> Self {
         Members {
             group,
+            last: Instant::now(),
             next: Instant::now(),
             early: Duration::ZERO,
             suspects: Vec::new(),
@@ -72,29 +77,43 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Looks at them if it is time to, or some `orphans` have ended. Returns the time until the next
-    /// look.
+    /// Looks at them if it is time to, or some `orphans` have ended. Returns the time until the
+    /// next look.
     pub fn look(&mut self, orphans: &[Orphan]) -> Duration {
         let now = Instant::now();
         self.note_killed(orphans, now);
         if !orphans.is_empty() {
             self.next = self.next.min(now + SHORTEST);
         }
+        if limit::nodes(self.group).any(|path| limit::over(self.group, path) > 0) {
+            self.next = self.next.min(self.last + SHORT);
+        }
         if now + self.early >= self.next {
             self.group.expire_dead(is_running);
+            self.end_runs();
             self.expire_suspects();
             self.end_bereft(now);
+            self.come_down();
             self.wake_asked();
             let period = self.period();
+            self.last = now;
             (self.next, self.early) = (now + period, period / 3);
         }
         self.next.saturating_duration_since(now)
     }
 
+    /// Makes the next look due: the limit has been lowered.
+    pub fn hurry(&mut self) {
+        self.next = Instant::now();
+    }
+
     fn period(&self) -> Duration {
-        let (ledger, limit) = (&self.group.ledger, self.group.knobs.ram.load(Relaxed));
-        let holders = ledger.shares().iter().filter(|share| share.granted() > 0);
-        let is_scarce = ledger.held().claimed > ledger.grantable(limit) / 4 * 3;
+        let shares = self.group.ledger.shares().iter();
+        let holders = shares.filter(|share| share.granted() > 0);
+        let is_scarce = limit::nodes(self.group).any(|path| {
+            let node = limit::level(self.group, path);
+            node.held.claimed > node.limit / 4 * 3
+        });
         let is_suspect = !self.killed.is_empty() || !self.suspects.is_empty();
         match holders.count() > 1 {
             _ if is_suspect => SHORT,
@@ -181,14 +200,36 @@ impl<'a> Members<'a> {
                 && group.ledger.share(killed.record).owner() == killed.owner
                 && process.reclaimer.load(Relaxed) == killed.reclaimer;
             if is_same && is_running(pid) && group_file::is_managed(pid) == Managed::Yes {
-                let limit = group.knobs.ram.load(Relaxed);
+                let run = group.run_of(process);
+                let limit = group.limit_of(run.path.load().last());
                 let reason = FailureReason::ReclaimerKilled;
-                group.failure.record(reason, pid, 0, 0, 0, limit);
+                run.failure.record(reason, pid, 0, 0, 0, limit);
                 // SAFETY: no memory effects; the process is of our group.
                 unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
             }
             false
         });
+    }
+
+    /// Ends the runs whose supervisors were killed.
+    fn end_runs(&self) {
+        for (nr, run) in self.group.runs().iter().enumerate() {
+            if run.supervisor.load(Acquire) != 0 && group_file::has_ended(run) {
+                self.group.end_run(nr);
+            }
+        }
+    }
+
+    /// Asks for what a node is above its limit, as it is when memory outside has grown: nobody
+    /// notices that who asks for no more.
+    fn come_down(&self) {
+        let nodes = limit::nodes(self.group);
+        for (process, bytes) in nodes.flat_map(|path| Limit::Node(path).excess(self.group)) {
+            process.ask.ask(Wish {
+                pages: bytes / PAGE,
+                before: Wish::ANY_TIME,
+            });
+        }
     }
 
     /// Has those start a reclaimer that others ask for memory and that have none.

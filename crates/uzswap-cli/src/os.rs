@@ -55,10 +55,40 @@ pub fn map_shared(file: &File, len: usize, writable: bool) -> io::Result<NonNull
 /// # Errors
 /// `WouldBlock`: another process holds the lock.
 pub fn lock(file: &File) -> io::Result<()> {
+    flock(file, libc::LOCK_EX | libc::LOCK_NB)
+}
+
+/// As [`lock`], but shared with others that do so.
+///
+/// # Errors
+/// `WouldBlock`: another process holds the lock alone.
+pub fn lock_shared(file: &File) -> io::Result<()> {
+    flock(file, libc::LOCK_SH | libc::LOCK_NB)
+}
+
+/// As [`lock`], and waits for whoever holds it.
+pub fn lock_waiting(file: &File) -> io::Result<()> {
+    flock(file, libc::LOCK_EX)
+}
+
+fn flock(file: &File, how: libc::c_int) -> io::Result<()> {
     // SAFETY: no pointers; the descriptor is open.
-    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+    match unsafe { libc::flock(file.as_raw_fd(), how) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// When process `pid` started, clock ticks since the machine did; none if there is no such process,
+/// or only what is left of it.
+pub fn started(pid: u32) -> Option<u64> {
+    /// Fields between the state and the time.
+    const BETWEEN: usize = 18;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    match fields.next()? {
+        "Z" | "X" => None,
+        _ => fields.nth(BETWEEN)?.parse().ok(),
     }
 }
 
@@ -69,16 +99,4 @@ pub fn limit(resource: libc::__rlimit_resource_t) -> u64 {
     // SAFETY: fills the struct.
     let _ = unsafe { libc::getrlimit(resource, &raw mut limit) };
     limit.rlim_cur
-}
-
-/// Whether two processes share their memory, as after vfork; none if the kernel does not tell.
-pub fn share_memory(a: u32, b: u32) -> Option<bool> {
-    // From linux/kcmp.h.
-    const KCMP_VM: libc::c_int = 1;
-    // SAFETY: no pointers; unused arguments are zero.
-    match unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) } {
-        0 => Some(true),
-        1..=3 => Some(false),
-        _ => None,
-    }
 }

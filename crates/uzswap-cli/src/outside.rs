@@ -4,11 +4,11 @@
 //!
 //! A look reads how much anonymous and shared memory each process has. Where that is not what it
 //! has outside its account (an engine works in it; it shares memory with others), the process is
-//! weighed mapping by mapping, again when a look finds it grown or shrunk. Between looks a [`probe`]
-//! tells whether one is needed at once. [`pace`] says when.
+//! weighed mapping by mapping, again when a look finds it grown or shrunk. Between looks a
+//! [`probe`] tells whether one is needed at once. [`pace`] says when.
 //!
-//! *Invariants*: `unmanaged` and what belongs to it in the group are written here alone. Memory that
-//! several processes share counts once, page cache of files never.
+//! *Invariants*: `unmanaged` and what belongs to it in the group are written here alone. Memory
+//! that several processes share counts once, page cache of files never.
 //! *Locking*: none. *Context*: the supervisor's only thread, between signals.
 
 mod causes;
@@ -25,10 +25,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use uzswap_corpus::process::cpu_time;
-use uzswap_group::group::{Group, Process};
+use uzswap_group::group::{Group, Process, Run};
+use uzswap_sys::process;
 
-use crate::group_view::{PAGE, Sizes, pid_of, used_slots};
-use crate::os;
+use crate::group_view::{self, PAGE, Sizes, pid_of};
 pub use causes::Causes;
 use causes::{Kind, Part};
 use measure::{Beside, Weight, weigh};
@@ -45,8 +45,8 @@ const MIN_CHANGE: u64 = 64 << 10;
 const MIN_LOOKS_OVER: u32 = 2;
 
 /// Anonymous and shared memory by the cheap figures, bytes. Of a managed process what its engine
-/// counts is taken off; after exec of an unmanaged program that is stale, and may be more than there
-/// is.
+/// counts is taken off; after exec of an unmanaged program that is stale, and may be more than
+/// there is.
 type Light = [i64; 2];
 
 /// What is known of a process.
@@ -54,8 +54,11 @@ type Light = [i64; 2];
 struct Known {
     image: [u64; 3],
     forked: bool,
+    cpu: Duration,
     /// At the last look.
     last: Light,
+    /// The least anonymous memory of any look.
+    least: i64,
     weighed: Option<Weighed>,
 }
 
@@ -74,7 +77,8 @@ enum Way {
     Look,
     /// It is weighed. Until then the cheap figures, which are nearly right.
     Weigh,
-    /// It is weighed, as it shares memory by fork. Until then it has none.
+    /// It is weighed, as it shares memory by fork. Until then the eldest of those that share has
+    /// all, and the others what they have grown by.
     Share,
 }
 
@@ -86,6 +90,7 @@ struct Seen<'a> {
     record: Option<&'a Process>,
     light: Light,
     way: Way,
+    eldest: bool,
 }
 
 /// What a process has outside its account, bytes.
@@ -105,7 +110,9 @@ impl Found {
 /// Measures a run.
 #[derive(Debug)]
 pub struct Outside<'a> {
-    group: &'a Group,
+    part: group_view::Part<'a>,
+    run: &'a Run,
+    number: usize,
     /// `/proc`, except in tests.
     proc: PathBuf,
     supervisor: u32,
@@ -115,6 +122,8 @@ pub struct Outside<'a> {
     known: HashMap<u32, Known>,
     /// When a process last came or went.
     set_changed: Duration,
+    /// CPU time that the processes have used, as far as looks have found them.
+    cpu: Duration,
     /// Sum of the cheap figures at the last look, and what the probes found then.
     before: u64,
     probes: Vec<Probe<'a>>,
@@ -124,12 +133,14 @@ pub struct Outside<'a> {
 }
 
 impl<'a> Outside<'a> {
-    /// Measures the run of `group`, whose supervisor this process is.
-    pub fn new(group: &'a Group) -> Self {
+    /// Measures run `number` of `group`, whose supervisor this process is.
+    pub fn new(group: &'a Group, number: usize) -> Self {
         let proc = PathBuf::from("/proc");
         let mounts = fs::read_to_string(proc.join("self/mountinfo")).unwrap_or_default();
         Outside {
-            group,
+            part: group_view::Part::run(group, number),
+            run: group.run(number),
+            number,
             proc,
             supervisor: std::process::id(),
             begin: Instant::now(),
@@ -137,6 +148,7 @@ impl<'a> Outside<'a> {
             shared_devices: measure::shared_devices(&mounts),
             known: HashMap::new(),
             set_changed: Duration::ZERO,
+            cpu: Duration::ZERO,
             before: 0,
             probes: Vec::new(),
             probed: 0,
@@ -164,7 +176,7 @@ impl<'a> Outside<'a> {
     /// The most bytes that were outside, if they alone exceed the limit now.
     pub fn over_limit(&self) -> Option<u64> {
         let over = self.looks_over >= MIN_LOOKS_OVER;
-        over.then(|| self.group.unmanaged_peak.load(Relaxed))
+        over.then(|| self.part.unmanaged_peak())
     }
 
     /// The supervisor's children.
@@ -189,9 +201,9 @@ impl<'a> Outside<'a> {
         let seen = self.see();
         let changed = self.note(&seen, now);
         let weighing = self.weigh_some(&seen, now);
-        let total = self.group.unmanaged.load(Relaxed);
+        let total = self.run.unmanaged.load(Relaxed);
         self.publish(&seen);
-        let changed = changed || total.abs_diff(self.group.unmanaged.load(Relaxed)) > MIN_CHANGE;
+        let changed = changed || total.abs_diff(self.run.unmanaged.load(Relaxed)) > MIN_CHANGE;
         let probes = std::mem::take(&mut self.probes);
         self.probes = probe::open(&self.proc, &seen, probes);
         self.probed = probe::sum(&self.probes);
@@ -201,19 +213,22 @@ impl<'a> Outside<'a> {
             }
         }
         let cost = thread_time().saturating_sub(began + weighing);
-        self.pace.looked(now, cost, changed);
+        self.pace.looked(now, cost, changed, self.cpu);
     }
 
     /// The processes and their cheap figures.
     fn see(&self) -> Vec<Seen<'a>> {
         // An engine at work counts pages a moment before or after the kernel does.
         let counted = |record: &Process| Sizes::of(record).in_use();
-        let records: HashMap<u32, (&'a Process, u64)> = used_slots(self.group)
+        let records: HashMap<u32, (&'a Process, u64)> = self
+            .part
+            .used_slots()
             .map(|record| (pid_of(record), (record, counted(record))))
             .collect();
         let mut procs = tree::look(&self.proc, self.supervisor);
-        disown(&mut procs, os::share_memory);
+        disown(&mut procs, process::share_memory);
         let family = family(&procs);
+        let eldest = eldest(&procs);
         let see = |proc: Proc| {
             // In another pid namespace the number is somebody else's.
             let record = records.get(&proc.own_pid).filter(|_| !proc.nested);
@@ -229,6 +244,7 @@ impl<'a> Outside<'a> {
                 record: record.map(|(record, _)| *record),
                 light: [anonymous - counted, shared],
                 way,
+                eldest: eldest.contains(&proc.pid),
                 proc,
             }
         };
@@ -242,15 +258,24 @@ impl<'a> Outside<'a> {
         let mut set_changed = false;
         for Seen { proc, light, .. } in seen {
             let before = self.known.remove(&proc.pid);
+            if proc.pid != self.supervisor {
+                let before = before.as_ref().map_or(Duration::ZERO, |it| it.cpu);
+                self.cpu += proc.cpu.saturating_sub(before);
+            }
             let same = before.filter(|it| it.image == proc.image && it.forked == proc.forked);
             set_changed |= same.is_none();
             let new = || Known {
                 image: proc.image,
                 forked: proc.forked,
+                cpu: proc.cpu,
                 last: *light,
+                least: light[0],
                 weighed: None,
             };
-            known.insert(proc.pid, same.unwrap_or_else(new));
+            let mut it = same.unwrap_or_else(new);
+            it.cpu = proc.cpu;
+            it.least = it.least.min(light[0]);
+            known.insert(proc.pid, it);
         }
         // What is left has gone.
         set_changed |= !self.known.is_empty();
@@ -331,9 +356,9 @@ impl<'a> Outside<'a> {
 
     /// A change of a process after which it is weighed again.
     fn much(&self) -> u64 {
-        let percent = self.group.knobs.ram.load(Relaxed) / 100;
+        let percent = self.part.limit() / 100;
         let least = percent.clamp(512 << 10, 2 << 20);
-        least.max(self.group.unmanaged.load(Relaxed) / 50)
+        least.max(self.run.unmanaged.load(Relaxed) / 50)
     }
 
     /// Weighs one process; none if the kernel does not show its mappings.
@@ -366,7 +391,6 @@ impl<'a> Outside<'a> {
     }
 
     fn publish(&mut self, seen: &[Seen<'_>]) {
-        let group = self.group;
         let mut all = Found::default();
         let mut by_name: HashMap<&str, u64> = HashMap::new();
         for it in seen {
@@ -380,21 +404,27 @@ impl<'a> Outside<'a> {
             *by_name.entry(&it.proc.name).or_default() += found.sum();
         }
         let total = all.sum();
-        group.unmanaged.store(total, Relaxed);
-        group.outside.anonymous.store(all.anonymous, Relaxed);
-        group.outside.shared.store(all.shared, Relaxed);
-        group.outside.tables.store(all.tables, Relaxed);
+        let (ledger, outside) = (&self.part.ledger, &self.run.outside);
+        self.run.unmanaged.store(total, Relaxed);
+        let path = self.part.path();
+        ledger.set_outside(self.number, path, total);
+        ledger.note(&ledger.held_on(path));
+        outside.anonymous.store(all.anonymous, Relaxed);
+        outside.shared.store(all.shared, Relaxed);
+        outside.tables.store(all.tables, Relaxed);
         if let Some((name, bytes)) = by_name.into_iter().max_by_key(|(_, bytes)| *bytes) {
-            group.outside.most.store(bytes, Relaxed);
-            for (cell, word) in group.outside.most_name.iter().zip(words(name)) {
+            outside.most.store(bytes, Relaxed);
+            for (cell, word) in outside.most_name.iter().zip(words(name)) {
                 cell.store(word, Relaxed);
             }
         }
-        self.looks_over = match total > group.knobs.ram.load(Relaxed) {
+        let group = self.part.group();
+        let is_over = |node| ledger.outside_of(node) > group.limit_of(node);
+        self.looks_over = match path.nodes().any(is_over) {
             true => self.looks_over + 1,
             false => 0,
         };
-        if total > group.unmanaged_peak.fetch_max(total, Relaxed) {
+        if total > self.run.unmanaged_peak.fetch_max(total, Relaxed) {
             self.causes = self.causes_now(seen);
         }
     }
@@ -403,21 +433,30 @@ impl<'a> Outside<'a> {
     fn found(&self, it: &Seen<'_>) -> Found {
         let known = self.known.get(&it.proc.pid);
         let weighed = known.and_then(|known| known.weighed.as_ref());
+        // One look may find a page on its way.
+        let last = known.map_or(it.light, |known| known.last);
+        let now = [0, 1].map(|i| it.light[i].min(last[i]));
         let [anonymous, shared] = match (it.way, weighed) {
             (Way::Look, _) | (Way::Weigh, None) => it.light.map(at_least_zero),
+            (Way::Share, None) if it.eldest => it.light.map(at_least_zero),
             (Way::Weigh, Some(weighed)) => {
                 let weight = [weighed.weight.anonymous, weighed.weight.shared];
-                let last = known.map_or(it.light, |known| known.last);
-                let now = [0, 1].map(|i| it.light[i].min(last[i]));
                 match distance(now, weighed.light) > self.much() {
                     // There was no time to weigh it again.
                     true => moved(weight, weighed.light, now),
                     false => weight,
                 }
             }
-            // What it has grown by may be another's: of a memory file, or of a fork under way.
-            (Way::Share, Some(weighed)) => [weighed.weight.anonymous, weighed.weight.shared],
-            (Way::Share, None) => [0, 0],
+            // Memory files that it has grown by may be another's.
+            (Way::Share, Some(weighed)) => {
+                let grown = at_least_zero(now[0] - weighed.light[0]);
+                let grown = if grown > self.much() { grown } else { 0 };
+                [weighed.weight.anonymous + grown, weighed.weight.shared]
+            }
+            (Way::Share, None) => {
+                let least = known.map_or(now[0], |known| known.least);
+                [at_least_zero(now[0] - least), 0]
+            }
         };
         Found {
             anonymous: anonymous + it.proc.huge,
@@ -489,6 +528,22 @@ fn family(procs: &[Proc]) -> HashSet<u32> {
     let forked = procs.iter().filter(|proc| proc.forked);
     let owners = forked.filter(|proc| proc.anonymous + proc.shared > 0);
     owners.flat_map(|proc| [proc.pid, proc.parent]).collect()
+}
+
+/// Of all processes that may share memory by fork the one that has had it longest, and each that
+/// was not forked with any.
+fn eldest(procs: &[Proc]) -> HashSet<u32> {
+    let mut families: HashMap<[u64; 2], &Proc> = HashMap::new();
+    let age = |proc: &Proc| (proc.forked, proc.image[0], proc.pid);
+    for proc in procs {
+        let eldest = families.entry(proc.family()).or_insert(proc);
+        if age(proc) < age(eldest) {
+            *eldest = proc;
+        }
+    }
+    let eldest = families.into_values();
+    let alone = procs.iter().filter(|proc| !proc.forked);
+    eldest.chain(alone).map(|proc| proc.pid).collect()
 }
 
 /// A name in the form in which the group has it.

@@ -72,6 +72,14 @@ pub fn usable(purpose: Purpose) -> impl Iterator<Item = PathBuf> {
         .filter(move |dir| make(dir, purpose, uid))
 }
 
+/// Directories in which other users may have their group files.
+pub fn of_others() -> impl Iterator<Item = PathBuf> {
+    let shared = ["/dev/shm", "/tmp", "/var/tmp"].map(fs::read_dir);
+    let entries = shared.into_iter().flatten().flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().as_bytes().starts_with(b"uzswap-"));
+    ours.map(|entry| entry.path()).chain(["/run/uzswap".into()])
+}
+
 fn make(dir: &Path, purpose: Purpose, uid: u32) -> bool {
     let name = dir.as_os_str().as_bytes();
     if purpose == Purpose::Library && name.iter().any(|b| b.is_ascii_whitespace() || *b == b':') {

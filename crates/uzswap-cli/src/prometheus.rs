@@ -3,18 +3,19 @@
 //! the values that `--json` derives, each swap device and each live process.
 //!
 //! *Invariants*: names begin with `uzswap_`; counters end in `_total`; sizes are in bytes and times
-//! in seconds, and the name says so. Every sample is labelled with the supervisor's pid.
+//! in seconds, and the name says so. Every sample is labelled with the supervisor's pid and with
+//! the name of the group, if it has one.
 //! *Locking*: none. *Context*: `uzswap stat`.
 
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
 
 use uzswap_group::counters::{Counter, Counters, Kind, OrderCounters, Unit};
-use uzswap_group::group::{FailureReason, Group, Process};
+use uzswap_group::group::{FailureReason, Process};
 
 use crate::group_view::device::{SwapDevice, devices};
 use crate::group_view::totals::{Totals, compressor, rounded};
-use crate::group_view::{PAGE, Sizes, elapsed_s, live_processes, name_of, pid_of};
+use crate::group_view::{PAGE, Part, Sizes, elapsed_s, followed, live_processes, name_of, pid_of};
 
 /// Upper bounds of the histogram of fault times, ns: 1, 2 and 5 of each decade from 1 µs to 1 s.
 fn bounds() -> impl Iterator<Item = u32> {
@@ -24,10 +25,11 @@ fn bounds() -> impl Iterator<Item = u32> {
 }
 
 /// Every metric of the group.
-pub fn text(group: &Group, totals: &Totals) -> String {
+pub fn text(group: &Part<'_>, totals: &Totals) -> String {
     let mut out = Exposition {
         text: String::new(),
-        supervisor: group.supervisor.load(Ordering::Relaxed),
+        supervisor: group.supervisor(),
+        group: group.name(),
     };
     run(&mut out, group, totals);
     for what in Counters::ALL {
@@ -66,7 +68,7 @@ fn metric_name(what: &Counter) -> String {
 }
 
 /// Metrics of the run that no counter holds.
-fn run(out: &mut Exposition, group: &Group, totals: &Totals) {
+fn run(out: &mut Exposition, group: &Part<'_>, totals: &Totals) {
     out.family("info", "What runs, in its labels; always 1.");
     let labels = [
         ("version", env!("CARGO_PKG_VERSION")),
@@ -74,13 +76,13 @@ fn run(out: &mut Exposition, group: &Group, totals: &Totals) {
         ("fault_mode", totals.fault_mode()),
     ];
     out.sample("info", &labels, 1);
-    let started = group.nr_started.load(Ordering::Relaxed);
-    let limit = group.knobs.ram.load(Ordering::Relaxed);
+    let started = group.nr_started();
+    let limit = group.limit();
     let folio = PAGE << group.config.folio_order.load(Ordering::Relaxed);
     let stored = totals.get("stored_pages") * PAGE;
     let pool = totals.get("pool_total_size");
     let ratio = rounded(totals.compression_ratio());
-    let failed = u32::from(group.failure.reason.load(Ordering::Acquire) != FailureReason::None);
+    let failed = u32::from(group.failure().reason.load(Ordering::Acquire) != FailureReason::None);
     let elapsed = rounded(elapsed_s(group));
     let mut one = |name, help, value: &dyn Display| {
         out.family(name, help);
@@ -98,14 +100,30 @@ fn run(out: &mut Exposition, group: &Group, totals: &Totals) {
         &limit,
     );
     one(
+        "ram_limit_follows",
+        "1 while the limit follows what cgroups and machine leave.",
+        &u32::from(followed(group).is_some()),
+    );
+    let (lowest, highest) = group.follow.range().unwrap_or((limit, limit));
+    one(
+        "ram_limit_lowest_bytes",
+        "Lowest limit while it followed.",
+        &lowest,
+    );
+    one(
+        "ram_limit_highest_bytes",
+        "Highest limit while it followed.",
+        &highest,
+    );
+    one(
         "unmanaged_bytes",
         "Memory outside the account: of all processes of the run, as last measured.",
-        &group.unmanaged.load(Ordering::Relaxed),
+        &group.unmanaged(),
     );
     one(
         "unmanaged_peak_bytes",
         "Highest unmanaged memory.",
-        &group.unmanaged_peak.load(Ordering::Relaxed),
+        &group.unmanaged_peak(),
     );
     one("folio_bytes", "Folio size.", &folio);
     one("zswap_bytes", "RAM of the compressed pool.", &pool);
@@ -152,7 +170,7 @@ fn fault_times(out: &mut Exposition, totals: &Totals) {
     out.sample(&format!("{name}_count"), &[], count);
 }
 
-fn swap_devices(out: &mut Exposition, group: &Group) {
+fn swap_devices(out: &mut Exposition, group: &Part<'_>) {
     type CellOf = fn(&SwapDevice) -> u64;
     let cells: [(&str, &str, CellOf); 6] = [
         ("size_bytes", "Size of a swap device.", |d| d.total),
@@ -184,7 +202,7 @@ fn swap_devices(out: &mut Exposition, group: &Group) {
     }
 }
 
-fn processes(out: &mut Exposition, group: &Group) {
+fn processes(out: &mut Exposition, group: &Part<'_>) {
     type ValueOf = fn(&Process) -> u64;
     let values: [(&str, &str, ValueOf); 7] = [
         (
@@ -234,6 +252,7 @@ fn processes(out: &mut Exposition, group: &Group) {
 struct Exposition {
     text: String,
     supervisor: u32,
+    group: Option<String>,
 }
 
 impl Exposition {
@@ -255,7 +274,8 @@ impl Exposition {
             "uzswap_{name}{{supervisor=\"{}\"",
             self.supervisor
         );
-        for (label, text) in labels {
+        let group = self.group.as_deref().map(|name| ("group", name));
+        for (label, text) in group.iter().chain(labels) {
             let text = text
                 .replace('\\', "\\\\")
                 .replace('"', "\\\"")

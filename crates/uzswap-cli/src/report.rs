@@ -9,11 +9,12 @@ use std::sync::atomic::Ordering;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 use uzswap_group::counters::{Counter, Counters, OrderCounters, Unit};
-use uzswap_group::group::{FailureReason, Group};
+use uzswap_group::group::FailureReason;
 
-use crate::group_view::PAGE;
+use crate::control;
 use crate::group_view::device::{self, devices};
 use crate::group_view::totals::{Totals, compressor, picked, rounded};
+use crate::group_view::{PAGE, Part, followed};
 
 /// Keys and values in the order of docs/stats.md.
 #[derive(Debug, Default)]
@@ -21,13 +22,19 @@ pub struct Report(Vec<(&'static str, Value)>);
 
 impl Report {
     /// What the group's configuration and counters say.
-    pub fn of_group(group: &Group, totals: &Totals, elapsed_s: f64) -> Self {
+    pub fn of_group(group: &Part<'_>, totals: &Totals, elapsed_s: f64) -> Self {
         let mut report = Report::default();
         let config = &group.config;
         report.add("version", env!("CARGO_PKG_VERSION"));
-        report.add("processes", group.nr_started.load(Ordering::Relaxed));
+        report.add("group", group.name());
+        report.add("controls", control::all(group, group.path()));
+        report.add("processes", group.nr_started());
         report.add("elapsed_s", rounded(elapsed_s));
-        report.add("ram_limit", group.knobs.ram.load(Ordering::Relaxed));
+        report.add("ram_limit", group.limit());
+        report.add("ram_follows", followed(group));
+        let range = group.follow.range();
+        report.add("ram_limit_lowest", range.map(|(lowest, _)| lowest));
+        report.add("ram_limit_highest", range.map(|(_, highest)| highest));
         let own_limit = group.knobs.ram_per_process.load(Ordering::Relaxed);
         report.add(
             "ram_limit_per_process",
@@ -35,18 +42,22 @@ impl Report {
         );
         report.add("ram_peak_per_process", totals.own_peak);
         report.add("ram_peak", totals.get("ram_peak"));
-        report.add("ram_granted", group.ledger.look().claimed * PAGE);
+        report.add("ram_peak_total", group.own_node().total_peak() * PAGE);
+        report.add("ram_granted", group.look().last().held.granted * PAGE);
         for name in ["need_peak", "resident", "metadata"] {
             report.add(name, totals.get(name));
         }
-        for (name, cell) in [
-            ("unmanaged", &group.unmanaged),
-            ("unmanaged_peak", &group.unmanaged_peak),
-            ("unmanaged_anonymous", &group.outside.anonymous),
-            ("unmanaged_shared", &group.outside.shared),
-            ("unmanaged_tables", &group.outside.tables),
+        for (name, bytes) in [
+            ("unmanaged", group.unmanaged()),
+            ("unmanaged_peak", group.unmanaged_peak()),
+            (
+                "unmanaged_anonymous",
+                group.outside(|kinds| &kinds.anonymous),
+            ),
+            ("unmanaged_shared", group.outside(|kinds| &kinds.shared)),
+            ("unmanaged_tables", group.outside(|kinds| &kinds.tables)),
         ] {
-            report.add(name, cell.load(Ordering::Relaxed));
+            report.add(name, bytes);
         }
         report.add("zswap", totals.get("pool_total_size"));
         report.add("zswapped", totals.get("stored_pages") * PAGE);
@@ -87,7 +98,7 @@ impl Report {
                     .collect(),
             ),
         );
-        report.add("thrashing_s", group.thrashing_s.load(Ordering::Relaxed));
+        report.add("thrashing_s", group.thrashing_s());
         let swap = &config.swap;
         for (name, slots) in [
             ("swap_total", swap.nr_slots()),
@@ -132,8 +143,8 @@ impl Serialize for Report {
 }
 
 /// The first process that uzswap ended, or null.
-fn failure(group: &Group) -> Value {
-    let failure = &group.failure;
+fn failure(group: &Part<'_>) -> Value {
+    let failure = group.failure();
     let reason = match failure.reason.load(Ordering::Acquire) {
         FailureReason::None => return Value::Null,
         FailureReason::OverLimit => "over_limit",
@@ -168,13 +179,14 @@ mod tests {
             .knobs
             .compressor
             .store(codec.to_bits().into(), Ordering::Relaxed);
-        let totals = Totals::of(&group, When::AtEnd, 1_000_000_000);
-        let report = Report::of_group(&group, &totals, 1.25);
+        let totals = Totals::of(&Part::run(&group, 0), When::AtEnd, 1_000_000_000);
+        let report = Report::of_group(&Part::run(&group, 0), &totals, 1.25);
         let json: Value = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
         for key in "pool_limit_hit written_back_pages reject_reclaim_fail reject_compress_fail \
                     reject_compress_poor reject_alloc_fail reject_kmemcache_fail decompress_fail \
                     pool_total_size stored_pages stored_incompressible_pages same_filled_pages \
-                    zswpin zswpout zswpwb pswpin pswpout zswap zswapped ram_limit ram_peak ram_granted \
+                    zswpin zswpout zswpwb pswpin pswpout zswap zswapped ram_limit ram_follows \
+                    ram_limit_lowest ram_limit_highest ram_peak ram_granted \
                     resident metadata unmanaged unmanaged_peak unmanaged_anonymous unmanaged_shared \
                     unmanaged_tables compression_ratio fault_mode compressor faults refaults \
                     reclaim_cancelled fault_ns stall_s thrashing_s swap_total swap_used swap_peak \

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use uzswap_group::group::{Group, Process};
+use uzswap_group::group::Process;
 use uzswap_group::request::{Door, RequestKind, VALUE};
 
-use crate::group_view::{Sizes, live_processes, pid_of};
+use crate::group_view::pid_of;
 
 /// How often a process's answer is looked for.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -41,21 +41,6 @@ pub fn spinner() -> ProgressBar {
     );
     waiting.enable_steady_tick(Duration::from_millis(100));
     waiting
-}
-
-/// The processes that a request for `pid` goes to: process `pid` itself, or those of supervisor
-/// `pid`, the largest in RAM first.
-pub fn targets(group: &Group, pid: u32) -> Result<Vec<&Process>> {
-    check_pid_namespace(pid)?;
-    let mut live: Vec<_> = live_processes(group).collect();
-    if let Some(own) = live.iter().find(|process| pid_of(process) == pid) {
-        return Ok(vec![own]);
-    }
-    if group.supervisor.load(Ordering::Relaxed) != pid || live.is_empty() {
-        bail!("process {pid} manages no memory");
-    }
-    live.sort_by_key(|process| std::cmp::Reverse(Sizes::of(process).resident));
-    Ok(live)
 }
 
 /// Fails unless process `pid` is in this pid namespace, where the group's pids mean the same.

@@ -4,17 +4,15 @@
 
 use std::sync::atomic::Ordering;
 
-use uzswap_group::group::Group;
-
 use crate::group_view::totals::{Totals, stored_by};
-use crate::group_view::{PAGE, device};
+use crate::group_view::{PAGE, Part, device};
 use crate::outside::Causes;
 use crate::size::Size;
 
 /// The summary's lines, without the prefix `uzswap: `.
-pub fn lines(group: &Group, totals: &Totals, causes: &Causes, elapsed_s: f64) -> Vec<String> {
-    let limit = Size(group.knobs.ram.load(Ordering::Relaxed));
-    let processes = match group.nr_started.load(Ordering::Relaxed) {
+pub fn lines(group: &Part<'_>, totals: &Totals, causes: &Causes, elapsed_s: f64) -> Vec<String> {
+    let limit = limit(group);
+    let processes = match group.nr_started() {
         0 | 1 => String::new(),
         n => format!(" for {n} processes"),
     };
@@ -23,19 +21,20 @@ pub fn lines(group: &Group, totals: &Totals, causes: &Causes, elapsed_s: f64) ->
     let mut lines = Vec::new();
     if totals.get("zswpout") == 0 {
         lines.push(format!(
-            "peak {peak} (limit {limit}{processes}){beside}: nothing had to be evicted"
+            "peak {peak} ({limit}{processes}){beside}: nothing had to be evicted"
         ));
     } else {
         lines.push(format!(
-            "peak {peak} instead of {} (limit {limit}{processes}){beside}; cold memory stored {:.2}:1 by {}",
+            "peak {peak} instead of {} ({limit}{processes}){beside}; cold memory stored \
+             {:.2}:1 by {}",
             Size(totals.get("need_peak")),
             totals.compression_ratio(),
             stored_by(group, totals),
         ));
         let took = |permille| duration(totals.fault_ns(permille));
         lines.push(format!(
-            "{} faults ({} refaults), half within {}, 99 % within {}; {:.2} s in faults, of {:.2} s \
-             ({} mode)",
+            "{} faults ({} refaults), half within {}, 99 % within {}; {:.2} s in faults, of \
+             {:.2} s ({} mode)",
             totals.get("faults"),
             totals.get("refaults"),
             took(500),
@@ -50,7 +49,7 @@ pub fn lines(group: &Group, totals: &Totals, causes: &Causes, elapsed_s: f64) ->
             totals.seconds("reclaim_background_ticks"),
         ));
     }
-    lines.extend(over_limit(totals, limit));
+    lines.extend(over_limit(group, totals));
     lines.extend(swap(group, totals));
     lines.extend(outside(group, causes));
     lines.extend(unmanaged(totals));
@@ -70,24 +69,55 @@ pub fn stalls(totals: &Totals) -> String {
     kinds.collect::<Vec<_>>().join(", ")
 }
 
-/// That the limit was exceeded, although nobody allowed it.
-fn over_limit(totals: &Totals, limit: Size) -> Option<String> {
-    let excess = totals.get("ram_peak").saturating_sub(limit.0);
-    (excess > 0 && totals.get("over_limit_pages") > 0).then(|| {
-        format!(
+/// The limit, and where it was while it followed.
+fn limit(group: &Part<'_>) -> String {
+    let now = Size(group.limit());
+    match group.follow.range() {
+        Some((lowest, highest)) if lowest < highest => {
+            let (lowest, highest) = (Size(lowest), Size(highest));
+            format!("limit {now}, auto: {lowest} to {highest}")
+        }
+        Some(_) => format!("limit {now}, auto"),
+        None => format!("limit {now}"),
+    }
+}
+
+/// That the limit was exceeded, although nobody allowed it. Of one that followed the highest
+/// counts: what was above a lower one was there before.
+fn over_limit(group: &Part<'_>, totals: &Totals) -> Option<String> {
+    /// Less is what measurements differ by.
+    const MIN_SHOWN: u64 = 1 << 20;
+    let highest = group.follow.range().map_or(0, |(_, highest)| highest);
+    let limit = group.limit().max(highest);
+    let excess = totals.get("ram_peak").saturating_sub(limit);
+    if excess > 0 && totals.get("over_limit_pages") > 0 {
+        return Some(format!(
             "the limit was exceeded by up to {}: other processes held all of it, and no process is \
              ended for that",
+            Size(excess)
+        ));
+    }
+    let excess = (group.own_node().total_peak() * PAGE).saturating_sub(limit);
+    (excess >= MIN_SHOWN && !may_exceed(group)).then(|| {
+        format!(
+            "with what is outside uzswap the limit was exceeded by up to {}, until memory was \
+             evicted for it",
             Size(excess)
         )
     })
 }
 
+/// Whether whoever does not fit goes on.
+fn may_exceed(group: &Part<'_>) -> bool {
+    group.config.over_limit_allow.load(Ordering::Relaxed) != 0
+}
+
 /// How much was outside the account, for the first line.
-fn beside(group: &Group) -> String {
+fn beside(group: &Part<'_>) -> String {
     match outside_peak(group) {
         Some(outside) => format!(" and {outside} outside uzswap"),
         // The supervisor itself has some.
-        None if group.unmanaged_peak.load(Ordering::Relaxed) == 0 => {
+        None if group.unmanaged_peak() == 0 => {
             " and, as /proc cannot be read, nobody knows how much outside uzswap".to_owned()
         }
         None => String::new(),
@@ -95,14 +125,14 @@ fn beside(group: &Group) -> String {
 }
 
 /// The most that was outside the account; none if it is not worth a word.
-fn outside_peak(group: &Group) -> Option<Size> {
+fn outside_peak(group: &Part<'_>) -> Option<Size> {
     const MIN_SHOWN: u64 = 1 << 20;
-    let peak = group.unmanaged_peak.load(Ordering::Relaxed);
+    let peak = group.unmanaged_peak();
     (peak >= MIN_SHOWN).then_some(Size(peak))
 }
 
 /// What was outside the account at the peak.
-pub fn outside(group: &Group, causes: &Causes) -> Option<String> {
+pub fn outside(group: &Part<'_>, causes: &Causes) -> Option<String> {
     let peak = outside_peak(group)?;
     Some(format!(
         "{peak} outside uzswap at the peak: {}",
@@ -111,7 +141,7 @@ pub fn outside(group: &Group, causes: &Causes) -> Option<String> {
 }
 
 /// How much went to swap, and how many writes failed; nothing if there was none.
-fn swap(group: &Group, totals: &Totals) -> Vec<String> {
+fn swap(group: &Part<'_>, totals: &Totals) -> Vec<String> {
     let device = device::names(group).unwrap_or_default();
     let written = totals.get("pswpout") * PAGE;
     let peak = group.config.swap.peak.load(Ordering::Relaxed) * PAGE;

@@ -13,6 +13,7 @@ use std::io::{self, PipeReader, PipeWriter, Read};
 use std::mem;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use libc::{
 };
 
 use crate::status::{FAILED, NOT_EXECUTABLE, NOT_FOUND, refused};
-use crate::target::{SHELL, Target};
+use crate::target::{SHELL, Target, Way};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,15 @@ impl End {
             End::Signal(signal) => 128_u8.saturating_add(signal),
         }
     }
+}
+
+/// What executes a command that the library cannot be preloaded into.
+#[derive(Debug)]
+pub struct Carrier<'a> {
+    /// The image, which puts itself into the command.
+    pub image: &'a Path,
+    /// The command must not run without.
+    pub required: bool,
 }
 
 /// A process that became our child when it lost its parent, and has ended.
@@ -99,8 +109,9 @@ impl Child {
         target: &Target,
         arguments: &[OsString],
         environment: &[(OsString, OsString)],
+        carrier: &Carrier<'_>,
     ) -> Result<Self> {
-        let mut argv = Vec::with_capacity(arguments.len() + 1);
+        let mut argv = Vec::with_capacity(arguments.len() + 4);
         let path = if target.by_shell {
             argv.push(c_string(OsStr::new(SHELL))?);
             argv.push(c_string(target.path.as_os_str())?);
@@ -112,6 +123,18 @@ impl Child {
         for argument in arguments.iter().skip(1) {
             argv.push(c_string(argument)?);
         }
+        let path = if target.way == Way::Image {
+            let image = c_string(carrier.image.as_os_str())?;
+            let how = if carrier.required {
+                c"required"
+            } else {
+                c"optional"
+            };
+            argv.splice(0..0, [image.clone(), how.to_owned(), path]);
+            image
+        } else {
+            path
+        };
         let mut envp = Vec::with_capacity(environment.len());
         for (name, value) in environment {
             envp.push(c_string(&[name.as_os_str(), value].join(OsStr::new("=")))?);
@@ -283,8 +306,8 @@ pub fn wait_for_orphan(pid: u32) {
 }
 
 /// Kills our `children`, who are the processes that are still below us, and waits for them. As one
-/// ends, its children become ours: none is missed. A number is not another's meanwhile, since nobody
-/// else waits for our children.
+/// ends, its children become ours: none is missed. A number is not another's meanwhile, since
+/// nobody else waits for our children.
 pub fn end_orphans(children: impl Fn() -> Vec<u32>) {
     loop {
         let pids = children();

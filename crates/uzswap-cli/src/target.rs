@@ -1,6 +1,6 @@
-//! *What*: finds the command and checks that it can be executed and managed. ld.so preloads nothing
-//! into static programs, into those that change user or gain capabilities, and no 64-bit library
-//! into a 32-bit one. Such a program would silently run without its limit.
+//! *What*: finds the command and how it can be managed: by the preload library, by the image where
+//! no glibc's ld.so loads that, or not at all: programs that change user or gain capabilities, and
+//! those of 32 bits, would silently run without their limit.
 //!
 //! *Locking*: none. *Context*: `uzswap run`, `uzswap analyze`.
 
@@ -26,8 +26,19 @@ pub struct Target {
     pub path: PathBuf,
     /// It is a script without `#!`, which the shell executes.
     pub by_shell: bool,
-    /// The reason why it cannot be managed; none if it can.
-    pub unmanaged: Option<String>,
+    /// How it is managed.
+    pub way: Way,
+}
+
+/// How a program is managed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By the library that ld.so preloads.
+    Library,
+    /// By the image that a tracer puts into it.
+    Image,
+    /// It cannot be, for this reason.
+    Unmanaged(String),
 }
 
 /// The shell that execvp(3) runs scripts without `#!` with.
@@ -40,15 +51,15 @@ pub fn find(command: &OsStr, path: Option<&OsStr>) -> Result<Target> {
     let file = look_up(command, path)?;
     let head = read_head(&file);
     let by_shell = head.as_ref().is_ok_and(|head| inspect(head) == Kind::Other);
-    let unmanaged = match head {
-        Ok(_) => obstacle(&file, path, MAX_SCRIPT_DEPTH),
+    let way = match head {
+        Ok(_) => way_into(&file, path, MAX_SCRIPT_DEPTH),
         // Executable, but not readable.
-        Err(_) => Some(format!("{} cannot be read", file.display())),
+        Err(_) => Way::Unmanaged(format!("{} cannot be read", file.display())),
     };
     Ok(Target {
         path: file,
         by_shell,
-        unmanaged,
+        way,
     })
 }
 
@@ -140,36 +151,36 @@ fn is_linked(file: &Path, section: Section) -> bool {
         .is_ok_and(|dynamic| image::is_linked(&dynamic))
 }
 
-/// The reason why nothing can be preloaded into `file`. Follows `#!` lines.
-fn obstacle(file: &Path, path: Option<&OsStr>, depth: u32) -> Option<String> {
+/// How `file` is managed. Follows `#!` lines.
+fn way_into(file: &Path, path: Option<&OsStr>, depth: u32) -> Way {
     let shown = file.display();
     let Ok(head) = read_head(file) else {
-        return Some(format!("{shown} cannot be read"));
+        return Way::Unmanaged(format!("{shown} cannot be read"));
     };
-    match inspect(&head) {
+    let interpreted_by = |interpreter: &Path| match depth.checked_sub(1) {
+        Some(depth) => way_into(interpreter, path, depth),
+        // Exec will report it.
+        None => Way::Library,
+    };
+    let way = match inspect(&head) {
         Kind::Script(line) => {
-            let interpreter = interpreter_of(line, path)?;
-            depth
-                .checked_sub(1)
-                .and_then(|depth| obstacle(&interpreter, path, depth))
+            return interpreter_of(line, path)
+                .map_or(Way::Library, |interpreter| interpreted_by(&interpreter));
         }
-        Kind::Other => match depth.checked_sub(1) {
-            Some(depth) if file != Path::new(SHELL) => obstacle(Path::new(SHELL), path, depth),
-            _ => None,
-        },
-        Kind::Dynamic(section) if !is_linked(file, section) => {
-            Some(format!("{shown} is not linked with a C library"))
-        }
-        Kind::Dynamic(_) => gains_privilege(file).map(|how| format!("{shown} {how}")),
-        Kind::Static => Some(format!("{shown} is a static program")),
-        Kind::InArena => Some(format!(
+        Kind::Other if file != Path::new(SHELL) => return interpreted_by(Path::new(SHELL)),
+        Kind::Other => Way::Library,
+        Kind::Dynamic(section) if is_linked(file, section) => Way::Library,
+        Kind::Dynamic(_) | Kind::Linker(_) => Way::Image,
+        Kind::Static if image::is_linker(file.as_os_str().as_bytes()) => Way::Library,
+        Kind::Static => Way::Image,
+        Kind::InArena => Way::Unmanaged(format!(
             "{shown} is linked to addresses from {ARENA_BASE:#x} on, which uzswap manages"
         )),
-        Kind::Linker(linker) => Some(format!(
-            "{shown} is not a glibc program (its linker is {})",
-            String::from_utf8_lossy(linker)
-        )),
-        Kind::Foreign => Some(format!("{shown} is not an x86-64 program")),
+        Kind::Foreign => Way::Unmanaged(format!("{shown} is not an x86-64 program")),
+    };
+    match gains_privilege(file) {
+        Some(how) if !matches!(way, Way::Unmanaged(_)) => Way::Unmanaged(format!("{shown} {how}")),
+        _ => way,
     }
 }
 
@@ -214,9 +225,9 @@ fn interpreter_of(line: &[u8], path: Option<&OsStr>) -> Option<PathBuf> {
 impl Target {
     /// Refuses a command that cannot be managed.
     pub fn must_be_managed(&self) -> Result<()> {
-        match &self.unmanaged {
-            None => Ok(()),
-            Some(why) => Err(refused!(
+        match &self.way {
+            Way::Library | Way::Image => Ok(()),
+            Way::Unmanaged(why) => Err(refused!(
                 FAILED,
                 "{why}: it cannot be managed: give --allow-unmanaged to run it all the same, without a limit"
             )),
@@ -257,11 +268,11 @@ mod tests {
         }
     }
 
-    /// A static x86-64 program's head, as far as we look at it.
-    fn static_elf() -> Vec<u8> {
+    /// The head of a program for this machine word, or another, as far as we look at it.
+    fn elf(class: u8) -> Vec<u8> {
         let mut head = vec![0; 64];
-        head[..5].copy_from_slice(b"\x7fELF\x02");
-        head[18] = 62;
+        head[..4].copy_from_slice(b"\x7fELF");
+        (head[4], head[18]) = (class, 62);
         head
     }
 
@@ -292,24 +303,26 @@ mod tests {
     #[test]
     fn scripts_are_judged_by_their_interpreter() {
         let files = Files::new("scripts");
-        let bare = files.add("bare", 0o755, &static_elf());
+        let other = files.add("other", 0o755, &elf(1));
+        files.add("static", 0o755, &elf(2));
         files.add("shell", 0o755, b"#!/bin/sh -e\n");
         files.add("plain", 0o755, b"echo hello\n");
-        let one = files.add("one", 0o755, format!("#!{}\n", bare.display()).as_bytes());
+        let one = files.add("one", 0o755, format!("#!{}\n", other.display()).as_bytes());
         files.add("two", 0o755, format!("#! {}\n", one.display()).as_bytes());
         files.add("env", 0o755, b"#!/usr/bin/env -S sh -e\n");
-        let managed = |name: &str| files.find(name).unwrap().unmanaged.is_none();
-        assert!(managed("shell"));
-        assert!(managed("plain"));
-        assert!(managed("env"));
-        assert!(!managed("bare"));
-        assert!(!managed("one"));
-        assert!(!managed("two"));
+        let way = |name: &str| files.find(name).unwrap().way;
+        assert_eq!(way("shell"), Way::Library);
+        assert_eq!(way("plain"), Way::Library);
+        assert_eq!(way("env"), Way::Library);
+        assert_eq!(way("static"), Way::Image);
+        assert!(matches!(way("other"), Way::Unmanaged(_)));
+        assert!(matches!(way("one"), Way::Unmanaged(_)));
+        assert!(matches!(way("two"), Way::Unmanaged(_)));
         assert!(files.find("plain").unwrap().by_shell);
         assert!(!files.find("shell").unwrap().by_shell);
         let line = files.find("two").unwrap().must_be_managed().unwrap_err();
         assert!(
-            line.to_string().contains("bare is a static program"),
+            line.to_string().contains("other is not an x86-64 program"),
             "{line}"
         );
         assert!(line.to_string().contains("--allow-unmanaged"), "{line}");
@@ -322,10 +335,10 @@ mod tests {
         files.add("plain", 0o755, &program);
         files.add("user", 0o4755, &program);
         files.add("group", 0o2755, &program);
-        let why = |name: &str| files.find(name).unwrap().unmanaged;
-        assert_eq!(why("plain"), None);
-        assert!(why("user").unwrap().contains("set-user-ID"));
-        assert!(why("group").unwrap().contains("set-group-ID"));
+        let way = |name: &str| files.find(name).unwrap().way;
+        assert_eq!(way("plain"), Way::Library);
+        assert!(matches!(way("user"), Way::Unmanaged(why) if why.contains("set-user-ID")));
+        assert!(matches!(way("group"), Way::Unmanaged(why) if why.contains("set-group-ID")));
     }
 
     #[test]

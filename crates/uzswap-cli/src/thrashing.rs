@@ -9,12 +9,13 @@ use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use uzswap_group::group::{Group, Process};
+use uzswap_group::group::{Group, Process, Run};
 use uzswap_group::histogram::Histogram;
 
 use crate::clock::Moment;
 use crate::group_view::totals::nanoseconds;
-use crate::group_view::{PAGE, Sizes, device, label, live_processes, pid_of};
+use crate::group_view::{PAGE, Part, Sizes, device, label, live_processes, pid_of};
+use crate::ram::Advice;
 use crate::size::Size;
 
 /// Time between two looks.
@@ -116,7 +117,8 @@ impl Window {
 
 /// Looks at the processes of a run.
 pub struct Watcher<'a> {
-    group: &'a Group,
+    part: Part<'a>,
+    run: &'a Run,
     begin: Moment,
     next: Duration,
     windows: HashMap<u32, Window>,
@@ -125,10 +127,11 @@ pub struct Watcher<'a> {
 }
 
 impl<'a> Watcher<'a> {
-    /// A watcher of `group`, which began at `begin`.
-    pub fn new(group: &'a Group, begin: Moment) -> Self {
+    /// A watcher of run number `nr` of `group`, which began at `begin`.
+    pub fn new(group: &'a Group, nr: usize, begin: Moment) -> Self {
         Watcher {
-            group,
+            part: Part::run(group, nr),
+            run: group.run(nr),
             begin,
             next: PERIOD,
             windows: HashMap::new(),
@@ -149,7 +152,7 @@ impl<'a> Watcher<'a> {
 
     fn look(&mut self, at: Duration) {
         let hz = self.begin.hz_since();
-        let live: Vec<&Process> = live_processes(self.group).collect();
+        let live: Vec<&Process> = live_processes(&self.part).collect();
         self.windows
             .retain(|pid, _| live.iter().any(|process| pid_of(process) == *pid));
         let mut thrashes = false;
@@ -161,10 +164,10 @@ impl<'a> Watcher<'a> {
             let percent = spent.as_ref().map_or(0, Spent::percent);
             if let Some(spent) = spent {
                 thrashes = true;
-                let needed = needed(self.group, process, &spent);
+                let needed = needed(&self.part, process, &spent);
                 process.thrashing.needed.store(needed, Relaxed);
                 if !std::mem::replace(&mut self.said, true) {
-                    eprintln!("uzswap: {}", line(self.group, process, percent, needed));
+                    eprintln!("uzswap: {}", line(&self.part, process, percent, needed));
                 }
             }
             process.thrashing.percent.store(percent, Relaxed);
@@ -172,7 +175,7 @@ impl<'a> Watcher<'a> {
         if thrashes {
             // The first time it has held for the whole window.
             let looks = if self.thrashed { 1 } else { WINDOW as u64 };
-            let seconds = &self.group.thrashing_s;
+            let seconds = &self.run.thrashing_s;
             seconds.fetch_add(looks * PERIOD.as_secs(), Relaxed);
         }
         self.thrashed = thrashes;
@@ -206,7 +209,7 @@ fn running_ns(pid: u32) -> Option<[u64; 2]> {
 }
 
 /// The limit, about, at which `process` would spend as much time in faults as outside them.
-fn needed(group: &Group, process: &Process, spent: &Spent) -> u64 {
+fn needed(group: &Part<'_>, process: &Process, spent: &Spent) -> u64 {
     let sizes = Sizes::of(process);
     let swapped = process.counters.swapped_pages.load(Relaxed) * PAGE;
     let everything = sizes.resident + sizes.stored + swapped + sizes.metadata;
@@ -223,27 +226,28 @@ fn needed(group: &Group, process: &Process, spent: &Spent) -> u64 {
             u64::try_from(part).unwrap_or(missing)
         }
     };
-    let limit = group.knobs.ram.load(Relaxed);
+    let limit = group.limit();
     limit
         .saturating_add(missing.saturating_sub(leaves))
         .min(everything.max(limit))
 }
 
-fn line(group: &Group, process: &Process, percent: u64, needed: u64) -> String {
+fn line(group: &Part<'_>, process: &Process, percent: u64, needed: u64) -> String {
     let swap = match device::names(group) {
         Some(_) => "",
         None => ", or try --swap auto",
     };
     format!(
-        "{} spends {percent} % of its time in page faults: at about --ram {} it would take twice \
-         its native time; raise --ram{swap}",
+        "{} spends {percent} % of its time in page faults: with about {} in all it would take twice \
+         its native time; {}{swap}",
         label(process),
         Size(needed),
+        Advice::of(group).more(),
     )
 }
 
 /// What `stat` says of each process that thrashes.
-pub fn lines(group: &Group) -> Vec<String> {
+pub fn lines(group: &Part<'_>) -> Vec<String> {
     let thrashing = live_processes(group).filter(|p| p.thrashing.percent.load(Relaxed) > 0);
     let said = thrashing.map(|process| {
         format!(

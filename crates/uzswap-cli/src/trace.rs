@@ -10,16 +10,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use uzswap_bench::trace::{self, End, Head, Sample, Writer};
-use uzswap_group::group::Group;
 
 use crate::clock::Moment;
 use crate::command_line;
 use crate::group_view::totals::{Totals, When, compressor, rounded};
-use crate::group_view::{PAGE, live_processes};
+use crate::group_view::{PAGE, Part, live_processes};
 
 /// Writes a run's trace.
 pub struct Tracer<'a> {
-    group: &'a Group,
+    group: Part<'a>,
     begin: Moment,
     next: Duration,
     /// None after a write error.
@@ -28,11 +27,11 @@ pub struct Tracer<'a> {
 
 impl<'a> Tracer<'a> {
     /// Starts the trace; the first [`Tracer::tick`] takes a sample.
-    pub fn start(file: File, group: &'a Group, begin: Moment) -> Result<Self> {
+    pub fn start(file: File, group: Part<'a>, begin: Moment) -> Result<Self> {
         let head = Head::new(
             env!("CARGO_PKG_VERSION"),
             command_line::this(),
-            compressor(group),
+            compressor(&group),
             PAGE << group.config.folio_order.load(Ordering::Relaxed),
         );
         let writer = Writer::start(file, &head).context("cannot write the trace")?;
@@ -77,13 +76,13 @@ impl<'a> Tracer<'a> {
     }
 
     fn look(&self, when: When) -> Sample {
-        let group = self.group;
+        let group = &self.group;
         let totals = Totals::of(group, when, self.begin.hz_since());
         let bytes = |name| totals.get(name) * PAGE;
         Sample {
             elapsed_s: rounded(self.begin.elapsed().as_secs_f64()),
             live: live_processes(group).count() as u64,
-            ram_limit: group.knobs.ram.load(Ordering::Relaxed),
+            ram_limit: group.limit(),
             resident: totals.get("resident"),
             zswap: totals.get("pool_total_size"),
             metadata: totals.get("metadata"),

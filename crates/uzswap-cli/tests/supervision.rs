@@ -11,7 +11,7 @@ fn uzswap(command: &[&str]) -> Command {
     let mut run = Command::new(env!("CARGO_BIN_EXE_uzswap"));
     run.args(["run", "--quiet", "--ram", "32M", "--"])
         .args(command)
-        .env_remove("UZSWAP_GROUP")
+        .env_remove("UZSWAP_GROUP_FILE")
         .stdin(Stdio::null());
     run
 }

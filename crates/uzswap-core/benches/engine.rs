@@ -99,6 +99,7 @@ fn main() {
         .compressor
         .store(codec.to_bits().into(), Relaxed);
     let process = group.claim(
+        0,
         Identity {
             pid: std::process::id(),
             ..Identity::default()

@@ -13,9 +13,10 @@ use core::ptr::null_mut;
 
 use crate::page::{PAGE_SIZE, narrow, wide};
 use uzswap_group::counters::Counters;
-use uzswap_group::group::{FailureReason, Group, Process};
+use uzswap_group::group::{Failure, FailureReason, Group, Process};
 use uzswap_group::knobs::Knobs;
 use uzswap_sync::charge::Charge;
+use uzswap_sync::node::Path;
 use uzswap_sync::presence::Kick;
 use uzswap_sync::primitive::{AtomicI32, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use uzswap_sync::strict_assert;
@@ -122,11 +123,18 @@ impl Account {
             0 => u64::MAX,
             own => own,
         };
-        own.min(self.knobs().ram.load(Relaxed))
+        self.limits().map(|(_, bytes)| bytes).fold(own, u64::min)
     }
 
-    /// Whether each process has a limit of its own, so that what two of them have in common counts in
-    /// both.
+    /// The nodes that this process counts in, and their limits in bytes.
+    fn limits(&self) -> impl Iterator<Item = (usize, u64)> {
+        let group = self.group();
+        let nodes = self.charge.share().path().nodes();
+        nodes.map(|node| (node, group.limit_of(node)))
+    }
+
+    /// Whether each process has a limit of its own, so that what two of them have in common counts
+    /// in both.
     pub(crate) fn is_limited_alone(&self) -> bool {
         self.knobs().ram_per_process.load(Relaxed) != 0
     }
@@ -135,7 +143,9 @@ impl Account {
     pub(crate) fn fits_alone(&self, nr: u64) -> bool {
         let share = self.charge.share();
         let pages = share.used() + share.shared() + nr;
-        pages * wide(PAGE_SIZE) <= self.limit_bytes()
+        let ledger = &self.group().ledger;
+        let fits = |(node, bytes)| pages <= ledger.grantable(node, bytes);
+        self.limits().all(fits) && pages * wide(PAGE_SIZE) <= self.limit_bytes()
     }
 
     /// Charges `nr` pages although the group as a whole is at its limit.
@@ -143,7 +153,7 @@ impl Account {
         self.charge.charge_unchecked(nr);
         self.counters().over_limit_pages.fetch_add(nr, Relaxed);
         // For the peaks.
-        self.charge.group();
+        self.charge.levels();
     }
 
     /// Whether process ids of the group mean the same to this process as to the supervisor.
@@ -173,9 +183,23 @@ impl Account {
         self.metadata.load(Relaxed)
     }
 
-    /// Bytes charged now.
+    /// Bytes of the limit that this process would take if it were alone: what it has charged, what
+    /// it shares, and what is outside.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.charge.used() * wide(PAGE_SIZE)
+        let share = self.charge.share();
+        let outside = self.group().ledger.outside_of(self.tightest_node());
+        (share.used() + share.shared()) * wide(PAGE_SIZE) + outside
+    }
+
+    /// The node with the least limit.
+    fn tightest_node(&self) -> usize {
+        let least = self.limits().min_by_key(|(_, bytes)| *bytes);
+        least.map_or(Path::ROOT_NODE, |(node, _)| node)
+    }
+
+    /// Where it says why it ended.
+    fn failure(&self) -> &'static Failure {
+        &self.group().run_of(self.process()).failure
     }
 
     /// Ends the process; `uzswap run` reports the reason.
@@ -183,7 +207,7 @@ impl Account {
         let pid = thread::getpid().unsigned_abs();
         if self.process().reclaimer.load(Relaxed) == pid {
             let owner = self.pid();
-            self.group().failure.record(
+            self.failure().record(
                 reason,
                 owner.unsigned_abs(),
                 errno,
@@ -193,8 +217,7 @@ impl Account {
             );
             let _ = signal::tgkill(owner, owner, SIGKILL);
         }
-        self.group()
-            .failure
+        self.failure()
             .record(reason, pid, errno, 0, needed, self.limit_bytes());
         thread::exit_group(125)
     }

@@ -132,7 +132,8 @@ impl Engine {
         }
     }
 
-    /// Maps `len` bytes of fresh memory, aligned to `align` (0: a folio).
+    /// Maps `len` bytes of fresh memory: at `hint` if that is in the arena and free, else where
+    /// there is room, aligned to a folio.
     ///
     /// # Errors
     /// [`MapError::NoSpace`], [`MapError::Kernel`].
@@ -140,11 +141,11 @@ impl Engine {
         &self,
         masked: &Masked,
         len: usize,
-        align: usize,
+        hint: usize,
         prot: u32,
     ) -> Result<usize, MapError> {
         let parts = self.ready()?;
-        space::map(parts, &mut parts.op(masked), len, align, prot)
+        space::map(parts, &mut parts.op(masked), len, hint, prot)
     }
 
     /// Maps fresh memory exactly there, in the arena, in place of what was.
@@ -226,17 +227,24 @@ impl Engine {
         space::foreign(parts, &mut parts.op(masked), addr, len)
     }
 
-    /// What fork children get of a range.
-    pub fn fork_policy(&self, masked: &Masked, addr: usize, len: usize, policy: ForkPolicy) {
-        let flags = match policy {
-            ForkPolicy::Inherit => Flags::NONE,
+    /// Whether fork children get nothing of a range, or zeroes, as `policy` says, or all of it.
+    pub fn fork_policy(
+        &self,
+        masked: &Masked,
+        addr: usize,
+        len: usize,
+        policy: ForkPolicy,
+        applies: bool,
+    ) {
+        let mask = match policy {
             ForkPolicy::DontFork => Flags::DONT_FORK,
             ForkPolicy::Wipe => Flags::WIPE_ON_FORK,
         };
+        let flags = if applies { mask } else { Flags::NONE };
         if let Some(parts) = self.parts() {
             let _op = parts.op(masked);
             let regions = parts.arena.regions();
-            let _ = regions.set_flags(addr, len, Flags::FORK, flags);
+            let _ = regions.set_flags(addr, len, mask, flags);
         }
     }
 
@@ -248,6 +256,25 @@ impl Engine {
         let parts = self.parts().ok_or(Errno::ENOMEM)?;
         let _op = parts.op(masked);
         space::residency(parts, addr, vec)
+    }
+
+    /// The first mapping in a range of the arena, clipped to it.
+    #[must_use]
+    pub fn next_region(&self, addr: usize, len: usize) -> Option<Region> {
+        self.parts()?.arena.regions().next_in(addr, len)
+    }
+
+    /// Whether nothing is mapped in a range of the arena.
+    #[must_use]
+    pub fn is_free(&self, addr: usize, len: usize) -> bool {
+        self.next_region(addr, len).is_none()
+    }
+
+    /// Bytes of the arena where nothing is mapped.
+    #[must_use]
+    pub fn free_space(&self) -> usize {
+        let parts = self.parts();
+        parts.map_or(0, |parts| parts.arena.regions().free_space())
     }
 
     /// The mapping that holds `addr`.
@@ -301,6 +328,15 @@ impl Engine {
     /// As [`Engine::pin`].
     pub fn hold(&self, masked: &Masked, addr: usize, len: usize) -> Result<(), Fault> {
         self.keep(masked, PageRange::covering(addr, len), Keep::Hold)
+    }
+
+    /// Bytes that [`Engine::hold`] would hold in addition: whole folios, without those that it
+    /// holds already.
+    #[must_use]
+    pub fn not_held(&self, addr: usize, len: usize) -> usize {
+        self.parts().map_or(0, |parts| {
+            pin::not_held(parts, PageRange::covering(addr, len))
+        })
     }
 
     /// Brings `[addr, addr + len)` in, as far as the limit allows to keep it there at once.

@@ -10,11 +10,13 @@
 //! densify  follow                               cold pages get denser; knobs are followed
 //! workers
 //! codecs
+//! high                                          a group is slowed down above its limit
 //! reclaim                                       room is made
 //! evict                                         isolate → protect → store → drop
 //! block_exit  shrink                            one page leaves its block; the pool shrinks
 //! drop  load  recompress                        discard; bring in; compress again, denser
 //! access  compact  decode  readahead  sample  sizes  stall  writeback
+//! pool_max                                      what groups leave the pool
 //! ```
 //!
 //! *Invariants*: an entry changes only while its folio is locked.
@@ -32,10 +34,12 @@ pub(crate) mod fault;
 mod follow;
 pub(crate) mod fork;
 mod give_up;
+mod high;
 mod load;
 pub(crate) mod others;
 mod overlapped_read;
 pub(crate) mod pin;
+mod pool_max;
 mod readahead;
 mod reclaim;
 pub(crate) mod reclaimer;

@@ -58,9 +58,14 @@ impl Store {
         }
     }
 
-    /// Pages of the pool, all of them charged.
+    /// Pages of the pool, all of them charged, but for those that are shared.
     pub(crate) fn pool_pages(&self) -> u64 {
         self.pool.total_pages()
+    }
+
+    /// Whether it holds nothing: what it takes then, it keeps for what comes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pool.nr_objects() == 0
     }
 
     /// Pages that compaction could free.
@@ -78,6 +83,31 @@ impl Store {
         let freed = self.pool.compact(self.account.charge(), nr, relocate);
         self.pool.trim_into(reserve);
         freed
+    }
+
+    /// Before a fork: the objects are parent's and child's in common from now on. Returns how many
+    /// pages of them were charged.
+    ///
+    /// # Safety
+    /// No operation is under way.
+    pub(crate) unsafe fn share(&self) -> u64 {
+        // SAFETY: the pool is used by operations alone.
+        unsafe { self.pool.share(self.account.charge()) }
+    }
+
+    /// Of the pool's pages those of objects.
+    pub(crate) fn object_pages(&self) -> u64 {
+        self.pool.total_pages() - self.pool.metadata_pages()
+    }
+
+    /// Pages of objects that this process may have in common with others.
+    pub(crate) fn shared_pages(&self) -> u64 {
+        self.pool.shared_pages()
+    }
+
+    /// Makes shared objects this process's own, as nobody else has them any more.
+    pub(crate) fn own_shared(&self, relocate: &mut impl Relocate) {
+        self.pool.own_shared(self.account.charge(), relocate);
     }
 
     /// The bytes of an object.

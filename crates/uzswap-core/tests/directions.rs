@@ -26,11 +26,14 @@ const RANKS: &[&[&str]] = &[
 /// The flows, lowest first.
 #[rustfmt::skip]
 const FLOWS: &[&[&str]] = &[
-    &["access", "compact", "decode", "readahead", "others", "sample", "share", "sizes", "stall", "writeback"],
-    &["drop", "load", "recompress"],
+    &["pool_max"],
+    &["access", "decode", "readahead", "others", "sample", "share", "sizes", "stall", "writeback"],
+    &["compact", "drop", "load"],
+    &["recompress"],
     &["block_exit", "shrink"],
     &["evict"],
     &["reclaim"],
+    &["high"],
     &["codecs"],
     &["workers"],
     &["densify", "follow"],

@@ -89,22 +89,25 @@ impl HardLimit {
         self.dir.join("cgroup.procs")
     }
 
+    /// Changes the limit. Whether the kernel did that: v1 refuses a limit that it cannot enforce,
+    /// where v2 ends processes.
+    #[must_use]
+    pub fn set(&self, bytes: u64) -> bool {
+        let name = if self.unified {
+            "memory.max"
+        } else {
+            "memory.limit_in_bytes"
+        };
+        fs::write(self.dir.join(name), bytes.to_string()).is_ok()
+    }
+
     /// Number of OOM kills in it.
     ///
     /// # Panics
     /// If the kernel does not count them.
     #[must_use]
     pub fn oom_kills(&self) -> u64 {
-        let name = if self.unified {
-            "memory.events"
-        } else {
-            "memory.oom_control"
-        };
-        let text = fs::read_to_string(self.dir.join(name)).expect("the group exists");
-        text.lines()
-            .find_map(|l| l.strip_prefix("oom_kill "))
-            .and_then(|n| n.trim().parse().ok())
-            .expect("the kernel counts its kills")
+        oom_kills(&self.dir).expect("the kernel counts its kills")
     }
 
     /// Highest memory charge, bytes; `None` if the kernel does not keep it.
@@ -121,6 +124,15 @@ impl HardLimit {
             .parse()
             .ok()
     }
+}
+
+/// Number of OOM kills in the memory cgroup at `dir`.
+pub(crate) fn oom_kills(dir: &Path) -> Option<u64> {
+    let files = ["memory.events", "memory.oom_control"];
+    let text = files.map(|name| fs::read_to_string(dir.join(name)).unwrap_or_default());
+    let mut lines = text.iter().flat_map(|text| text.lines());
+    let count = lines.find_map(|line| line.strip_prefix("oom_kill "))?;
+    count.trim().parse().ok()
 }
 
 impl Drop for HardLimit {

@@ -12,7 +12,8 @@ use serde_json::Value;
 use uzswap_corpus::proc_kib;
 use uzswap_corpus::process::descendants;
 
-use crate::sandbox::forbid_userfaultfd;
+use crate::cgroup::oom_kills;
+use crate::sandbox::forbid;
 use crate::user::NOBODY;
 use crate::{HardLimit, MIB, Outcome, Scratch, User, find, users, uzswap, uzswap_failing};
 
@@ -27,7 +28,7 @@ pub struct Job {
     user: User,
     within: Option<PathBuf>,
     failing: bool,
-    userfaultfd_errno: Option<i32>,
+    forbidden: Option<(libc::c_long, i32)>,
     timeout: Duration,
 }
 
@@ -36,6 +37,7 @@ pub struct Job {
 pub struct Live {
     pid: i32,
     failing: bool,
+    within: Option<PathBuf>,
     started: Instant,
     timeout: Duration,
     scratch: Scratch,
@@ -56,7 +58,7 @@ impl Job {
             user: User::Same,
             within: None,
             failing: false,
-            userfaultfd_errno: None,
+            forbidden: None,
             timeout: Duration::from_secs(240),
         }
     }
@@ -186,8 +188,14 @@ impl Job {
 
     /// Runs it, and `uzswap` with it, where a seccomp filter makes userfaultfd fail with `errno`.
     #[must_use]
-    pub const fn without_userfaultfd(mut self, errno: i32) -> Self {
-        self.userfaultfd_errno = Some(errno);
+    pub const fn without_userfaultfd(self, errno: i32) -> Self {
+        self.without(libc::SYS_userfaultfd, errno)
+    }
+
+    /// As [`without_userfaultfd`](Self::without_userfaultfd), for any system call.
+    #[must_use]
+    pub const fn without(mut self, call: libc::c_long, errno: i32) -> Self {
+        self.forbidden = Some((call, errno));
         self
     }
 
@@ -309,8 +317,13 @@ impl Job {
             let mut shell = Command::new("/bin/sh");
             shell
                 .args(["-c", r#"echo $$ > "$0" && exec "$@""#])
-                .arg(procs)
-                .arg(program);
+                .arg(procs);
+            if self.user == User::Ordinary {
+                // An ordinary user may not enter the cgroup.
+                shell.args(["setpriv", "--clear-groups"]);
+                shell.args(["--reuid", "--regid"].map(|which| format!("{which}={NOBODY}")));
+            }
+            shell.arg(program);
             shell
         } else {
             Command::new(program)
@@ -326,11 +339,11 @@ impl Job {
             Some(path) => command.stdin(File::open(path).expect("stdin exists")),
             None => command.stdin(Stdio::null()),
         };
-        if self.user == User::Ordinary {
+        if self.user == User::Ordinary && self.within.is_none() {
             command.uid(NOBODY).gid(NOBODY);
         }
-        if let Some(errno) = self.userfaultfd_errno {
-            forbid_userfaultfd(&mut command, errno);
+        if let Some((call, errno)) = self.forbidden {
+            forbid(&mut command, call, errno);
         }
         let child = loop {
             match command.spawn() {
@@ -345,6 +358,7 @@ impl Job {
         Live {
             pid: i32::try_from(child.id()).expect("process ids are positive ints"),
             failing: self.failing,
+            within: self.within.clone(),
             started: Instant::now(),
             timeout: self.timeout,
             scratch,
@@ -451,7 +465,9 @@ impl Live {
         }
     }
 
-    fn stderr(&self) -> String {
+    /// What it has written to stderr so far.
+    #[must_use]
+    pub fn stderr(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.scratch.join("stderr")).unwrap_or_default()).into()
     }
 
@@ -490,9 +506,15 @@ impl Live {
         );
     }
 
-    /// What each thread of the job is doing, for the message about a hang.
+    /// Whether the kernel killed any of it, and what each thread of the job is doing, for the
+    /// message about a hang.
     fn where_it_hangs(&self) -> String {
         let mut report = String::new();
+        // Who waits for one that was killed may wait for ever.
+        let cgroup = self.within.as_deref().and_then(Path::parent);
+        if let Some(kills @ 1..) = cgroup.and_then(oom_kills) {
+            report += &format!("the kernel has killed {kills} in its cgroup, for memory\n");
+        }
         for task in self.processes().iter().flat_map(|(dir, _)| tasks(dir)) {
             let read = |name| fs::read_to_string(task.join(name)).unwrap_or_default();
             let (stat, wchan, syscall) = (read("stat"), read("wchan"), read("syscall"));

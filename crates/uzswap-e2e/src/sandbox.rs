@@ -1,4 +1,4 @@
-//! A seccomp filter without userfaultfd, like Docker's default profile.
+//! A seccomp filter without one call: without userfaultfd, like Docker's default profile.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -37,11 +37,11 @@ const fn step(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
     clippy::cast_sign_loss,
     reason = "numbers of system calls and errors are small and positive"
 )]
-const fn filter(errno: i32) -> [libc::sock_filter; 8] {
+const fn filter(call: libc::c_long, errno: i32) -> [libc::sock_filter; 8] {
     let fail = end(libc::SECCOMP_RET_ERRNO | errno as u32);
     [
         load(NR),
-        skip_unless(libc::SYS_userfaultfd as u32, 1),
+        skip_unless(call as u32, 1),
         fail,
         skip_unless(libc::SYS_ioctl as u32, 3),
         load(ARG_1),
@@ -51,10 +51,11 @@ const fn filter(errno: i32) -> [libc::sock_filter; 8] {
     ]
 }
 
-/// Makes userfaultfd fail with `errno` in `command` and whatever it starts.
-pub fn forbid_userfaultfd(command: &mut Command, errno: i32) {
+/// Makes `call`, and a userfaultfd from /dev, fail with `errno` in `command` and whatever it
+/// starts.
+pub fn forbid(command: &mut Command, call: libc::c_long, errno: i32) {
     let enter = move || {
-        let mut filter = filter(errno);
+        let mut filter = filter(call, errno);
         let program = libc::sock_fprog {
             len: 8,
             filter: filter.as_mut_ptr(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::workspace;
+use crate::{find_or_skip, skip, workspace};
 
 /// A directory removed when dropped. Everyone may write to it: ordinary users run jobs in it.
 #[derive(Debug)]
@@ -28,7 +28,16 @@ impl Scratch {
     /// If it cannot be made.
     #[must_use]
     pub fn new() -> Self {
-        let dir = std::env::temp_dir().join(own_name());
+        Self::under(&std::env::temp_dir())
+    }
+
+    /// A fresh directory below another one.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn under(parent: &Path) -> Self {
+        let dir = parent.join(own_name());
         fs::create_dir(&dir).expect("a scratch directory can be made");
         fs::set_permissions(&dir, Permissions::from_mode(0o777)).expect("it is ours");
         Self { dir }
@@ -64,6 +73,37 @@ impl Scratch {
     #[must_use]
     pub fn compile(&self, source: &str) -> PathBuf {
         self.compile_path(&workspace().join("tests/programs").join(source), &[])
+    }
+
+    /// Compiles `tests/programs/<source>` to `name` with a certain compiler. `None`, and a line
+    /// that says so, if this machine cannot.
+    #[must_use]
+    pub fn compile_by(
+        &self,
+        compiler: &str,
+        source: &str,
+        name: &str,
+        options: &[&str],
+    ) -> Option<PathBuf> {
+        let package = match compiler {
+            "musl-gcc" => "musl-tools",
+            other => other,
+        };
+        let compiler = find_or_skip(compiler, package)?;
+        let program = self.join(name);
+        let output = Command::new(compiler)
+            .args(["-std=gnu17", "-O1", "-pthread", "-o"])
+            .arg(&program)
+            .arg(workspace().join("tests/programs").join(source))
+            .args(options)
+            .output()
+            .expect("the compiler starts");
+        if output.status.success() {
+            return Some(program);
+        }
+        let why = String::from_utf8_lossy(&output.stderr);
+        skip(&format!("no {name} program can be built here: {why}"));
+        None
     }
 
     /// Compiles any C or C++ file with extra compiler options.

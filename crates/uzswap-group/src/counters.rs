@@ -85,6 +85,8 @@ counters! {
     Counters:
     /// Reservations that found the limit reached, so that memory was reclaimed first.
     pool_limit_hit: Counter in Count,
+    /// Charges above the `high` of a group, after each of which as much was evicted, or it waited.
+    high_limit_hit: Counter in Count,
     /// Pages written back from the pool to a swap device.
     written_back_pages: Counter in Count,
     /// Pages charged above the limit because other processes held it and could not give it back.

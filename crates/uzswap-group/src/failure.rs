@@ -1,4 +1,4 @@
-//! *What*: why uzswap ended a process of the group; the first failure is kept.
+//! *What*: why uzswap ended a process of a run; the first failure is kept.
 //! *Invariants*: whoever sets `pid` from 0 writes the rest; `reason` comes last and says that the
 //! record is complete.
 //! *Locking*: none; claimed by compare-and-swap. *Context*: written by a process about to end, read
@@ -46,6 +46,12 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// There was none: another run begins.
+    pub(crate) fn clear(&self) {
+        self.reason.store(FailureReason::None, Ordering::Relaxed);
+        self.pid.store(0, Ordering::Release);
+    }
+
     /// Records why process `pid` is ended; only the first failure is kept.
     pub fn record(
         &self,

@@ -1,5 +1,6 @@
-//! *What*: the group, one `uzswap run` and all processes under it, in one shared file: the
-//! configuration, the live knobs, why a process was ended, and a record for each process.
+//! *What*: the group: all `uzswap run` of one tree of groups, often a single one, and all processes
+//! under them, in one shared file: the configuration, the live knobs, the nodes of the tree and the
+//! runs in them, and a record for each process.
 //! *Invariants*: the file is zero-filled and sized before `magic` is set; the configuration does
 //! not change after that; a record belongs to the process whose pid it holds until its state is
 //! [`ProcessState::Free`] again.
@@ -8,26 +9,30 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::follow::Follow;
 use crate::knobs::Knobs;
 #[cfg(not(loom))]
 use uzswap_sync::charge::Membership;
 use uzswap_sync::ledger::{Ledger, Share};
+use uzswap_sync::node::{MAX_DEPTH, NR_NODES, Path};
 
 pub use crate::config::{Config, FaultMode};
 pub use crate::failure::{Failure, FailureReason};
 pub use crate::outside::Outside;
 pub use crate::process::{Identity, Process, ProcessState, SwapUser, is_alive};
+pub use crate::run::{NR_RUNS, Past, Run};
 pub use crate::swap_config::{DeviceConfig, DeviceState, NR_DEVICES, SwapConfig};
 pub use crate::text::Text;
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x000d_5041_5753_5a55;
+pub const MAGIC: u64 = 0x000f_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last record.
 pub const NR_PROCESSES: usize = uzswap_slots::NR_PROCESSES;
-/// Environment variable that holds the path of the group file.
-pub const GROUP_ENV: &str = "UZSWAP_GROUP";
-/// How the file names of the preload library begin, which tells them apart in an LD_PRELOAD.
-pub const LIBRARY_PREFIX: &str = "libuzswap-";
+/// Environment variable that holds the path of the group file and, after a [`RUN_MARK`], the
+/// process id of the supervisor.
+pub const GROUP_ENV: &str = "UZSWAP_GROUP_FILE";
+/// What separates them.
+pub const RUN_MARK: u8 = b'#';
 
 /// The shared file: this header, then [`NR_PROCESSES`] records.
 #[derive(Debug)]
@@ -35,31 +40,26 @@ pub const LIBRARY_PREFIX: &str = "libuzswap-";
 pub struct Group {
     /// [`MAGIC`], set last by the creator.
     pub magic: AtomicU64,
-    /// Process id of `uzswap run`.
-    pub supervisor: AtomicU32,
-    /// Processes that have ever claimed a record.
-    pub nr_started: AtomicU32,
     /// Records, from the first one on, that were ever taken.
     nr_used: AtomicU32,
+    /// Runs, from the first one on, that there ever were.
+    nr_runs: AtomicU32,
+    /// Nodes, the root included.
+    nr_nodes: AtomicU32,
     /// The configuration.
     pub config: Config,
     /// What may be changed at any time.
     pub knobs: Knobs,
-    /// Bytes that the processes of the run, and this run's supervisor, have outside the account of
-    /// any engine, as last measured. Written by the supervisor alone.
-    pub unmanaged: AtomicU64,
-    /// Highest `unmanaged`.
-    pub unmanaged_peak: AtomicU64,
-    /// Where that is.
-    pub outside: Outside,
-    /// Why a process was ended by uzswap, if one was.
-    pub failure: Failure,
-    /// Seconds for which any process thrashed.
-    pub thrashing_s: AtomicU64,
+    /// Whether the knob `ram` follows what cgroups and machine leave.
+    pub follow: Follow,
+    /// The names of the nodes; the root's is empty in a group without a name.
+    pub names: [Text; NR_NODES],
+    /// The runs.
+    pub runs: [Run; NR_RUNS],
+    /// The sums of runs whose places were reused, by node.
+    pub past: [Past; NR_NODES],
     /// What each process holds of the limit, by the number of its record.
     pub ledger: Ledger,
-    /// Sums of the processes whose records were reused.
-    pub ended: Process,
     /// One for each process.
     pub processes: [Process; NR_PROCESSES],
 }
@@ -71,10 +71,10 @@ pub const GROUP_LEN: usize = size_of::<Group>();
 const _: () = assert!(NR_PROCESSES == uzswap_sync::ledger::NR_SHARES);
 
 impl Group {
-    /// Claims a record for a process. When all belong to live processes, as `is_alive` says, the
-    /// last one is shared.
-    pub fn claim(&self, who: Identity, is_alive: impl Fn(u32) -> bool) -> &Process {
-        self.nr_started.fetch_add(1, Ordering::Relaxed);
+    /// Claims a record for a process of run number `run`. When all belong to live processes, as
+    /// `is_alive` says, the last one is shared.
+    pub fn claim(&self, run: usize, who: Identity, is_alive: impl Fn(u32) -> bool) -> &Process {
+        self.run(run).nr_started.fetch_add(1, Ordering::Relaxed);
         // A process that execs keeps its pid: what it counted before has ended.
         for p in self.used() {
             if p.is_of(who) {
@@ -85,25 +85,29 @@ impl Group {
                 }
             }
         }
-        let taken = self.take_free(ProcessState::Busy).or_else(|| {
+        let taken = self.take_free(ProcessState::Busy, run).or_else(|| {
             for p in &self.processes {
                 if p.folds() && p.is_abandoned(&is_alive) {
                     self.fold(p, ProcessState::Live, || {});
                 }
             }
-            self.take_free(ProcessState::Busy)
+            self.take_free(ProcessState::Busy, run)
         });
         let [.., last] = &self.processes;
-        let Some(record) = taken else { return last };
+        let Some(record) = taken else {
+            self.share_of(last).enter_too(self.run(run).path.load());
+            return last;
+        };
         record.begin(who);
         record
     }
 
-    /// Takes a record for a fork child that process `parent` is about to make; it counts from
-    /// [`Process::begin`] on.
-    pub fn reserve(&self, parent: u32) -> Option<&Process> {
-        self.nr_started.fetch_add(1, Ordering::Relaxed);
-        self.take_free(ProcessState::Reserved { parent })
+    /// Takes a record for a fork child that process `parent`, of the record `own`, is about to
+    /// make; it counts from [`Process::begin`] on.
+    pub fn reserve(&self, own: &Process, parent: u32) -> Option<&Process> {
+        self.run_of(own).nr_started.fetch_add(1, Ordering::Relaxed);
+        let run = own.run.load(Ordering::Relaxed) as usize;
+        self.take_free(ProcessState::Reserved { parent }, run)
     }
 
     /// The child that `parent` reserved a record for has been made, as process `child`: if it is
@@ -120,7 +124,8 @@ impl Group {
 
     /// Gives a record back that [`Group::reserve`] took: there is no child.
     pub fn give_back(&self, reserved: &Process) {
-        self.nr_started.fetch_sub(1, Ordering::Relaxed);
+        let run = self.run_of(reserved);
+        run.nr_started.fetch_sub(1, Ordering::Relaxed);
         self.free(reserved);
     }
 
@@ -147,7 +152,110 @@ impl Group {
             ledger: &self.ledger,
             limit: &self.knobs.ram,
             own_limit: &self.knobs.ram_per_process,
+            at_ceiling: false,
         }
+    }
+
+    /// Whether it is complete, and others may join it.
+    pub fn is_published(&self) -> bool {
+        self.magic.load(Ordering::Acquire) == MAGIC
+    }
+
+    /// The limit of a node, bytes: all that lies in it, and what is outside.
+    pub fn limit_of(&self, node: usize) -> u64 {
+        match node {
+            Path::ROOT_NODE => self.knobs.ram.load(Ordering::SeqCst),
+            node => self.ledger.node(node).max.load(),
+        }
+    }
+
+    /// The run of that number.
+    pub fn run(&self, nr: usize) -> &Run {
+        let [first, ..] = &self.runs;
+        self.runs.get(nr).unwrap_or(first)
+    }
+
+    /// The run that a process belongs to, or belonged to.
+    pub fn run_of(&self, process: &Process) -> &Run {
+        self.run(process.run.load(Ordering::Relaxed) as usize)
+    }
+
+    /// The runs that there ever were, from the front; the first in any case.
+    pub fn runs(&self) -> &[Run] {
+        let nr = self.nr_runs.load(Ordering::Acquire).max(1) as usize;
+        self.runs.get(..nr).unwrap_or(&self.runs)
+    }
+
+    /// The number of the run of `supervisor`, if it has not ended.
+    pub fn run_by(&self, supervisor: u32) -> Option<usize> {
+        let is_its = |run: &Run| run.supervisor.load(Ordering::Acquire) == supervisor;
+        self.runs().iter().position(is_its)
+    }
+
+    /// Nodes that there are, the root included.
+    pub fn nr_nodes(&self) -> usize {
+        (self.nr_nodes.load(Ordering::Acquire) as usize).clamp(1, NR_NODES)
+    }
+
+    /// The nodes with that path above them, and their numbers.
+    pub fn children(&self, path: Path) -> impl Iterator<Item = usize> {
+        let is_child = move |nr: &usize| self.ledger.node(*nr).path.load() == path.child(*nr);
+        (1..self.nr_nodes()).filter(is_child)
+    }
+
+    /// Makes a node of that `name` in `path`, without limits. `None`: there are as many as there
+    /// may be. Under the lock of the group's name.
+    pub fn add_node(&self, path: Path, name: &str) -> Option<Path> {
+        let nr = self.nr_nodes();
+        if nr == NR_NODES || path.depth() == MAX_DEPTH {
+            return None;
+        }
+        self.names.get(nr)?.set(name);
+        let made = path.child(nr);
+        self.ledger.node(nr).path.store(made);
+        self.nr_nodes
+            .store(u32::try_from(nr + 1).ok()?, Ordering::Release);
+        Some(made)
+    }
+
+    /// Begins a run in `path`, whose supervisor is process `supervisor` that started at `started`,
+    /// in the place of one that has ended, as `has_ended` says. Returns its number; `None`: there
+    /// are as many as there may be. Under the lock of the group's name.
+    pub fn begin_run(
+        &self,
+        path: Path,
+        supervisor: u32,
+        started: u64,
+        has_ended: impl Fn(&Run) -> bool,
+    ) -> Option<usize> {
+        let is_free = |nr: &usize| has_ended(self.run(*nr)) && !self.has_records(*nr);
+        let nr = (0..NR_RUNS).find(is_free)?;
+        let run = self.run(nr);
+        if let Some(past) = self.past.get(run.path.load().last()) {
+            run.begin(past);
+        }
+        self.ledger.set_outside(nr, path, 0);
+        run.path.store(path);
+        run.started.store(started, Ordering::Relaxed);
+        run.supervisor.store(supervisor, Ordering::Release);
+        self.nr_runs
+            .fetch_max(u32::try_from(nr + 1).ok()?, Ordering::Release);
+        Some(nr)
+    }
+
+    /// Run number `nr` is over: nobody measures what its processes have outside.
+    pub fn end_run(&self, nr: usize) {
+        let run = self.run(nr);
+        self.ledger.set_outside(nr, run.path.load(), 0);
+        run.unmanaged.store(0, Ordering::Relaxed);
+        run.supervisor.store(0, Ordering::Release);
+    }
+
+    /// Whether a record belongs to run number `nr`.
+    fn has_records(&self, nr: usize) -> bool {
+        let taken = |p: &&Process| p.state.load(Ordering::Acquire) != ProcessState::Free;
+        let mut taken = self.used().iter().filter(taken);
+        taken.any(|p| p.run.load(Ordering::Relaxed) as usize == nr)
     }
 
     /// Takes back what processes held that have died, as `is_alive` says. Only where the group's
@@ -218,7 +326,7 @@ impl Group {
             .position(|p| core::ptr::eq(p, process))
     }
 
-    fn take_free(&self, state: ProcessState) -> Option<&Process> {
+    fn take_free(&self, state: ProcessState, run: usize) -> Option<&Process> {
         let records = (1_u32..).zip(&self.processes);
         let mut taken = records.filter(|(nr, p)| {
             // A compare-and-swap writes to the record's page even if it fails.
@@ -230,7 +338,12 @@ impl Group {
             p.state.turn(ProcessState::Free, state)
         });
         let (nr, record) = taken.next()?;
-        self.ledger.begin(nr as usize - 1);
+        record
+            .run
+            .store(u32::try_from(run).unwrap_or(0), Ordering::Relaxed);
+        self.ledger
+            .begin(nr as usize - 1)
+            .enter(self.run(run).path.load());
         Some(record)
     }
 
@@ -242,20 +355,13 @@ impl Group {
         record.state.store(ProcessState::Free, Ordering::Release);
     }
 
-    /// Adds the counters of a process that ended in `state` to [`Group::ended`] and, after
+    /// Adds the counters of a process that ended in `state` to the sums of its run and, after
     /// `release`, frees the record.
     fn fold(&self, from: &Process, state: ProcessState, release: impl FnOnce()) {
         if !from.state.turn(state, ProcessState::Busy) {
             return;
         }
-        let to = &self.ended;
-        to.counters.fold(&from.counters);
-        for (to, from) in to.orders.iter().zip(&from.orders) {
-            to.fold(from);
-        }
-        to.stalls.fold(&from.stalls);
-        to.fault_ticks.fold(&from.fault_ticks);
-        to.refault_distance.fold(&from.refault_distance);
+        self.run_of(from).ended.take_over(from);
         release();
         self.free(from);
     }

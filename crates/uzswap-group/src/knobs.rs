@@ -93,7 +93,7 @@ macro_rules! knobs {
 }
 
 knobs! {
-    /// Limit of all processes together: resident memory, compressed memory and metadata
+    /// Limit of all processes together: resident memory, compressed memory and metadata, and what is outside
     ram: Size = UNDECIDED,
     /// Limit of each process alone
     ram_per_process: Limit = 0,

@@ -1,5 +1,5 @@
 //! *What*: what the supervisor measures of memory outside the engines' account: where it lies, and
-//! which program has most of it. The sums are [`Group::unmanaged`](crate::group::Group::unmanaged)
+//! which program has most of it. The sums are [`Run::unmanaged`](crate::run::Run::unmanaged)
 //! and its peak.
 //! *Invariants*: written by the supervisor alone; the values of one measurement are stored one
 //! after the other, so a reader may see parts of two.
@@ -22,4 +22,13 @@ pub struct Outside {
     pub most: AtomicU64,
     /// Name of that program, as `/proc/PID/comm` has it, zero-padded.
     pub most_name: [AtomicU64; 2],
+}
+
+impl Outside {
+    pub(crate) fn cells(&self) -> [&AtomicU64; 6] {
+        let [first, second] = &self.most_name;
+        let (kinds, most) = ([&self.anonymous, &self.shared, &self.tables], &self.most);
+        let [anonymous, shared, tables] = kinds;
+        [anonymous, shared, tables, most, first, second]
+    }
 }

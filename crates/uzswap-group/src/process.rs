@@ -109,6 +109,8 @@ pub struct Process {
     pub reclaimer: AtomicU32,
     /// The fault mode in use.
     pub fault_mode: Shared<FaultMode>,
+    /// The number of the run that it belongs to.
+    pub run: AtomicU32,
     /// Whether it holds swap slots.
     pub swap_user: Shared<SwapUser>,
     /// Inode number of its pid namespace.
@@ -119,6 +121,8 @@ pub struct Process {
     pub comm: [AtomicU64; 2],
     /// Bytes that it has outside its account, as the supervisor last measured.
     pub unmanaged: AtomicU64,
+    /// Pages that are on their way to a swap device.
+    pub(crate) swapping: AtomicU64,
     /// Its counters.
     pub counters: Counters,
     /// Its counters by folio order.
@@ -147,10 +151,22 @@ impl Process {
         self.unmanaged.store(0, Ordering::Relaxed);
         self.thrashing.percent.store(0, Ordering::Relaxed);
         self.start_tsc.store(who.start_tsc, Ordering::Relaxed);
+        self.swapping.store(0, Ordering::Relaxed);
         self.ask.reset();
         self.request.refuse();
         // Pairs with the acquire loads of readers: they see whose record it is.
         self.state.store(ProcessState::Live, Ordering::Release);
+    }
+
+    /// Adds what another counted, which begins anew.
+    pub(crate) fn take_over(&self, from: &Process) {
+        self.counters.fold(&from.counters);
+        for (to, from) in self.orders.iter().zip(&from.orders) {
+            to.fold(from);
+        }
+        self.stalls.fold(&from.stalls);
+        self.fault_ticks.fold(&from.fault_ticks);
+        self.refault_distance.fold(&from.refault_distance);
     }
 
     /// Whether, by `is_alive`, nobody works any more on what it counts: neither its process nor the

@@ -1,9 +1,10 @@
 //! *What*: a request to a managed process from outside: `uzswap reclaim` asks it to evict or to
 //! write back, `uzswap set` to come down to a lower limit, `uzswap swapoff` to bring back what is
-//! on a swap device; `uzswap run` has it start its reclaimer for what other processes ask. A word in the process's record, the *door*, says who may go on. An idle
-//! program has no thread in the engine, and a thread that waits for requests would be visible to
-//! it, so a SIGSYS announces the request: every managed process handles it and none can block it.
-//! The handler starts a thread that does the work and ends.
+//! on a swap device; `uzswap run` has it start its reclaimer for what other processes ask. A word
+//! in the process's record, the *door*, says who may go on. An idle program has no thread in the
+//! engine, and a thread that waits for requests would be visible to it, so a SIGSYS announces the
+//! request: every managed process handles it and none can block it. The handler starts a thread
+//! that does the work and ends.
 //!
 //! *Invariants*
 //! - SIGSYS ends a process that does not handle it. It is sent only by whoever has turned the door

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Swap devices that a group has at most.
 pub const NR_DEVICES: usize = 8;
 
-/// The swap devices that the supervisor holds open, and how they are used.
+/// The swap devices that every supervisor holds open, and how they are used.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SwapConfig {
@@ -67,10 +67,6 @@ pub struct DeviceConfig {
     /// The number of its first slot. No two devices share a slot number, and a gap lies between the
     /// numbers of two devices.
     pub first: AtomicU64,
-    /// The supervisor's descriptor of the device.
-    pub device_fd: AtomicU32,
-    /// The supervisor's descriptor of the memory that the slot allocator lives in.
-    pub table_fd: AtomicU32,
     /// 1: it is opened past the page cache.
     pub direct: AtomicU32,
     /// Devices of a higher priority are filled first; those of the same one take turns.

@@ -22,7 +22,7 @@ const OTHER: u32 = 102;
 fn reaped(group: &Group, living: &[u32]) -> Vec<usize> {
     let released = RefCell::new(Vec::new());
     group.reap(
-        &group.ended,
+        &group.runs[0].ended,
         1,
         |pid| living.contains(&pid),
         |number| released.borrow_mut().push(number),
@@ -34,14 +34,16 @@ fn reaped(group: &Group, living: &[u32]) -> Vec<usize> {
 fn who_claims_a_record_while_a_fork_fails_is_seen_ever_after() {
     let group = group();
     group.claim(
+        0,
         Identity {
             pid: PARENT,
             ..Identity::default()
         },
         |_| true,
     );
-    let reserved = group.reserve(PARENT).unwrap();
+    let reserved = group.reserve(&group.processes[0], PARENT).unwrap();
     let other = group.claim(
+        0,
         Identity {
             pid: OTHER,
             ..Identity::default()
@@ -60,13 +62,14 @@ fn who_claims_a_record_while_a_fork_fails_is_seen_ever_after() {
 fn a_child_that_was_killed_before_it_began_gives_its_record_back() {
     let group = group();
     group.claim(
+        0,
         Identity {
             pid: PARENT,
             ..Identity::default()
         },
         |_| true,
     );
-    let reserved = group.reserve(PARENT).unwrap();
+    let reserved = group.reserve(&group.processes[0], PARENT).unwrap();
     // Nobody knows its number yet, and it may be about to begin.
     assert_eq!(reaped(&group, &[PARENT]), []);
     assert_eq!(reaped(&group, &[]), []);
@@ -74,20 +77,24 @@ fn a_child_that_was_killed_before_it_began_gives_its_record_back() {
     assert_eq!(reaped(&group, &[PARENT, CHILD]), []);
     assert_eq!(reaped(&group, &[PARENT]), [1]);
     assert_eq!(reserved.state.load(Ordering::Relaxed), ProcessState::Free);
-    assert!(std::ptr::eq(reserved, group.reserve(PARENT).unwrap()));
+    assert!(std::ptr::eq(
+        reserved,
+        group.reserve(&group.processes[0], PARENT).unwrap()
+    ));
 }
 
 #[test]
 fn a_child_that_began_first_is_not_told_who_it_is() {
     let group = group();
     group.claim(
+        0,
         Identity {
             pid: PARENT,
             ..Identity::default()
         },
         |_| true,
     );
-    let reserved = group.reserve(PARENT).unwrap();
+    let reserved = group.reserve(&group.processes[0], PARENT).unwrap();
     // In a pid namespace of its own, say.
     reserved.begin(Identity {
         pid: 2,
@@ -101,7 +108,7 @@ fn a_child_that_began_first_is_not_told_who_it_is() {
 #[test]
 fn a_record_that_another_parent_reserved_meanwhile_is_left_alone() {
     let group = group();
-    let reserved = group.reserve(OTHER).unwrap();
+    let reserved = group.reserve(&group.processes[0], OTHER).unwrap();
     group.born(reserved, PARENT, CHILD);
     assert_eq!(reaped(&group, &[PARENT, OTHER]), []);
 }

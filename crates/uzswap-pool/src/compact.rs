@@ -16,15 +16,13 @@
 //! *Context*: signal, worker.
 
 use crate::class::{self, ClassId, HUGE};
+use crate::objects::ObjectSet;
 use crate::partial::{Class, Partial};
 use crate::window::Area;
 use crate::zspage::{self, Index, NIL};
 use crate::{Loc, Pool};
 use uzswap_sync::charge::Charge;
-use uzswap_sys::PAGE_SIZE;
 
-/// Words of a bitmap with a bit for every object that a zspage can have.
-const BITMAP_WORDS: usize = class::MAX_CHAIN * PAGE_SIZE / class::GRANULE / 64;
 /// Zspages of one class that may stay unemptied, because entries were busy,
 /// before compaction turns to the next class.
 const MAX_STUCK_ZSPAGES: u32 = 4;
@@ -128,10 +126,10 @@ impl Pool {
         let zspage = area.zspages.get(source);
         // SAFETY: the class's lock is held (`partial` comes out of it) and
         // `source` is a live zspage of this class.
-        let live = unsafe { live_objects(zspage, shape, memory) };
+        let live = unsafe { ObjectSet::in_use(zspage, shape, memory) };
         // SAFETY: as above.
         let fresh = unsafe { (*zspage).fresh };
-        for object in (0..fresh).filter(|&object| is_set(&live, object)) {
+        for object in (0..fresh).filter(|&object| live.has(object)) {
             let target = partial.fullest();
             if target == NIL {
                 return;
@@ -176,42 +174,4 @@ impl Partial {
         unsafe { self.remove(area, group, index) };
         index
     }
-}
-
-/// A bit for each object in use.
-///
-/// # Safety
-/// The class's lock is held; `zspage` is live, of class `shape`, with its memory
-/// at `memory`.
-unsafe fn live_objects(
-    zspage: *const zspage::Zspage,
-    shape: &class::SizeClass,
-    memory: *mut u8,
-) -> [u64; BITMAP_WORDS] {
-    let mut live = [u64::MAX; BITMAP_WORDS];
-    // SAFETY: by this function's contract.
-    let (mut link, fresh) = unsafe { ((*zspage).free, (*zspage).fresh) };
-    // A chain cannot be longer than what was ever handed out.
-    for _ in 0..fresh {
-        if link == 0 {
-            break;
-        }
-        let object = link.wrapping_sub(1);
-        if let Some(word) = live.get_mut(usize::from(object / 64)) {
-            *word &= !(1 << (object % 64));
-        }
-        // SAFETY: a free object's first two bytes are the next link.
-        link = unsafe {
-            zspage::object_ptr(shape, memory, object)
-                .cast::<u16>()
-                .read()
-        };
-    }
-    live
-}
-
-fn is_set(bitmap: &[u64; BITMAP_WORDS], object: u16) -> bool {
-    bitmap
-        .get(usize::from(object / 64))
-        .is_some_and(|word| word & (1 << (object % 64)) != 0)
 }

@@ -13,6 +13,7 @@
 //! - `total_pages = Σ live zspages + Σ idle zspages + descriptor pages`, all of
 //!   them charged; resident never exceeds it.
 //! - Metadata a stored page: 4 bytes of owner plus 16 bytes a zspage.
+//! - What a fork has left in common to processes, [`Pool::share`], is read and not written.
 //! - An object's location changes in [`Pool::compact`] alone, and only while its
 //!   page table entry is held through [`Relocate::try_hold`].
 //! - All-zero memory is a pool before [`Pool::init`].
@@ -45,7 +46,9 @@ mod class;
 mod compact;
 mod loc;
 mod memory;
+mod objects;
 mod partial;
+mod shared;
 mod stat;
 mod window;
 mod zspage;
@@ -62,7 +65,7 @@ use uzswap_sync::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uzswap_sync::{const_unless_modelled, strict_assert};
 use uzswap_sys::{Errno, PAGE_SIZE, arch};
 use window::{Area, Window};
-use zspage::{Descriptors, Index, NIL, Zspage};
+use zspage::{Descriptors, Index, NIL, SHARED, Zspage};
 
 /// Why the pool could not do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,13 +116,15 @@ const MAX_DATA_LEN: usize = 1 << 40;
 /// Bytes of data for a byte of descriptors, in windows of one-page zspages.
 const DATA_PER_METADATA: usize = PAGE_SIZE / size_of::<Zspage>();
 
-/// Pages that the pool holds, all of them charged.
+/// Pages that the pool holds, all of them charged, but for those that it shares since a fork.
 #[derive(Debug)]
 struct Held {
     /// In zspages, live and idle.
     pages: AtomicU64,
     /// In descriptors.
     metadata: AtomicU64,
+    /// Of `pages`, those of shared zspages.
+    shared: AtomicU64,
 }
 
 /// The pool.
@@ -161,6 +166,7 @@ impl Pool {
                 held: Held {
                     pages: AtomicU64::new(0),
                     metadata: AtomicU64::new(0),
+                    shared: AtomicU64::new(0),
                 },
                 #[cfg(not(loom))]
                 windows: [const { Window::new() }; MAX_CHAIN],
@@ -367,11 +373,25 @@ impl Pool {
         let id = unsafe { (*zspage).class };
         let class = self.class(id);
         if id == HUGE {
+            // SAFETY: the object is the caller's, and nobody makes a huge shared zspage live again.
+            if unsafe { (*zspage).state } == SHARED {
+                return self.put_shared(&place, charge);
+            }
             class.nr_zspages.fetch_sub(1, Ordering::Relaxed);
             class.nr_objects.fetch_sub(1, Ordering::Relaxed);
         } else {
             let shape = class::class(id);
             let mut partial = class.partial.lock();
+            // SAFETY: the class's lock is held.
+            if unsafe { (*zspage).state } == SHARED {
+                // SAFETY: as above; the object is in use.
+                let inuse = unsafe { shared::forget_object(zspage) };
+                drop(partial);
+                if inuse == 0 {
+                    self.put_shared(&place, charge);
+                }
+                return;
+            }
             // SAFETY: the class's lock is held; the object is in use and, by this
             // function's contract, the caller's.
             let inuse = unsafe {
@@ -453,6 +473,11 @@ impl Pool {
         let id = unsafe { (*zspage).class };
         // Compaction reads owners under the class's lock.
         let _partial = self.class(id).partial.lock();
+        // SAFETY: under the class's lock. A shared page is not written: compaction will not find
+        // this object, and leave it where it is.
+        if unsafe { (*zspage).state } == SHARED {
+            return;
+        }
         let object = self.base().wrapping_add(loc.offset()).cast::<u32>();
         // SAFETY: the owner word in front of the object's data.
         unsafe { object.write(owner) };

@@ -82,6 +82,11 @@ impl Class {
 }
 
 impl Partial {
+    /// Nothing is to be had of the zspages that it knows.
+    pub(crate) fn forget_all(&mut self) {
+        *self = Class::EMPTY;
+    }
+
     /// The zspage to allocate from, or [`NIL`].
     #[inline]
     pub(crate) fn fullest(&self) -> Index {

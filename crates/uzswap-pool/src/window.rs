@@ -3,20 +3,22 @@
 //!
 //! *Invariants*
 //! - A zspage below `nr_cut` is *live* (in a class), *idle* (memory without
-//!   objects, on `idle`) or *hollow* (no memory, on `hollow`). One at or above
+//!   objects, on `idle`) or *hollow* (no memory, on `hollow`). A *shared* one
+//!   counts as live. One at or above
 //!   `nr_cut` was never used, and neither its pages nor its descriptor were
 //!   touched.
 //! - `cut - 1 = live + idle + hollow` once anything was cut (index 0 is unused).
-//! - Live and idle zspages, and descriptor pages below `nr_cut`, are charged.
+//! - Live and idle zspages, and descriptor pages below `nr_cut`, are charged; shared ones count in
+//!   what processes have in common.
 //!   Descriptor pages are never given back: 1/256 of the most that was stored.
 //!
 //! *Locking*: one leaf lock a window, taken under a class lock or alone. Two window locks
 //! are never held together.
 //! *Context*: signal, worker. System calls are made under the lock.
 
-use crate::class::{GRANULE, HUGE};
+use crate::class::{ClassId, GRANULE, HUGE};
 use crate::memory;
-use crate::zspage::{Descriptors, HOLLOW, IDLE, Index, LIVE, List, NIL};
+use crate::zspage::{Descriptors, HOLLOW, IDLE, Index, LIVE, List, NIL, SHARED};
 use crate::{Held, PoolError};
 use uzswap_sync::charge::Reserve;
 use uzswap_sync::lock::Lock;
@@ -143,6 +145,75 @@ impl Window {
         unsafe { self.state.lock().idle_again(area, index) };
     }
 
+    /// Makes all live zspages shared. Returns their pages.
+    ///
+    /// # Safety
+    /// Nobody else uses the pool meanwhile.
+    pub(crate) unsafe fn share(&self, area: &Area) -> u64 {
+        let state = self.state.lock();
+        let mut pages = 0;
+        for index in NIL + 1..state.nr_cut {
+            let zspage = area.zspages.get(index);
+            // SAFETY: below `nr_cut`, under the window's lock; the caller has the rest.
+            unsafe {
+                if (*zspage).state == LIVE {
+                    (*zspage).state = SHARED;
+                    pages += u64::from(area.chain);
+                }
+            }
+        }
+        pages
+    }
+
+    /// The next shared zspage from `from` on, and its class.
+    pub(crate) fn next_shared(&self, area: &Area, from: Index) -> Option<(Index, ClassId)> {
+        let state = self.state.lock();
+        let mut all = from.max(NIL + 1)..state.nr_cut;
+        all.find_map(|index| Some((index, state.class_if_shared(area, index)?)))
+    }
+
+    /// Whether a zspage is shared. It does not become so while an operation is under way.
+    pub(crate) fn is_shared(&self, area: &Area, index: Index) -> bool {
+        self.state.lock().class_if_shared(area, index).is_some()
+    }
+
+    /// Makes a shared zspage live.
+    ///
+    /// # Safety
+    /// The caller holds the class's lock, and has what the zspage's fields say put right.
+    pub(crate) unsafe fn own(&self, area: &Area, index: Index) {
+        let _state = self.state.lock();
+        // SAFETY: as the caller says.
+        unsafe { (*area.zspages.get(index)).state = LIVE };
+    }
+
+    /// Gives the memory of an empty shared zspage to the kernel. `false`: it refuses, and the
+    /// zspage is idle now.
+    ///
+    /// # Safety
+    /// `index` is shared, without objects, and the caller's own.
+    pub(crate) unsafe fn put_shared(&self, area: &Area, held: &Held, index: Index) -> bool {
+        let mut state = self.state.lock();
+        let zspage = area.zspages.get(index);
+        // SAFETY: by this function's contract.
+        unsafe {
+            // Memory locked by the program, at worst.
+            if memory::discard(area.memory(index), area.bytes(1)).is_err() {
+                (*zspage).state = LIVE;
+                state.idle_again(area, index);
+                return false;
+            }
+            (*zspage).state = HOLLOW;
+            state.hollow.push_front(area.zspages, index);
+        }
+        state.nr_live = state.nr_live.wrapping_sub(1);
+        let pages = u64::from(area.chain);
+        let before = held.pages.fetch_sub(pages, Ordering::Relaxed);
+        strict_assert!(before >= pages);
+        state.assert_counts(area, held);
+        true
+    }
+
     /// Gives every idle zspage to the kernel and returns how many pages those
     /// were. They are still charged.
     #[must_use = "the pages given back are still charged"]
@@ -157,6 +228,14 @@ impl Window {
 }
 
 impl State {
+    /// The class of a zspage that was cut, if it is shared.
+    fn class_if_shared(&self, area: &Area, index: Index) -> Option<ClassId> {
+        let zspage = area.zspages.get(index);
+        // SAFETY: `state` is the window lock's, out of which this comes; while it says shared, the
+        // class stays.
+        unsafe { ((*zspage).state == SHARED).then(|| (*zspage).class) }
+    }
+
     /// States the counting equations, as far as this window shows them: it has no more zspages than
     /// were cut, and the pool holds at least the pages of this window and its descriptors.
     #[inline]

@@ -9,15 +9,15 @@
 //!   never: a new zspage needs no threading, and its pages are not read.
 //! - `free` is the first of a chain of free objects below `fresh`, as 1 + its
 //!   number; the first two bytes of each hold the next in the same form.
-//! - `fresh - |chain| == inuse`.
+//! - `fresh - |chain| == inuse`, but in a shared zspage, whose chain stays what it was at the fork.
 //! - A descriptor is on one list at most: an idle or hollow list of its window,
-//!   or a fullness group of its class. Full zspages and huge ones are on none,
+//!   or a fullness group of its class. Full, shared and huge ones are on none,
 //!   and a huge one keeps its owner in `next` and its object's note in `prev`.
 //!
-//! *Locking*: `state` changes under the window lock alone. The rest belongs to the class's
-//! lock while the zspage is `LIVE`, to the window's otherwise. `class` does not
-//! change while an object lives, so the holder of a location reads it unlocked.
-//! Fields are reached one by one through raw pointers, never through a reference
+//! *Locking*: `state` changes under the window lock, and from `SHARED` to `LIVE` under the class's
+//! as well. The rest belongs to the class's lock while the zspage is `LIVE` or `SHARED`, to the
+//! window's otherwise. `class` does not change while an object lives, so the holder of a location
+//! reads it unlocked. Fields are reached one by one through raw pointers, never through a reference
 //! to the whole: two locks may guard two fields of one descriptor.
 //! *Context*: signal, worker, init.
 
@@ -35,6 +35,8 @@ pub(crate) const HOLLOW: u8 = 0;
 pub(crate) const IDLE: u8 = 1;
 /// Belongs to a class.
 pub(crate) const LIVE: u8 = 2;
+/// Was live when the process forked: it loses objects and gets none, and its pages are only read.
+pub(crate) const SHARED: u8 = 3;
 
 /// The descriptor.
 #[derive(Debug)]
@@ -52,7 +54,7 @@ pub(crate) struct Zspage {
     pub(crate) inuse: u16,
     /// The class, while live.
     pub(crate) class: ClassId,
-    /// [`HOLLOW`], [`IDLE`] or [`LIVE`].
+    /// [`HOLLOW`], [`IDLE`], [`LIVE`] or [`SHARED`].
     pub(crate) state: u8,
 }
 
@@ -220,6 +222,28 @@ pub(crate) unsafe fn put_object(
             .cast::<u16>()
             .write((*zspage).free);
         (*zspage).free = object.wrapping_add(1);
+    }
+}
+
+/// Makes a chain of the objects that `is_free` names among those that were ever handed out.
+///
+/// # Safety
+/// The caller holds the class's lock; `zspage` is of class `shape`, its memory, which begins at
+/// `memory`, is this process's alone, and all its other objects are in use.
+pub(crate) unsafe fn chain_free(
+    zspage: *mut Zspage,
+    shape: &SizeClass,
+    memory: *mut u8,
+    is_free: impl Fn(u16) -> bool,
+) {
+    // SAFETY: as in `put_object`.
+    unsafe {
+        (*zspage).free = 0;
+        for object in (0..(*zspage).fresh).filter(|&object| is_free(object)) {
+            let link = object_ptr(shape, memory, object).cast::<u16>();
+            link.write((*zspage).free);
+            (*zspage).free = object.wrapping_add(1);
+        }
     }
 }
 

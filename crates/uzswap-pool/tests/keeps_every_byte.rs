@@ -16,11 +16,24 @@ use uzswap_sync::primitive::Ordering::Relaxed;
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    Store { owner: u32, size: usize },
-    Drop { owner: u32 },
-    Compact { max_pages: u64 },
+    Store {
+        owner: u32,
+        size: usize,
+    },
+    Drop {
+        owner: u32,
+    },
+    Compact {
+        max_pages: u64,
+    },
     Trim,
-    Limit { pages: u64 },
+    Limit {
+        pages: u64,
+    },
+    /// A child begins with all that there is.
+    Fork,
+    /// All children end.
+    Alone,
 }
 
 /// With one thread every object that compaction finds is published and free to
@@ -46,6 +59,7 @@ fn run(ops: &[Op]) {
     let test = TestPool::new(DATA_LEN, 400);
     let (pool, charge) = (&test.pool, &test.charge);
     let table = Table::new(OWNERS);
+    let mut at_fork = Vec::new();
     for (version, &op) in ops.iter().enumerate() {
         let version = version as u32;
         match op {
@@ -76,9 +90,28 @@ fn run(ops: &[Op]) {
                 assert_eq!(pool.idle_pages(), 0);
             }
             Op::Limit { pages } => test.limit.store(pages << 12, Relaxed),
+            Op::Fork => {
+                test.fork();
+                at_fork = test.pages();
+            }
+            Op::Alone => {
+                test.end_child();
+                pool.own_shared(charge, &mut &table);
+                let huge = table.count(|stored| stored.size > 3000);
+                assert!(pool.shared_pages() <= huge, "with nobody else");
+                at_fork = test.pages();
+            }
         }
         if ops.len() < 40 || version.is_multiple_of(61) {
             check(&test, &table);
+            let now = test.pages();
+            let kept = at_fork
+                .iter()
+                .filter(|page| now.binary_search(page).is_ok());
+            assert!(
+                kept.count() as u64 >= pool.shared_pages(),
+                "a shared page was written to"
+            );
         }
     }
     check(&test, &table);
@@ -86,7 +119,7 @@ fn run(ops: &[Op]) {
         test.clear(&mut table.hold(owner));
     }
     pool.trim(charge);
-    assert_eq!(pool.nr_objects(), 0);
+    assert_eq!((pool.nr_objects(), pool.shared_pages()), (0, 0));
     assert_eq!(pool.total_pages(), pool.metadata_pages());
     test.assert_charged_is_resident();
 }
@@ -113,7 +146,9 @@ fn check(test: &TestPool, table: &Table) {
     for pair in ranges.windows(2) {
         assert!(pair[0].1 <= pair[1].0, "objects overlap: {pair:x?}");
     }
-    assert_eq!(pool.nr_objects(), ranges.len() as u64);
+    if pool.shared_pages() == 0 {
+        assert_eq!(pool.nr_objects(), ranges.len() as u64);
+    }
     let zspages: u64 = pool
         .class_stats()
         .map(|stat| {
@@ -123,7 +158,7 @@ fn check(test: &TestPool, table: &Table) {
         .sum();
     assert_eq!(
         pool.total_pages(),
-        zspages + pool.idle_pages() + pool.metadata_pages()
+        zspages + pool.shared_pages() + pool.idle_pages() + pool.metadata_pages()
     );
     test.assert_charged_is_resident();
 }
@@ -143,7 +178,9 @@ fn random_op(random: &mut Random) -> Op {
         94..97 => Op::Compact {
             max_pages: if random.below(2) == 0 { u64::MAX } else { 3 },
         },
-        97..99 => Op::Trim,
+        97 => Op::Trim,
+        98 if random.below(4) == 0 => Op::Fork,
+        98 => Op::Alone,
         _ => Op::Limit {
             pages: 20 + random.below(400),
         },

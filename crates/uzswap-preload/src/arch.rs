@@ -7,6 +7,7 @@
 //! - `entry`: where the kernel enters our handlers: `fault`, `sigsys`, `program`.
 //! - `fast`: issuing a call in the program's own context.
 //! - `malloc`: `with_caller!`, `other_name!`.
+//! - `start`: the first instructions of the image.
 //! - `stub`: issuing a call through the stub page, and the window.
 //! - `symbols`: symbols that Rust cannot declare.
 //! - `table`: the pointer arguments of every system call.
@@ -19,16 +20,27 @@
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     pub mod code;
+    #[cfg(not(feature = "loader"))]
     pub mod dl;
     pub mod entry;
+    #[cfg(not(feature = "loader"))]
     pub mod fast;
+    #[cfg(not(feature = "loader"))]
     pub mod malloc;
+    #[cfg(feature = "loader")]
+    mod memory;
+    #[cfg(feature = "loader")]
+    pub mod start;
     pub mod stub;
+    #[cfg(not(feature = "loader"))]
     mod symbols;
     pub mod table;
     pub mod thread;
+    #[cfg(not(feature = "loader"))]
     pub mod tls;
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{code, dl, entry, fast, malloc, stub, table, thread, tls};
+pub use x86_64::{code, entry, stub, table, thread};
+#[cfg(not(feature = "loader"))]
+pub use x86_64::{dl, fast, malloc, tls};

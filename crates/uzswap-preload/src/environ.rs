@@ -5,7 +5,8 @@
 
 use core::ffi::{CStr, c_char};
 
-use uzswap_group::group::{GROUP_ENV, LIBRARY_PREFIX};
+use uzswap_group::group::GROUP_ENV;
+use uzswap_group::library::is_library;
 
 /// The variable with the libraries to preload.
 pub const LD_PRELOAD: &str = "LD_PRELOAD";
@@ -54,7 +55,7 @@ pub fn without_ours(list: &mut [u8]) -> bool {
             continue;
         }
         let name = list.get(entry..at).unwrap_or_default();
-        if !name.is_empty() && !is_ours(name) {
+        if !name.is_empty() && !is_library(name) {
             // With what ends it.
             list.copy_within(entry..=at, kept);
             kept += at + 1 - entry;
@@ -65,11 +66,4 @@ pub fn without_ours(list: &mut [u8]) -> bool {
         *end = 0;
     }
     kept > 0
-}
-
-/// Whether a library is ours: by its name, or as a file in the supervisor's memory.
-fn is_ours(path: &[u8]) -> bool {
-    let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
-    let in_memory = path.starts_with(b"/proc/") && path.windows(4).any(|part| part == b"/fd/");
-    name.starts_with(LIBRARY_PREFIX.as_bytes()) || in_memory
 }

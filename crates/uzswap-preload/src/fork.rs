@@ -10,11 +10,13 @@
 //! replace the parent's userfaultfd by its own: it gets a table of its own.
 //! *Locking*: libc's heap, table of actions, then the engine's. *Context*: signal (SIGSYS).
 
+use core::sync::atomic::Ordering;
+
 use uzswap_core::{ForkGuard, Masked, StartError};
 use uzswap_sys::arch::abi::CLONE_TID_ARGS;
 use uzswap_sys::signal::{SIGCHLD, UContext};
 use uzswap_sys::thread::{CLONE_FILES, CLONE_VM};
-use uzswap_sys::{Errno, nr};
+use uzswap_sys::{Errno, nr, thread};
 
 use crate::guard::frame::Frame;
 use crate::guard::stub::{self, Call};
@@ -30,6 +32,15 @@ pub fn copies_memory(call: &Call) -> bool {
         nr::CLONE => call.args[0] & CLONE_VM == 0,
         _ => false,
     }
+}
+
+/// Whether this process shares the memory of another, which is managed: a vfork child.
+#[must_use]
+pub fn in_vfork_child() -> bool {
+    let owner = ENGINE
+        .process()
+        .map(|process| process.pid.load(Ordering::Relaxed));
+    owner.is_some_and(|pid| pid != thread::getpid().unsigned_abs())
 }
 
 /// Issues the fork. Returns twice.
@@ -76,6 +87,10 @@ pub unsafe fn fork(
             return Ok(ret);
         }
         threads::after_fork(r);
+        #[cfg(feature = "loader")]
+        if let Err(error) = crate::loader::dispatch::trap_calls(m) {
+            guard::refuse(guard::failed(error));
+        }
         signals::after_fork(&mut actions);
         drop(actions);
         drop(heap);

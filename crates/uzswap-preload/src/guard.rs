@@ -13,40 +13,58 @@
 //! *Not covered*: memory that the kernel reaches without a call of this process: another process's
 //! `process_vm_readv` or `ptrace`, `/proc/PID/mem`, robust futex lists in the arena, KVM guests,
 //! `vmsplice`d pages that the program changes before they are read. Pointers inside an ioctl's
-//! structure are brought in where they can be recognised. A debugger that is itself managed and
-//! starts its program by vfork waits for ever: a traced child stops at its first SIGSYS. Core dumps
-//! leave the arena out.
+//! structure are brought in where they can be recognised. Core dumps leave the arena out.
 //! *Locking*: the engine's. *Context*: signal, init.
 
+#[cfg(not(feature = "loader"))]
 pub mod bpf;
 pub mod exec;
+#[cfg(not(feature = "loader"))]
 pub mod fast;
+#[cfg(not(feature = "loader"))]
 pub mod filter;
+#[cfg(not(feature = "loader"))]
+mod filters;
 pub mod frame;
 pub mod pieces;
 pub mod ranges;
 pub mod servable;
 pub mod stub;
 pub mod table;
+#[cfg(not(feature = "loader"))]
 pub mod text;
+pub mod tracee;
 pub mod user;
 pub mod vector;
 
-use core::cell::UnsafeCell;
+#[cfg(not(feature = "loader"))]
+use crate::arch::tls;
+#[cfg(feature = "loader")]
+pub use crate::bare::fast;
+#[cfg(feature = "loader")]
+use crate::bare::tls;
+
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use uzswap_core::{FaultMode, Masked, StartError, StartStep};
+use uzswap_core::{FaultMode, Masked, StartError, StartStep, arena_part};
 use uzswap_group::counters::add;
 use uzswap_sys::signal::{self, SIGSYS, SYS_SECCOMP, SigInfo, SigSet, UContext};
 use uzswap_sys::syscall::to_int;
 use uzswap_sys::{Errno, nr, seccomp};
 
 use crate::init::ENGINE;
-use crate::signals::{self, deliver, has_blocked};
+#[cfg(feature = "loader")]
+use crate::loader::{
+    self,
+    dispatch::{is_trapped_call, trap_calls},
+};
+use crate::signals::deliver::{self, Arrived};
+use crate::signals::{self, has_blocked};
 use crate::threads::{self, Record};
-use crate::{arch, fds, fork, maps, request, show_memory, workers};
-use filter::{Builder, TAG_A, TAG_B};
-use frame::{Frame, fail, in_arena, unblockable};
+use crate::{fds, fork, maps, request, show_memory, workers};
+#[cfg(not(feature = "loader"))]
+use filters::{is_trapped_call, trap_calls};
+use frame::{Frame, fail, unblockable};
 use pieces::{Buffers, Transfer};
 use stub::Call;
 
@@ -55,19 +73,21 @@ static ENABLED: AtomicBool = AtomicBool::new(false);
 /// The program has filtered its calls, or tried to.
 static OWN_FILTER: AtomicBool = AtomicBool::new(false);
 
-/// Where the filters are built.
-struct Shared(UnsafeCell<Builder>);
-// SAFETY: used by `install` only, which runs once.
-unsafe impl Sync for Shared {}
-static BUILDER: Shared = Shared(UnsafeCell::new(Builder::new()));
-
 /// Whether the guard is in place.
 #[must_use]
 pub fn enabled() -> bool {
     ENABLED.load(Ordering::Relaxed)
 }
 
-const fn failed(errno: Errno) -> StartError {
+/// Whether the program has filtered its calls, or tried to.
+#[must_use]
+pub fn has_own_filter() -> bool {
+    OWN_FILTER.load(Ordering::Relaxed)
+}
+
+/// The failure of the guard.
+#[must_use]
+pub const fn failed(errno: Errno) -> StartError {
     StartError {
         step: StartStep::Guard,
         errno,
@@ -89,13 +109,11 @@ pub fn open_gate() -> Result<(), StartError> {
 /// What the kernel refused; the process must not go on.
 pub fn install(m: &Masked, mode: FaultMode) -> Result<(), StartError> {
     threads::map().map_err(failed)?;
-    let Some(r) = threads::attach(m) else {
-        return Err(failed(Errno::ENOMEM));
-    };
-    arch::tls::set_record(r);
+    let r = threads::attach(m).ok_or(failed(Errno::ENOMEM))?;
+    tls::set_record(r);
     uzswap_core::masked::set_stack_switch(threads::leave);
     signals::install(m, mode).map_err(failed)?;
-    filters().map_err(failed)?;
+    trap_calls(m).map_err(failed)?;
     ENABLED.store(true, Ordering::Relaxed);
     start_workers(m);
     Ok(())
@@ -106,37 +124,6 @@ pub fn install(m: &Masked, mode: FaultMode) -> Result<(), StartError> {
 pub fn unblock() {
     let mask = signal::block_all();
     signal::set_mask(unblockable(mask));
-}
-
-fn filters() -> Result<(), Errno> {
-    // SAFETY: `install` runs once.
-    let builder = unsafe { &mut *BUILDER.0.get() };
-    if !filter::present() {
-        builder.build_a()?;
-        put_on(builder)?;
-    }
-    let (ranges, nr) = text::foreign();
-    let ranges = ranges.get(..nr).unwrap_or_default();
-    if !ranges.is_empty() {
-        builder.build_b(ranges, workers::may_exist(), show_memory::begin())?;
-        put_on(builder)?;
-    }
-    Ok(())
-}
-
-fn put_on(builder: &Builder) -> Result<(), Errno> {
-    let code = builder.program.code().ok_or(Errno::ENOMEM)?;
-    let flags = seccomp::FILTER_FLAG_TSYNC | seccomp::FILTER_FLAG_SPEC_ALLOW;
-    // First without NO_NEW_PRIVS: set-user-ID programs of a privileged process keep their effect.
-    // SAFETY: the handler is in place.
-    match unsafe { seccomp::install_filter(code, flags) } {
-        Err(Errno::EACCES) => {
-            seccomp::set_no_new_privs()?;
-            // SAFETY: the handler is in place.
-            unsafe { seccomp::install_filter(code, flags) }
-        }
-        other => other,
-    }
 }
 
 /// The end of a thread. The program's last thread ends the process, which the kernel does not do
@@ -177,8 +164,7 @@ pub unsafe extern "C" fn on_sigsys(
     unsafe {
         let m = Masked::assume();
         let r = threads::at(scratch as usize);
-        let tag = (*info).si_errno.unsigned_abs();
-        if (*info).si_code != SYS_SECCOMP || (tag != TAG_A && tag != TAG_B) {
+        if !is_trapped_call(&*info) {
             if let Some(wanted) = request::take(&*info) {
                 if wanted {
                     workers::serve_request(&m);
@@ -193,7 +179,14 @@ pub unsafe extern "C" fn on_sigsys(
             if raised && has_blocked(r, SIGSYS) {
                 return deliver::default(signal, &*info, uc);
             }
-            return deliver::deliver(&m, r, signal, &*info, uc, scratch, mask, raised);
+            let arrived = Arrived {
+                signal,
+                info: &*info,
+                uc,
+                mask,
+                raised,
+            };
+            return deliver::deliver(&m, r, &arrived, scratch);
         }
         let call = Call {
             nr: usize::try_from((*info).si_syscall()).unwrap_or(0),
@@ -201,6 +194,16 @@ pub unsafe extern "C" fn on_sigsys(
         };
         if let Some(process) = ENGINE.process() {
             add(&process.counters.guarded_syscalls, 1);
+        }
+        #[cfg(feature = "loader")]
+        if (*info).si_arch() != uzswap_sys::arch::abi::AUDIT_ARCH {
+            // A call of the 32-bit kind, which takes its arguments elsewhere.
+            (*uc).set_syscall_return(fail(Errno::ENOSYS));
+            return uc;
+        }
+        #[cfg(feature = "loader")]
+        if let (nr::RT_SIGRETURN, Some(r)) = (call.nr, r) {
+            return loader::sigreturn::sigreturn(&m, r, &*info, uc, scratch);
         }
         if let Some(ret) = maps::raw_calls::serve(&m, &call) {
             (*uc).set_syscall_return(ret);
@@ -231,6 +234,10 @@ unsafe fn serve(
     let [a, b, c, d, e, f] = call.args;
     // SAFETY: the record is this thread's with an open frame.
     unsafe {
+        #[cfg(feature = "loader")]
+        if let Some(done) = loader::calls::serve(m, r, uc, call) {
+            return done;
+        }
         match call.nr {
             nr::CLONE | nr::FORK if fork::copies_memory(call) => {
                 return fork::fork(m, r, uc, call);
@@ -255,7 +262,7 @@ unsafe fn serve(
             _ => {}
         }
         if let Some(transfer) = Transfer::plain(call)
-            && in_arena(b, c).is_some()
+            && arena_part(b, c).is_some()
         {
             // The other pointers of `recvfrom` and `sendto`.
             let mut rest = *call;
@@ -265,6 +272,9 @@ unsafe fn serve(
         }
         ranges::pin(m, r, call)?;
         match call.nr {
+            nr::MINCORE if arena_part(a, b.max(1)).is_some() => {
+                return maps::raw_calls::mincore(m, a, b, c);
+            }
             nr::SYSINFO => {
                 if let Some(done) = show_memory::sysinfo(a) {
                     return done.map(|()| 0);
@@ -405,7 +415,7 @@ unsafe fn without_record(m: &Masked, uc: *mut UContext, call: &Call) -> isize {
         for _ in 0..ATTEMPTS {
             for pointer in table::pointers(call.nr) {
                 let at = call.args.get(usize::from(pointer.arg)).copied();
-                if let Some((at, len)) = in_arena(at.unwrap_or(0), MAX_POPULATE_BYTES) {
+                if let Some((at, len)) = arena_part(at.unwrap_or(0), MAX_POPULATE_BYTES) {
                     let _ = ENGINE.populate(m, at, len);
                 }
             }

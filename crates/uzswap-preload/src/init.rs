@@ -2,8 +2,9 @@
 //! engine, installs handlers and guard.
 //!
 //! It runs once, at the first allocation, the first mapping or the library's own constructor,
-//! whichever comes first; ld.so allocates before any constructor runs. Without a group in the
-//! environment the library stays inert: every exported function does what it does natively.
+//! whichever comes first; ld.so allocates before any constructor runs. Where there is no ld.so, the
+//! image starts with it. Without a group in the environment the library stays inert: every exported
+//! function does what it does natively.
 //!
 //! *Invariants*: uses raw system calls only, since libc may not be set up yet; never allocates.
 //! The engine starts before the handlers are installed, the handlers before the guard.
@@ -12,16 +13,18 @@
 
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::Arguments;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use uzswap_core::{Engine, Masked, StartError};
 use uzswap_group::group::{
-    FailureReason, GROUP_ENV, GROUP_LEN, Group, Identity, MAGIC, Process, is_alive,
+    FailureReason, GROUP_ENV, GROUP_LEN, Group, Identity, MAGIC, Process, RUN_MARK, is_alive,
 };
 use uzswap_sys::fmt::write_line;
 use uzswap_sys::syscall::call5;
 use uzswap_sys::{Errno, arch, file, mem, nr, thread};
 
+#[cfg(not(feature = "loader"))]
+use crate::guard::filter::{self, MAX_FILTERS};
 use crate::proc_files::for_each_record;
 use crate::{environ, guard, malloc};
 
@@ -31,12 +34,16 @@ pub static ENGINE: Engine = Engine::new();
 /// The group's mapping; null in a process that is not managed.
 static GROUP: AtomicPtr<Group> = AtomicPtr::new(core::ptr::null_mut());
 
+/// The number of this process's run; its children's as well.
+static RUN: AtomicUsize = AtomicUsize::new(0);
+
 /// Bytes of the longest path of a group file, its zero byte included.
 const PATH_LEN: usize = 1024;
 
 /// Whether [`start`] has begun.
 static TRIED: AtomicBool = AtomicBool::new(false);
 
+#[cfg(not(feature = "loader"))]
 /// This process is not managed and executes programs without our being asked.
 static EXECUTES_UNSEEN: AtomicBool = AtomicBool::new(false);
 
@@ -60,9 +67,7 @@ fn start() {
     if !group_path(&mut path) {
         return;
     }
-    let Ok(path) = CStr::from_bytes_until_nul(&path) else {
-        return;
-    };
+    #[cfg(not(feature = "loader"))]
     if guard::text::is_go() {
         EXECUTES_UNSEEN.store(true, Ordering::Relaxed);
         say(format_args!(
@@ -70,20 +75,30 @@ fn start() {
         ));
         return;
     }
-    match open_group(path) {
-        Ok(group) => manage(group),
+    #[cfg(not(feature = "loader"))]
+    if filter::has_no_room() {
+        EXECUTES_UNSEEN.store(true, Ordering::Relaxed);
+        say(format_args!(
+            "uzswap: this process is not managed: {MAX_FILTERS} programs that executed one another \
+             have left a filter each, and the kernel has no room for many more"
+        ));
+        return;
+    }
+    match open_run(&mut path) {
+        Ok((group, run)) => manage(group, run),
         // The run that this program came from has ended; programs it left behind go on unmanaged.
         Err(Errno::ENOENT) => {}
         Err(errno) => {
             say(format_args!(
                 "uzswap: this process is not managed: cannot open the group file {}: {errno}",
-                path.to_str().unwrap_or("?")
+                CStr::from_bytes_until_nul(&path).map_or("?", |path| path.to_str().unwrap_or("?"))
             ));
         }
     }
 }
 
-fn manage(group: &'static Group) {
+fn manage(group: &'static Group, run: usize) {
+    RUN.store(run, Ordering::Relaxed);
     GROUP.store(core::ptr::from_ref(group).cast_mut(), Ordering::Release);
     let process = claim(group, None);
     let limit = group.knobs.ram.load(Ordering::Relaxed);
@@ -118,7 +133,8 @@ pub fn refuse_now(error: StartError) -> ! {
 fn refuse(group: &Group, limit: u64, error: StartError) -> ! {
     let pid = thread::getpid().unsigned_abs();
     let errno = error.errno.0.unsigned_abs();
-    group.failure.record(
+    let run = group.run(RUN.load(Ordering::Relaxed));
+    run.failure.record(
         FailureReason::Start,
         pid,
         errno,
@@ -142,7 +158,7 @@ pub fn claim(group: &'static Group, reserved: Option<&'static Process>) -> &'sta
             process.begin(identity());
             process
         }
-        None => group.claim(identity(), is_alive),
+        None => group.claim(RUN.load(Ordering::Relaxed), identity(), is_alive),
     };
     let mut comm = [0_u64; 2];
     const PR_GET_NAME: usize = 16;
@@ -167,6 +183,30 @@ fn identity() -> Identity {
         namespace: namespace.map_or(0, |stat| stat.st_ino),
         start_tsc: arch::ticks(),
     }
+}
+
+/// Maps the group file for good, and finds the run in it, where `name` says: the path, a mark, the
+/// supervisor's process id. ENOENT: the run has ended.
+fn open_run(name: &mut [u8]) -> Result<(&'static Group, usize), Errno> {
+    let end = name
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(name.len());
+    let text = name.get(..end).unwrap_or_default();
+    let mark = text.iter().rposition(|byte| *byte == RUN_MARK);
+    let mark = mark.ok_or(Errno::EINVAL)?;
+    let supervisor = text.get(mark + 1..).unwrap_or_default();
+    let supervisor = core::str::from_utf8(supervisor).map(str::parse::<u32>);
+    let Ok(Ok(supervisor)) = supervisor else {
+        return Err(Errno::EINVAL);
+    };
+    if let Some(mark) = name.get_mut(mark) {
+        *mark = 0;
+    }
+    let path = CStr::from_bytes_until_nul(name).map_err(|_| Errno::EINVAL)?;
+    let group = open_group(path)?;
+    let run = group.run_by(supervisor).ok_or(Errno::ENOENT)?;
+    Ok((group, run))
 }
 
 /// Maps the group file for good.
@@ -216,6 +256,7 @@ fn group_path(path: &mut [u8; PATH_LEN]) -> bool {
     found
 }
 
+#[cfg(not(feature = "loader"))]
 unsafe extern "C" fn constructor(_: c_int, _: *mut *mut c_char, envp: *mut *mut c_char) {
     managed();
     if EXECUTES_UNSEEN.load(Ordering::Relaxed) && !envp.is_null() {
@@ -224,6 +265,7 @@ unsafe extern "C" fn constructor(_: c_int, _: *mut *mut c_char, envp: *mut *mut 
     }
 }
 
+#[cfg(not(feature = "loader"))]
 /// Runs before other constructors, which may map memory by raw calls and need our handlers.
 #[used]
 #[unsafe(link_section = ".init_array.00001")]

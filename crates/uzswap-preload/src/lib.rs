@@ -9,23 +9,43 @@
 //!
 //! *Invariants*: no std, no allocation, no unwinding. *Locking*, *Context*: each module's.
 #![no_std]
+#![cfg_attr(
+    feature = "loader",
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "without a C library to serve, parts are used by half"
+    )
+)]
 
 mod arch;
+#[cfg(feature = "loader")]
+mod bare;
+#[cfg(not(feature = "loader"))]
 mod dl;
 mod environ;
 mod fds;
 mod fork;
 mod guard;
 mod init;
+mod inject;
+#[cfg(feature = "loader")]
+mod loader;
+#[cfg(not(feature = "loader"))]
 mod malloc;
 mod maps;
+#[cfg(not(feature = "loader"))]
 mod next;
 mod proc_files;
 mod request;
+#[cfg(not(feature = "loader"))]
 mod show_memory;
 mod signals;
 mod threads;
 mod workers;
+
+#[cfg(feature = "loader")]
+use bare::{malloc, show_memory};
 
 pub use init::ENGINE;
 

@@ -1,10 +1,12 @@
 //! *What*: the address space as the program sees it: mmap, munmap, mremap, madvise, mprotect,
 //! mlock, mincore and their relatives, over the arena and over memory of the kernel's.
 //!
-//! Where to look: [`map`] (mmap, munmap), [`remap`], [`advise`], [`protect`] (mprotect, mlock,
+//! Where to look: [`map`] (mmap, munmap), [`remap`], [`advise`] (madvise,
+//! msync), [`protect`] (mprotect, mlock,
 //! mincore), [`give_back`] (memory that the program wants the kernel to manage after all), [`span`]
-//! (splitting a range at the arena's edges), [`unmanaged`] (gauges of unmanaged memory),
-//! [`exports`] (the C functions), [`raw_calls`] (the same calls, not made by those functions).
+//! (splitting a range at the arena's edges), [`walk`] (what is mapped of a range), [`unmanaged`]
+//! (gauges of unmanaged memory), [`exports`] (the C functions), [`raw_calls`] (the same calls, not
+//! made by those functions).
 //!
 //! *Invariants*: arguments are judged as the kernel judges them, in the kernel's order, so that
 //! errors are what they would be without us. Program memory is never touched while signals are
@@ -12,6 +14,7 @@
 //! *Locking*: the engine's. *Context*: the program's.
 
 mod advise;
+#[cfg(not(feature = "loader"))]
 mod exports;
 mod give_back;
 mod map;
@@ -20,17 +23,18 @@ pub mod raw_calls;
 mod remap;
 mod span;
 mod unmanaged;
+mod walk;
 
 use uzswap_core::MapError;
 use uzswap_sys::Errno;
 
-use crate::init::ENGINE;
-
+#[cfg(not(feature = "loader"))]
 unsafe extern "C" {
     fn __errno_location() -> *mut i32;
 }
 
 /// Sets the program's `errno`.
+#[cfg(not(feature = "loader"))]
 pub fn set_errno(errno: Errno) {
     // SAFETY: the calling thread's own cell.
     unsafe { __errno_location().write(errno.0) };
@@ -44,13 +48,4 @@ fn errno_of(error: MapError) -> Errno {
         MapError::NotMapped => Errno::EFAULT,
         MapError::Kernel(errno) => errno,
     }
-}
-
-/// `ENOMEM` unless all of a range of the arena is mapped.
-fn mapped(addr: usize, len: usize) -> Result<(), Errno> {
-    let mut at = addr;
-    while at < addr + len {
-        at = ENGINE.region(at).ok_or(Errno::ENOMEM)?.end;
-    }
-    Ok(())
 }

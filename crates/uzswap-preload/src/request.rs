@@ -4,21 +4,19 @@
 //! *Invariants*: the door is open only while our SIGSYS handler is in place.
 //! *Locking*: none. *Context*: signal, init.
 
-use core::sync::atomic::Ordering;
-
 use uzswap_core::Masked;
 use uzswap_group::group::is_alive;
 use uzswap_group::request::{Request, VALUE};
 use uzswap_sys::signal::{self, SI_QUEUE, SIGSYS, SigInfo, SigSet};
 use uzswap_sys::thread;
 
+use crate::fork::in_vfork_child;
 use crate::init::ENGINE;
 
 /// This process's requests; none in a vfork child, whose parent they are for.
 fn own() -> Option<&'static Request> {
-    let process = ENGINE.process()?;
-    let own = process.pid.load(Ordering::Relaxed) == thread::getpid().unsigned_abs();
-    own.then_some(&process.request)
+    let process = ENGINE.process().filter(|_| !in_vfork_child())?;
+    Some(&process.request)
 }
 
 /// Takes requests from now on.

@@ -15,23 +15,26 @@
 //! *Locking*: stacks are claimed by compare-and-swap on [`TIDS`]; the record needs no lock.
 //! *Context*: signal, init, and the start of every thread.
 
+#[cfg(not(feature = "loader"))]
+pub mod exports;
+
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use uzswap_core::masked::SwitchedFn;
-use uzswap_core::{Masked, Pin};
+use uzswap_core::{Masked, Pin, arena_part};
 use uzswap_sys::mem::{
     IoVec, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ,
     PROT_WRITE, UIO_MAXIOV, mmap, mprotect,
 };
 use uzswap_sys::signal::{self, SigInfo, SigSet, SigStack, UContext, tgkill};
+use uzswap_sys::thread::Timespec;
 use uzswap_sys::{Errno, PAGE_SIZE, thread};
 
 use crate::guard::frame::Frame;
 use crate::guard::stub;
 use crate::init::ENGINE;
-use crate::next::Next;
 
 /// First address of the handler stacks.
 pub const STACKS: usize = 0x0ffe_0000_0000;
@@ -73,10 +76,19 @@ pub struct Record {
     pub header: crate::guard::vector::MsgHdr,
     /// Where the program has the header that `header` stands for.
     pub user_header: usize,
+    /// Signals of the program that the thread has taken outside the window, modulo 2³².
+    pub nr_handled: u32,
+    /// When the wait that the thread is in ends, by the monotonic clock, nanoseconds; 0: not known.
+    pub deadline: u64,
+    /// What is left of it, for a call that is continued.
+    pub time_left: Timespec,
     /// Memory of an `execve` being tried: address and length, 0 when none.
     pub exec: [usize; 2],
-    /// What [`begin`] calls on a new thread, and with what.
+    /// What a new thread begins with: start routine and argument.
     start: [usize; 2],
+    /// Floating-point state of a frame that the program returns from.
+    #[cfg(feature = "loader")]
+    pub fp_state: FpState,
     /// Pins of the call, the first `frame.nr_pins` of them.
     pub pins: [MaybeUninit<Pin>; NR_PINS],
     /// Vectors passed to the kernel in place of the program's.
@@ -84,6 +96,11 @@ pub struct Record {
     /// The program's vectors.
     pub user_iov: [IoVec; UIO_MAXIOV],
 }
+
+/// Room for a floating-point state, aligned as the processor wants it.
+#[cfg(feature = "loader")]
+#[repr(C, align(64))]
+pub struct FpState([u8; 16 << 10]);
 
 /// The lowest address of handler stack `n`.
 const fn base(n: usize) -> usize {
@@ -310,130 +327,41 @@ pub unsafe fn drop_exec(r: *mut Record) {
 
 // New threads -------------------------------------------------------------------------------------
 
-/// Start routine and argument, returned in two registers.
-#[repr(C)]
-pub struct Start {
-    routine: usize,
-    argument: usize,
+/// Claims a handler stack for a thread about to be created.
+pub fn claim_new(m: &Masked) -> Option<*mut Record> {
+    let n = claim()?;
+    let r = record(n);
+    if prepare(m, n) {
+        return Some(r);
+    }
+    disclaim(r);
+    None
 }
 
-/// Runs on a new thread, on its handler stack, before the program's routine: makes the handler
-/// stack the thread's. `sp` is the stack pointer of the thread's own stack.
-///
-/// # Safety
-/// From [`crate::arch::thread::thread_start`], with the record of that stack.
-pub unsafe extern "C" fn begin(r: *mut Record, sp: usize) -> Start {
-    let old = signal::block_all();
-    // SAFETY: blocked just now.
-    let m = unsafe { Masked::assume() };
-    // SAFETY: the creator claimed the record for this thread and will not touch it again.
-    let start = unsafe {
-        let n = number(r);
-        let tid = u32::try_from(thread::gettid()).unwrap_or(CLAIMED);
-        // The same id on another stack is a dead thread's.
-        for t in TIDS.iter().take(HIGH_WATER.load(Ordering::Relaxed)) {
-            let _ = t.compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
-        }
-        TIDS.get(n).inspect(|t| t.store(tid, Ordering::Release));
-        hold_stack(&m, sp);
-        crate::arch::tls::set_record(r);
-        Start {
-            routine: (*r).start[0],
-            argument: (*r).start[1],
-        }
-    };
+/// Gives a handler stack back: its thread was not created after all, or is gone.
+pub fn disclaim(r: *mut Record) {
+    TIDS.get(number(r))
+        .inspect(|t| t.store(0, Ordering::Release));
+}
+
+/// Makes the handler stack of record `r`, which its creator claimed for it, the calling thread's.
+pub fn adopt(_: &Masked, r: *mut Record) {
+    let tid = u32::try_from(thread::gettid()).unwrap_or(CLAIMED);
+    // The same id on another stack is a dead thread's.
+    for t in TIDS.iter().take(HIGH_WATER.load(Ordering::Relaxed)) {
+        let _ = t.compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+    TIDS.get(number(r))
+        .inspect(|t| t.store(tid, Ordering::Release));
+}
+
+/// Has the kernel deliver the calling thread's signals on the handler stack of record `r`.
+pub fn use_stack(r: *mut Record) {
     // SAFETY: the stack lives as long as the thread. That it is in use now is no error: the kernel
     // knows of none yet.
     unsafe {
         let _ = signal::sigaltstack(Some(&kernel_stack(r)));
     }
-    signal::set_mask(old);
-    start
-}
-
-/// A stack in the arena holds what the kernel reads and writes by itself (thread descriptor, rseq,
-/// robust list) at its top, above the frames that exist so far.
-fn hold_stack(m: &Masked, sp: usize) {
-    const TOP: usize = 64 << 10;
-    if uzswap_core::in_arena(sp) {
-        let _ = ENGINE.hold(m, sp & !(PAGE_SIZE - 1), TOP);
-    }
-}
-
-/// Claims a handler stack for a thread about to be created.
-fn claim_for_new(routine: *mut c_void, argument: *mut c_void) -> Option<*mut Record> {
-    if !crate::guard::enabled() {
-        return None;
-    }
-    let n = Masked::block(|m| {
-        let n = claim()?;
-        if prepare(m, n) {
-            return Some(n);
-        }
-        TIDS.get(n).inspect(|t| t.store(0, Ordering::Release));
-        None
-    })?;
-    let r = record(n);
-    // SAFETY: claimed and not handed over yet.
-    unsafe { (*r).start = [routine as usize, argument as usize] };
-    Some(r)
-}
-
-/// Claims a handler stack for a new thread, and has `real` create the thread with the start routine
-/// and argument it is given. `real` returns 0 on success.
-fn create(
-    routine: *mut c_void,
-    argument: *mut c_void,
-    real: impl FnOnce(*mut c_void, *mut c_void) -> i32,
-) -> i32 {
-    let Some(r) = claim_for_new(routine, argument) else {
-        return real(routine, argument);
-    };
-    let ret = real(crate::arch::thread::thread_start as *mut c_void, r.cast());
-    if ret != 0 {
-        TIDS.get(number(r))
-            .inspect(|t| t.store(0, Ordering::Release));
-    }
-    ret
-}
-
-/// `pthread_create(3)`: the new thread gets its handler stack before it runs the program's code.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_create(
-    id: *mut c_void,
-    attr: *const c_void,
-    routine: *mut c_void,
-    argument: *mut c_void,
-) -> i32 {
-    type PthreadCreate =
-        unsafe extern "C" fn(*mut c_void, *const c_void, *mut c_void, *mut c_void) -> i32;
-    static PTHREAD_CREATE: Next = Next::new(c"pthread_create");
-    create(routine, argument, |routine, argument| {
-        // SAFETY: the symbol's type; as the caller's.
-        unsafe { PTHREAD_CREATE.typed::<PthreadCreate>()(id, attr, routine, argument) }
-    })
-}
-
-/// `thrd_create(3)`: as [`pthread_create`]. A routine that returns `int` returns it in the same
-/// register.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn thrd_create(
-    id: *mut c_void,
-    routine: *mut c_void,
-    argument: *mut c_void,
-) -> i32 {
-    type ThrdCreate = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> i32;
-    static THRD_CREATE: Next = Next::new(c"thrd_create");
-    create(routine, argument, |routine, argument| {
-        // SAFETY: the symbol's type; as the caller's.
-        unsafe { THRD_CREATE.typed::<ThrdCreate>()(id, routine, argument) }
-    })
 }
 
 // Leaving a stack in the arena --------------------------------------------------------------------
@@ -469,7 +397,7 @@ pub unsafe extern "C" fn on_handler_stack(job: *const c_void, argument: *mut c_v
     let old = signal::block_all();
     // SAFETY: blocked just now, on a handler stack.
     let m = unsafe { Masked::assume() };
-    let frames = crate::guard::frame::in_arena(sp & !(PAGE_SIZE - 1), CALLER_FRAMES);
+    let frames = arena_part(sp & !(PAGE_SIZE - 1), CALLER_FRAMES);
     let pin = frames.and_then(|(at, len)| ENGINE.pin(&m, at, len).ok());
     // SAFETY: the job's own promise.
     unsafe { job(argument, &m) };

@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use uzswap_core::{FaultMode, Masked};
 use uzswap_sys::{Errno, thread};
 
+use crate::guard;
 use crate::init::ENGINE;
 
 const STACK_LEN: usize = 64 << 10;
@@ -90,7 +91,7 @@ pub fn start(m: &Masked) -> Result<(), Errno> {
 }
 
 /// Serves a request from outside: the reclaimer does, or a thread that ends with it, so that the
-/// program's goes on.
+/// program's goes on, unless there can be none.
 pub fn serve_request(m: &Masked) {
     if ENGINE.serve_request_beside(m) {
         return;
@@ -98,8 +99,9 @@ pub fn serve_request(m: &Masked) {
     // The previous one has answered, and is about to end.
     thread::wait_exit(&REQUEST_SERVER.alive);
     let serve: Job = |m| ENGINE.serve_request(m);
-    if REQUEST_SERVER.start(m, serve).is_err() {
-        // No thread to be had: on the program's own.
+    // A filter of the program's may end it for a clone.
+    if guard::has_own_filter() || REQUEST_SERVER.start(m, serve).is_err() {
+        // On the program's own thread.
         serve(m);
     }
 }

@@ -19,4 +19,8 @@ mod guard {
     pub mod filter;
     pub mod stub;
     pub mod table;
+    pub mod text;
 }
+
+#[path = "../src/proc_files.rs"]
+mod proc_files;

@@ -57,8 +57,9 @@ impl Slots<'_> {
     /// cloned, with no other thread of the parent in the allocator; the child goes on with the
     /// owner returned. If there is no child after all, [`Slots::release`] takes it back.
     pub fn fork(&self, parent: Owner, child: usize) -> Owner {
+        // What ends the life before must come first: it would end this one.
+        self.release(parent, child);
         let child = self.table.next_life(child);
-        self.release(parent, child.index());
         if child.owns() {
             for index in self.table.used_by(parent.index()) {
                 if let Some(held) = self.table.hold(parent, index) {

@@ -212,6 +212,19 @@ fn a_process_dies_as_a_guest() {
     );
 }
 
+/// Whoever waits long for a lock takes it from a holder whose life is over.
+#[test]
+fn a_fork_child_is_no_dead_process() {
+    let mut memory = memory(NR_CLUSTERS);
+    let slots = attach(&mut memory, NR_CLUSTERS, &|_| true);
+    let parent = slots.join(SURVIVOR);
+    let first = slots.fork(parent, BYSTANDER);
+    assert!(!slots.table.is_dead(parent.stamp()) && !slots.table.is_dead(first.stamp()));
+    slots.release(parent, BYSTANDER);
+    let second = slots.fork(parent, BYSTANDER);
+    assert!(slots.table.is_dead(first.stamp()) && !slots.table.is_dead(second.stamp()));
+}
+
 #[test]
 fn a_process_dies_while_it_forks() {
     at_every_step(

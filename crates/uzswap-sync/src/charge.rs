@@ -16,7 +16,8 @@
 //! *Locking*: none; leaf.
 //! *Context*: signal, worker, init.
 
-use crate::ledger::{Held, Ledger, Share};
+use crate::ledger::{Ledger, Levels, Share};
+use crate::node::Path;
 use crate::primitive::{
     AtomicPtr, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
@@ -37,10 +38,12 @@ pub struct Membership {
     pub share: &'static Share,
     /// All shares of the group.
     pub ledger: &'static Ledger,
-    /// The limit of the group, bytes.
+    /// The limit of the whole tree, bytes.
     pub limit: &'static AtomicU64,
     /// The limit of each process, bytes; 0: none.
     pub own_limit: &'static AtomicU64,
+    /// The nodes' limits are those that hold while they are being lowered.
+    pub at_ceiling: bool,
 }
 
 /// The limits, and what is used of them.
@@ -95,6 +98,7 @@ impl Charge {
                 ledger: self.ledger.load(Relaxed).as_ref()?,
                 limit: self.limit.load(Relaxed).as_ref()?,
                 own_limit: self.own_limit.load(Relaxed).as_ref()?,
+                at_ceiling: false,
             })
         }
     }
@@ -114,7 +118,8 @@ impl Charge {
         self.share().try_charge(nr) || self.try_charge_slow(nr, None)
     }
 
-    /// As [`Charge::try_charge`], under other limits, of the group and of each process, in bytes.
+    /// As [`Charge::try_charge`], while limits are being lowered under those of before: of the tree
+    /// and of each process, in bytes, and the ceilings of the nodes.
     #[must_use = "pages that were charged must be uncharged"]
     pub fn try_charge_below(
         &self,
@@ -135,9 +140,10 @@ impl Charge {
         let Some(mut group) = self.membership() else {
             return false;
         };
-        self.learn_limit(&group, &group.ledger.held());
+        self.learn_limit(&group, &group.levels());
         if let Some(limits) = limits {
             (group.limit, group.own_limit) = limits;
+            group.at_ceiling = true;
         }
         (0..MAX_TRIES).any(|_| {
             let missing = group.share.missing(nr);
@@ -146,11 +152,12 @@ impl Charge {
         })
     }
 
-    /// Has more granted, if there is, until `nr` pages are granted and not used.
+    /// Has more granted, if there is and no node is above its `high`, until `nr` pages are granted
+    /// and not used.
     pub fn keep_slack(&self, nr: u64) {
         let missing = self.share().missing(nr);
         if let Some(group) = self.membership().filter(|_| missing > 0) {
-            group.raise_if_free(1, missing);
+            group.raise_if_free(0, missing);
         }
     }
 
@@ -181,15 +188,15 @@ impl Charge {
         }
     }
 
-    /// Pages that still fit; 0 when at or over a limit. A hint: another thread or process may charge
-    /// next.
+    /// Pages that still fit; 0 when at or over a limit. A hint: another thread or process may
+    /// charge next.
     pub fn room(&self) -> u64 {
         let Some(group) = self.membership() else {
             return self.slack();
         };
-        let held = group.ledger.held();
-        self.learn_limit(&group, &held);
-        group.room(&held)
+        let levels = group.levels();
+        self.learn_limit(&group, &levels);
+        group.room(&levels)
     }
 
     /// Pages above the limits that are used. 0 after a limit was lowered: from now on it holds.
@@ -200,10 +207,10 @@ impl Charge {
         // SeqCst throughout, as in a raise: either what it asks for is seen here, or it sees the
         // lowered limit.
         let excess = || {
-            let held = group.ledger.held();
-            self.learn_limit(&group, &held);
+            let levels = group.levels();
+            self.learn_limit(&group, &levels);
             let own = group.share.granted().saturating_sub(group.own_limit());
-            held.claimed.saturating_sub(group.limit()).max(own)
+            levels.excess().max(own)
         };
         match excess() {
             0 => 0,
@@ -232,27 +239,48 @@ impl Charge {
     #[cold]
     fn look_at_limit(&self) -> u64 {
         match self.membership() {
-            Some(group) => self.learn_limit(&group, &group.ledger.held()),
+            Some(group) => self.learn_limit(&group, &group.levels()),
             None => self.own.granted(),
         }
     }
 
-    fn learn_limit(&self, group: &Membership, held: &Held) -> u64 {
-        let free = group.limit().saturating_sub(held.claimed);
+    fn learn_limit(&self, group: &Membership, levels: &Levels) -> u64 {
+        let free = levels.tightest().free();
         let limit = (group.share.granted() + free).min(group.own_limit());
         self.known_limit.store(limit, Relaxed);
         limit
     }
 
-    /// What all processes of the group hold, and what they may, pages.
-    pub fn group(&self) -> (Held, u64) {
-        match self.membership() {
-            Some(group) => {
-                let held = group.ledger.held();
-                group.ledger.note(&held);
-                (held, group.limit())
-            }
-            None => (Held::default(), self.own.granted()),
+    /// What the nodes hold that this process counts in, and what they may. `None`: it follows no
+    /// group.
+    pub fn levels(&self) -> Option<Levels> {
+        let group = self.membership()?;
+        let levels = group.levels();
+        group.ledger.note(&levels);
+        Some(levels)
+    }
+
+    /// Pages by which a node that this process counts in is above its `high`, after as many of this
+    /// process's unused pages were given back.
+    pub fn settle_below_high(&self) -> u64 {
+        let Some(group) = self.membership() else {
+            return 0;
+        };
+        if !group
+            .ledger
+            .is_limited(group.share.path(), |node| &node.high)
+        {
+            return 0;
+        }
+        let above = || {
+            let levels = group.ledger.held_on(group.share.path());
+            let above = levels.iter().map(|level| group.ledger.above_high(level));
+            above.max().unwrap_or(0)
+        };
+        match above() {
+            0 => 0,
+            nr if group.share.take_back(nr) > 0 => above(),
+            nr => nr,
         }
     }
 
@@ -270,29 +298,51 @@ impl Charge {
 }
 
 impl Membership {
-    /// Has `wanted` pages more granted, or at least `least`: of what is free, then of what others do
-    /// not use. `false`: there are fewer.
+    /// Has `wanted` pages more granted, or at least `least`: of what is free, then of what others
+    /// do not use. `false`: there are fewer.
     fn raise(&self, least: u64, wanted: u64) -> bool {
         self.raise_if_free(least, wanted)
-            || (self.ledger.take_back(self.share, wanted) > 0 && self.raise_if_free(least, least))
+            || (self.ledger.take_back(self.share, self.scope(), wanted) > 0
+                && self.raise_if_free(least, least))
     }
 
     /// Takes back up to `nr` pages that nobody uses.
     fn take_unused(&self, nr: u64) {
         let own = self.share.take_back(nr);
-        self.ledger.take_back(self.share, nr - own);
+        self.ledger.take_back(self.share, self.scope(), nr - own);
+    }
+
+    /// Where unused pages make room for this process: in the node that has least.
+    fn scope(&self) -> usize {
+        self.levels().tightest().node
     }
 
     fn raise_if_free(&self, least: u64, wanted: u64) -> bool {
-        let (limit, own_limit) = (|| self.limit(), || self.own_limit());
+        let (limit, own_limit) = (|node| self.limit(node), || self.own_limit());
         self.ledger
             .raise(self.share, least, wanted, limit, own_limit)
             > 0
     }
 
-    /// The limit of the group without what is outside, pages.
-    fn limit(&self) -> u64 {
-        self.ledger.grantable(self.limit.load(SeqCst))
+    /// The nodes that the process counts in, what they hold, and their limits.
+    fn levels(&self) -> Levels {
+        let mut levels = self.ledger.held_on(self.share.path());
+        // After the sum, as in a raise.
+        for level in levels.iter_mut() {
+            level.limit = self.limit(level.node);
+        }
+        levels
+    }
+
+    /// The limit of a node without what is outside, pages.
+    fn limit(&self, node: usize) -> u64 {
+        let own = self.ledger.node(node);
+        let bytes = match node {
+            Path::ROOT_NODE => self.limit.load(SeqCst),
+            _ if self.at_ceiling => own.ceiling.load(),
+            _ => own.max.load(),
+        };
+        self.ledger.grantable(node, bytes)
     }
 
     /// The limit of this process, pages.
@@ -304,11 +354,10 @@ impl Membership {
     }
 
     /// Pages that this process may still use.
-    fn room(&self, held: &Held) -> u64 {
-        let free = self.limit().saturating_sub(held.claimed);
+    fn room(&self, levels: &Levels) -> u64 {
+        let free = levels.tightest().free();
         let own = self.own_limit().saturating_sub(self.share.granted());
-        let excess = held.claimed.saturating_sub(self.limit());
-        (self.share.slack() + free.min(own)).saturating_sub(excess)
+        (self.share.slack() + free.min(own)).saturating_sub(levels.excess())
     }
 }
 
@@ -433,6 +482,7 @@ mod tests {
             ledger,
             limit,
             own_limit,
+            at_ceiling: false,
         });
         (charge, limit, ledger)
     }
@@ -477,17 +527,23 @@ mod tests {
 
     #[test]
     fn what_is_outside_leaves_less_and_what_others_do_not_use_can_be_had() {
-        let (charge, _, ledger) = grouped(100);
-        ledger.outside.store(40 << PAGE_SHIFT, SeqCst);
-        assert_eq!((charge.room(), charge.limit()), (60, 60));
+        // Far more than what is left however much is outside.
+        let (charge, _, ledger) = grouped(10_000);
+        ledger.set_outside(0, Path::ROOT, 4_000 << PAGE_SHIFT);
+        assert_eq!((charge.room(), charge.limit()), (6_000, 6_000));
         let other = ledger.begin(1);
-        assert_eq!(ledger.raise(other, 50, 50, || 60, || u64::MAX), 50);
-        assert!(other.try_charge(30));
-        assert_eq!(charge.room(), 10);
-        assert!(charge.try_charge(25), "of 20 that the other has granted");
-        assert!(!charge.try_charge(6));
-        assert!(charge.try_charge(5));
-        let (held, limit) = charge.group();
-        assert_eq!((held.claimed, held.used, limit), (60, 60, 60));
+        let all = |_| 6_000;
+        assert_eq!(ledger.raise(other, 5_000, 5_000, all, || u64::MAX), 5_000);
+        assert!(other.try_charge(3_000));
+        assert_eq!(charge.room(), 1_000);
+        assert!(
+            charge.try_charge(2_500),
+            "of 2,000 that the other has granted"
+        );
+        assert!(!charge.try_charge(501));
+        assert!(charge.try_charge(500));
+        let all = charge.levels().unwrap().last();
+        let held = all.held;
+        assert_eq!((held.claimed, held.used, all.limit), (6_000, 6_000, 6_000));
     }
 }

@@ -17,8 +17,11 @@
 
 pub mod charge;
 pub mod ledger;
+mod level;
 pub mod lock;
+pub mod node;
 pub mod presence;
 pub mod primitive;
+mod share;
 pub mod strict;
 pub mod word;

@@ -256,8 +256,8 @@ impl Presence {
         self.gate.fetch_sub(HOLD, Release);
     }
 
-    /// In a fork child, which has no helper, nor a thread that starts or wants none. Its kick is not
-    /// the parent's: see [`Presence::listen_at`].
+    /// In a fork child, which has no helper, nor a thread that starts or wants none. Its kick is
+    /// not the parent's: see [`Presence::listen_at`].
     pub fn reset(&self, kick: Option<&'static Kick>) {
         self.listen_at(kick);
         self.alive.store(0, Relaxed);

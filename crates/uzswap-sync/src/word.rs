@@ -12,8 +12,8 @@ use core::ops::Deref;
 #[cfg(not(any(loom, miri)))]
 use uzswap_sys::{Errno, futex, thread::Timespec};
 
-/// An atomic number that threads may sleep on; with `SHARED` those of other processes, too, in whose
-/// memory it also is.
+/// An atomic number that threads may sleep on; with `SHARED` those of other processes, too, in
+/// whose memory it also is.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(transparent))]
 pub struct Word<const SHARED: bool = false> {

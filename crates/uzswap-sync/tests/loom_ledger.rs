@@ -7,6 +7,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use loom::thread;
 use uzswap_sync::ledger::{Ledger, Share};
+use uzswap_sync::node::Path;
 
 const LIMIT: u64 = 4;
 
@@ -18,7 +19,7 @@ fn explore(f: impl Fn() + Sync + Send + 'static) {
 
 /// Has `nr` pages granted and uses them. Returns those used.
 fn take(ledger: &Ledger, own: &Share, nr: u64, limit: &AtomicU64) -> u64 {
-    let granted = ledger.raise(own, nr, nr, || limit.load(SeqCst), || u64::MAX);
+    let granted = ledger.raise(own, nr, nr, |_| limit.load(SeqCst), || u64::MAX);
     match granted > 0 && own.try_charge(nr) {
         true => nr,
         false => 0,
@@ -44,6 +45,55 @@ fn two_that_ask_at_once_never_get_more_than_there_is() {
     });
 }
 
+/// Processes of two nodes ask at once, of which one lies in the other: neither node gets more than
+/// it may have.
+#[test]
+fn who_asks_in_a_node_is_seen_in_all_that_it_lies_in() {
+    explore(|| {
+        let ledger = Arc::new(Ledger::default());
+        let limit = |node| [LIMIT, 2][node];
+        ledger.begin(0);
+        ledger.begin(1).enter(Path::ROOT.child(1));
+        let other = {
+            let ledger = ledger.clone();
+            thread::spawn(move || ledger.raise(ledger.share(1), 1, 2, limit, || u64::MAX))
+        };
+        let got = ledger.raise(ledger.share(0), 3, 3, limit, || u64::MAX);
+        let in_node = other.join().unwrap();
+        assert!(got + in_node <= LIMIT && in_node <= 2);
+        let levels = ledger.held_on(Path::ROOT.child(1));
+        let claimed: Vec<_> = levels.iter().map(|level| level.held.claimed).collect();
+        assert_eq!(claimed, [got + in_node, in_node]);
+    });
+}
+
+/// A share is begun anew in another node while somebody adds up: what its next owner has is never
+/// missed where it counts.
+#[test]
+fn an_heir_in_another_node_is_seen_there() {
+    explore(|| {
+        let ledger = Arc::new(Ledger::default());
+        let node = Path::ROOT.child(1);
+        let old = ledger.begin(0);
+        assert_eq!(ledger.raise(old, 2, 2, |_| LIMIT, || u64::MAX), 2);
+        let owner = old.owner();
+        let heir = {
+            let ledger = ledger.clone();
+            thread::spawn(move || {
+                ledger.share(0).expire(owner);
+                let heir = ledger.begin(0);
+                heir.enter(node);
+                ledger.raise(heir, 2, 2, |_| LIMIT, || u64::MAX)
+            })
+        };
+        let asks = ledger.begin(1);
+        asks.enter(node);
+        let got = ledger.raise(asks, 1, 3, |_| LIMIT, || u64::MAX);
+        let inherited = heir.join().unwrap();
+        assert!(got + inherited <= LIMIT, "{got} and {inherited}");
+    });
+}
+
 /// One takes back what another does not use, while that begins to use it.
 #[test]
 fn what_is_taken_back_is_not_used() {
@@ -52,11 +102,11 @@ fn what_is_taken_back_is_not_used() {
         let limit = Arc::new(AtomicU64::new(LIMIT));
         let own = ledger.begin(0);
         ledger.begin(1);
-        assert_eq!(ledger.raise(own, 4, 4, || LIMIT, || u64::MAX), 4);
+        assert_eq!(ledger.raise(own, 4, 4, |_| LIMIT, || u64::MAX), 4);
         let other = {
             let (ledger, limit) = (ledger.clone(), limit.clone());
             thread::spawn(move || {
-                ledger.take_back(ledger.share(1), 2);
+                ledger.take_back(ledger.share(1), 0, 2);
                 take(&ledger, ledger.share(1), 2, &limit)
             })
         };
@@ -110,8 +160,8 @@ fn a_lowered_limit_holds_once_it_was_seen_to() {
     });
 }
 
-/// A child's copy is charged and the parent drops what it shared, while somebody adds up: at no time
-/// less is seen than there is.
+/// A child's copy is charged and the parent drops what it shared, while somebody adds up: at no
+/// time less is seen than there is.
 #[test]
 fn pages_in_common_are_never_seen_as_fewer_than_they_are() {
     explore(|| {

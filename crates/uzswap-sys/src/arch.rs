@@ -7,11 +7,12 @@
 //! - `cpu`: [`ticks`], [`current_cpu`], [`prefetch`].
 //! - `nr`: the number of every call named in this workspace. A call that the architecture lacks
 //!   (`fork`, `poll` on newer ones) gets a number that no kernel has, different for each.
+//! - `ptrace`: `Registers` of a tracee, `CALL_CODE`.
 //! - `signal`: `UContext` and `SignalFrame`, the kernel's signal frame, with accessors; the
 //!   restorer.
 //! - `syscall`: `call0` to `call6`, `call_raw`, the gate (`GATE`, `issue_at`, `GATE_CODE`), and
 //!   `SYSCALL_LEN`.
-//! - `thread`: `clone_thread`.
+//! - `thread`: `clone_thread`, `leave`.
 //!
 //! *Invariants*: what is not in the folder names no register, instruction or number of a CPU.
 //! *Locking*: none. *Context*: any.
@@ -24,6 +25,7 @@ mod x86_64 {
     pub mod abi;
     pub mod cpu;
     pub mod nr;
+    pub mod ptrace;
     pub mod signal;
     pub mod syscall;
     pub mod thread;
@@ -32,4 +34,4 @@ mod x86_64 {
 use x86_64 as selected;
 
 pub use selected::cpu::{current_cpu, prefetch, ticks};
-pub use selected::{abi, nr, signal, syscall, thread};
+pub use selected::{abi, nr, ptrace, signal, syscall, thread};

@@ -23,10 +23,13 @@ mod consts {
     pub const F_DUPFD_CLOEXEC: i32 = 1030;
     pub const MFD_CLOEXEC: u32 = 1;
     pub const POLLIN: i16 = 1;
+    pub const X_OK: i32 = 1;
     pub const S_IFMT: u32 = 0o170_000;
     pub const S_IFREG: u32 = 0o100_000;
     pub const S_IFDIR: u32 = 0o040_000;
     pub const S_IFBLK: u32 = 0o060_000;
+    pub const S_IFIFO: u32 = 0o010_000;
+    pub const S_IFSOCK: u32 = 0o140_000;
     pub const S_ISUID: u32 = 0o4000;
     pub const S_ISGID: u32 = 0o2000;
 }
@@ -153,6 +156,25 @@ pub fn fstatat(dir: i32, path: &CStr, flags: i32) -> Result<Stat> {
         )
     }?;
     Ok(stat)
+}
+
+/// Whether the file at `path` may be accessed so, by `faccessat(2)`.
+#[must_use]
+pub fn accessible(dir: i32, path: &CStr, mode: i32) -> bool {
+    let at = path.as_ptr() as usize;
+    // SAFETY: the path is read.
+    unsafe { call3(nr::FACCESSAT, int(dir), at, int(mode)) }.is_ok()
+}
+
+/// `readlink(2)`: the length of what the link says, as far as it fits `out`.
+///
+/// # Errors
+/// As readlink(2).
+pub fn readlink(path: &CStr, out: &mut [u8]) -> Result<usize> {
+    let at = path.as_ptr() as usize;
+    let to = out.as_mut_ptr() as usize;
+    // SAFETY: the path is read, and no more than the buffer written.
+    unsafe { call4(nr::READLINKAT, int(AT_FDCWD), at, to, out.len()) }
 }
 
 /// `fallocate(2)` that gives a range of a file's blocks back to the file system; the file keeps its

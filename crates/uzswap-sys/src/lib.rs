@@ -2,9 +2,10 @@
 //! to the kernel through here: each module is one kernel facility, each function one system call
 //! with typed arguments.
 //!
-//! *Invariants*: all calls but two are issued at the *gate* ([`syscall::issue_at`]), one address in
-//! the process, by which seccomp filters tell our calls from the program's. The two are inline: the
-//! clone that starts a thread, and the return from a signal frame. Addresses travel as `usize`:
+//! *Invariants*: all calls but few are issued at the *gate* ([`syscall::issue_at`]), one address in
+//! the process, by which seccomp filters tell our calls from the program's. Inline are the clone
+//! that starts a thread, the return from a signal frame, and the end of a process that has no stack
+//! any more. Addresses travel as `usize`:
 //! what lies there belongs to the program and never becomes a Rust reference.
 //!
 //! *Locking*: none; the crate's only state is the gate.
@@ -20,6 +21,7 @@ pub mod fmt;
 pub mod futex;
 pub mod mem;
 pub mod process;
+pub mod ptrace;
 pub mod seccomp;
 pub mod signal;
 pub mod syscall;

@@ -127,6 +127,18 @@ pub unsafe fn mprotect(addr: usize, len: usize, prot: i32) -> Result<()> {
     unsafe { call3(nr::MPROTECT, addr, len, int(prot)) }.map(drop)
 }
 
+/// `msync(2)`.
+///
+/// # Errors
+/// As msync(2).
+///
+/// # Safety
+/// None of its own: it writes to the file what the range holds.
+pub unsafe fn msync(addr: usize, len: usize, flags: i32) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { call3(nr::MSYNC, addr, len, int(flags)) }.map(drop)
+}
+
 /// `madvise(2)`.
 ///
 /// # Errors

@@ -1,10 +1,11 @@
 //! *What*: a process beside this one: it shares the memory and nothing else. It is no thread of
 //! this process and, where that can be had, no child either: nothing that looks at either sees it.
+//! And how such processes are recognised.
 //!
 //! *Invariants*: the new process has a table of descriptors of its own, a copy of this one's. It
 //! shares its creator's thread-local storage and must use none.
-//! *Locking*: none. *Context*: [`spawn_beside`]: any, with all signals blocked; the rest: the new
-//! process.
+//! *Locking*: none. *Context*: [`spawn_beside`]: any, with all signals blocked; [`share_memory`]:
+//! any; the rest: the new process.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
@@ -117,6 +118,16 @@ pub fn reap_beside(pid: u32) {
     }
 }
 
+/// Ends a process of [`spawn_beside`] whose stack lies in `[addr, addr + len)`, and unmaps that:
+/// what [`Beside::alive`] points at is not written to.
+///
+/// # Safety
+/// Nobody else uses the memory, or waits for this process.
+pub unsafe fn leave(addr: usize, len: usize) -> ! {
+    // SAFETY: the caller's promise.
+    unsafe { arch::thread::leave(addr, len) }
+}
+
 /// Ignores all signals, blocks none: those that are sent to this process leave nothing behind. Not
 /// SIGKILL and SIGSTOP.
 pub fn ignore_signals() {
@@ -156,6 +167,15 @@ pub fn close_all_but(keep: &[i32]) -> Result<()> {
 fn close_range(first: usize, last: usize) -> Result<()> {
     // SAFETY: the table is this process's own, and nothing in it is used later.
     unsafe { call3(nr::CLOSE_RANGE, first, last, 0) }.map(drop)
+}
+
+/// Whether two processes share their memory, as after vfork; `None` if the kernel does not tell.
+#[must_use]
+pub fn share_memory(a: u32, b: u32) -> Option<bool> {
+    const KCMP_VM: usize = 1;
+    // SAFETY: compares two numbers of the kernel's; the unused arguments are zero.
+    let order = unsafe { call5(nr::KCMP, a as usize, b as usize, KCMP_VM, 0, 0) };
+    order.ok().map(|order| order == 0)
 }
 
 /// Ends this process by SIGKILL, whatever it is doing, when the last descriptor of the write end of
@@ -216,4 +236,22 @@ pub fn drop_capabilities() -> Result<()> {
     let none = [0_u32; 6];
     // SAFETY: the kernel reads a header and two records of three words.
     unsafe { call2(nr::CAPSET, addr(&header), addr(&none)) }.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_shares_its_memory_with_itself_and_not_with_its_parent() {
+        let own = getpid().unsigned_abs();
+        // Forbidden in some containers: then it is not told.
+        if let Some(shared) = share_memory(own, own) {
+            assert!(shared);
+            assert_ne!(
+                share_memory(own, std::os::unix::process::parent_id()),
+                Some(true)
+            );
+        }
+    }
 }

@@ -56,6 +56,7 @@ mod consts {
     pub const SEGV_ACCERR: i32 = 2;
     pub const BUS_ADRERR: i32 = 2;
     pub const SYS_SECCOMP: i32 = 1;
+    pub const SYS_USER_DISPATCH: i32 = 2;
     pub const SI_QUEUE: i32 = -1;
 }
 pub use consts::*;
@@ -295,6 +296,13 @@ impl SigInfo {
     #[must_use]
     pub const fn si_addr(&self) -> usize {
         self.addr
+    }
+
+    /// SIGSYS: the architecture of the trapped call, as [`crate::arch::abi::AUDIT_ARCH`].
+    #[must_use]
+    pub const fn si_arch(&self) -> u32 {
+        let [arch, ..] = self.rest;
+        arch
     }
 
     /// SIGSYS: the number of the trapped call.

@@ -27,6 +27,22 @@ impl Timespec {
             nsec: (ns % 1_000_000_000) as i64,
         }
     }
+
+    /// In nanoseconds; `None`: it is no time that the kernel takes, or longer than a `u64` says.
+    #[must_use]
+    pub fn checked_nanos(self) -> Option<u64> {
+        let sec = u64::try_from(self.sec).ok()?.checked_mul(1_000_000_000)?;
+        let nsec = u64::try_from(self.nsec)
+            .ok()
+            .filter(|n| *n < 1_000_000_000)?;
+        sec.checked_add(nsec)
+    }
+
+    /// In nanoseconds; of a moment, which is not negative.
+    #[must_use]
+    pub const fn nanos(self) -> u64 {
+        self.sec.cast_unsigned() * 1_000_000_000 + self.nsec.cast_unsigned()
+    }
 }
 
 /// This thread's id, unique in the system.
@@ -87,12 +103,11 @@ pub fn thread_cpu_ns() -> u64 {
     clock_ns(CLOCK_THREAD_CPUTIME_ID)
 }
 
-#[expect(clippy::cast_sign_loss, reason = "these clocks are never negative")]
 fn clock_ns(clock: usize) -> u64 {
     let mut now = Timespec::default();
     // SAFETY: the kernel writes one timespec.
     let _ = unsafe { call2(nr::CLOCK_GETTIME, clock, addr_mut(&mut now)) };
-    now.sec as u64 * 1_000_000_000 + now.nsec as u64
+    now.nanos()
 }
 
 /// Sleeps `ns` nanoseconds, or until a signal.
@@ -127,10 +142,14 @@ const CLONE_FS: usize = 0x200;
 /// See clone(2).
 pub const CLONE_FILES: usize = 0x400;
 const CLONE_SIGHAND: usize = 0x800;
-const CLONE_THREAD: usize = 0x1_0000;
+/// See clone(2).
+pub const CLONE_VFORK: usize = 0x4000;
+/// See clone(2).
+pub const CLONE_THREAD: usize = 0x1_0000;
 const CLONE_SYSVSEM: usize = 0x4_0000;
 pub(crate) const CLONE_PARENT_SETTID: usize = 0x10_0000;
-pub(crate) const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
+/// See clone(2).
+pub const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
 pub(crate) const CLONE_UNTRACED: usize = 0x80_0000;
 
 /// Starts a thread of this process that the C library does not know of: no pthread, no TLS, no

@@ -3,6 +3,8 @@
 use std::sync::Barrier;
 use std::time::Instant;
 
+use uzswap_sys::process::share_memory;
+
 /// The times of a phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Phase {
@@ -69,14 +71,10 @@ fn own_seconds() -> f64 {
 
 /// The other processes that share this one's memory.
 fn beside() -> impl Iterator<Item = u32> {
-    const KCMP_VM: libc::c_int = 1;
     let own = std::process::id();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(move |&pid| {
-        // SAFETY: compares; no memory effects. 0: the same.
-        pid != own && unsafe { libc::syscall(libc::SYS_kcmp, own, pid, KCMP_VM, 0, 0) } == 0
-    })
+    pids.filter(move |&pid| pid != own && share_memory(own, pid) == Some(true))
 }
 
 /// Nanoseconds that process `pid`, of one thread, has run.

@@ -1,20 +1,28 @@
 // waits CALL MILLISECONDS
 //
-// What: fills 32 MiB, says "ready", waits by CALL (sleep, absolute, poll, ppoll, select or
-// pselect), checks that it waited that long and saw no signal, and then checks its memory.
+// What: fills 32 MiB, says "ready", waits by CALL (sleep, absolute, poll, ppoll, select, pselect,
+// epoll, epoll_pwait, epoll_pwait2, semaphore, semtimedop or sigtimedwait), checks that it waited
+// that long and saw no signal, and then checks its memory.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
+#include <semaphore.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/ipc.h>
+#include <sys/sem.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { PAGES = 8192 };
+
+static uint64_t *memory;
 
 static double now(void) {
     struct timespec t;
@@ -43,13 +51,48 @@ static int waits(const char *call, long ms) {
         return select(0, NULL, NULL, NULL, &v);
     if (!strcmp(call, "pselect"))
         return pselect(0, NULL, NULL, NULL, &t, NULL);
+    int queue = epoll_create1(0);
+    struct epoll_event *events = (struct epoll_event *)memory;
+    if (!strcmp(call, "epoll"))
+        return epoll_wait(queue, events, 1, ms);
+    if (!strcmp(call, "epoll_pwait"))
+        return epoll_pwait(queue, events, 1, ms, NULL);
+    if (!strcmp(call, "epoll_pwait2"))
+        return epoll_pwait2(queue, events, 1, &t, NULL);
+    if (!strcmp(call, "semtimedop")) {
+        int set = semget(IPC_PRIVATE, 1, 0600);
+        struct sembuf take = {0, -1, 0};
+        int ret = semtimedop(set, &take, 1, &t);
+        int error = errno;
+        semctl(set, 0, IPC_RMID);
+        errno = error;
+        return ret == -1 && errno == EAGAIN ? 0 : -1;
+    }
+    if (!strcmp(call, "sigtimedwait")) {
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGUSR2);
+        sigprocmask(SIG_BLOCK, &set, NULL);
+        int ret = sigtimedwait(&set, NULL, &t);
+        return ret == -1 && errno == EAGAIN ? 0 : -1;
+    }
+    if (!strcmp(call, "semaphore")) {
+        struct timespec end;
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_sec += t.tv_sec + (end.tv_nsec + t.tv_nsec) / 1000000000;
+        end.tv_nsec = (end.tv_nsec + t.tv_nsec) % 1000000000;
+        sem_t semaphore;
+        sem_init(&semaphore, 0, 0);
+        int ret = sem_timedwait(&semaphore, &end);
+        return ret == -1 && errno == ETIMEDOUT ? 0 : -1;
+    }
     exit(2);
 }
 
 int main(int argc, char **argv) {
     if (argc != 3)
         return 2;
-    uint64_t *memory = malloc(PAGES * 4096L);
+    memory = malloc(PAGES * 4096L);
     for (uint64_t page = 0; page < PAGES; page++)
         for (unsigned i = 0; i < 512; i++)
             memory[page * 512 + i] = page * 31 + i % 8;
@@ -62,7 +105,7 @@ int main(int argc, char **argv) {
     double took = now() - begin;
     if (ret)
         printf("WRONG %s: %d, %s\n", argv[1], ret, strerror(error));
-    else if (took < ms)
+    else if (took < ms || took > ms + 1000)
         printf("WRONG %s: %f ms\n", argv[1], took);
     for (uint64_t page = 0; page < PAGES; page++)
         for (unsigned i = 0; i < 512; i++)

@@ -65,7 +65,7 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[i], "handler")) signal(SIGSYS, on_sigsys);
     }
     for (char **entry = environ; *entry; entry++)
-        if (!strncmp(*entry, "UZSWAP_GROUP=", 13) || strstr(*entry, "libuzswap")) puts(*entry);
+        if (!strncmp(*entry, "UZSWAP_GROUP_FILE=", 18) || strstr(*entry, "libuzswap")) puts(*entry);
     for (int n = 0; n < HINTS; n++) {
         uintptr_t want = hint(n);
         if (!want) continue;

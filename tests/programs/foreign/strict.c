@@ -1,5 +1,5 @@
-/* Allows itself a handful of calls less, on pain of death, and executes the program at its argument,
- * which is this one, static. */
+/* Allows itself a handful of calls less, on pain of death, and executes the program at its
+ * argument, which is this one, static. */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Reads and writes while another thread keeps evicting the same memory. */
+/* Reads and writes while one thread keeps evicting the same memory, and another bringing it back. */
 #include "story.h"
 
 #define LEN (32 * PAGE)
@@ -14,6 +14,12 @@ static void *putter(void *arg) {
         n++;
     }
     return arg;
+}
+
+static void *toucher(void *arg) {
+    unsigned long sum = 0;
+    for (unsigned n = 0; !stop; n++) sum += *(volatile unsigned char *)(memory + n * 7 % 32 * PAGE);
+    return sum ? arg : NULL;
 }
 
 static size_t place(unsigned i, size_t *len) {
@@ -32,8 +38,9 @@ int main(void) {
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, stream) == 0);
     CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, datagram) == 0);
     fill(memory, LEN, 1);
-    pthread_t t;
-    CHECK(pthread_create(&t, NULL, putter, NULL) == 0);
+    pthread_t t[2];
+    CHECK(pthread_create(&t[0], NULL, putter, NULL) == 0);
+    CHECK(pthread_create(&t[1], NULL, toucher, NULL) == 0);
     for (unsigned i = 0; i < 1500; i++) {
         size_t len, at = place(i, &len);
         unsigned char *m = memory + at;
@@ -64,6 +71,13 @@ int main(void) {
             got += (size_t)n;
         }
         CHECK(memcmp(want, m, part) == 0);
+        /* Nobody interrupts it: what blocks takes all. */
+        CHECK(write(pipes[1], m, part) == (ssize_t)part);
+        for (got = 0; got < part; got += (size_t)read(pipes[0], copy + got, part - got)) {}
+        CHECK(memcmp(want, copy, part) == 0);
+        CHECK(send(stream[0], m, part, 0) == (ssize_t)part);
+        for (got = 0; got < part; got += (size_t)recv(stream[1], copy + got, part - got, 0)) {}
+        CHECK(memcmp(want, copy, part) == 0);
         memset(m, 0, part);
         CHECK(send(stream[0], want, part, 0) == (ssize_t)part);
         for (got = 0; got < part;) {
@@ -81,6 +95,6 @@ int main(void) {
         CHECK(memcmp(want, copy, part) == 0);
     }
     stop = 1;
-    CHECK(pthread_join(t, NULL) == 0);
+    for (int n = 0; n < 2; n++) CHECK(pthread_join(t[n], NULL) == 0);
     return 0;
 }

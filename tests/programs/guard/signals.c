@@ -23,6 +23,14 @@ static void alarm_in_us(long us, long every) {
     CHECK(setitimer(ITIMER_REAL, &t, NULL) == 0);
 }
 
+static void empty_pipe(ssize_t left) {
+    while (left > 0) {
+        ssize_t got = read(pipe_fds[0], data, (size_t)left);
+        CHECK(got > 0);
+        left -= got;
+    }
+}
+
 static void interrupted_reads(void) {
     set_handler(SIGALRM, count, 0);
     evict(data, 16 * PAGE);
@@ -52,12 +60,14 @@ static void interrupted_reads(void) {
     alarm_in_us(20000, 0);
     ssize_t n = write(pipe_fds[1], data, 512 * PAGE);
     CHECK(n > 0 && n < 512 * (ssize_t)PAGE);
-    ssize_t left = n;
-    while (left > 0) {
-        ssize_t got = read(pipe_fds[0], data, (size_t)left);
-        CHECK(got > 0);
-        left -= got;
-    }
+    empty_pipe(n);
+    /* From memory that is present, too. */
+    fill(data, 15 * PAGE, 1);
+    CHECK(write(pipe_fds[1], data, 15 * PAGE) == 15 * PAGE);
+    alarm_in_us(20000, 0);
+    n = write(pipe_fds[1], data, 15 * PAGE);
+    CHECK(n > 0 && n < 15 * (ssize_t)PAGE);
+    empty_pipe(15 * PAGE + n);
 }
 
 static sigjmp_buf jump;

@@ -65,6 +65,35 @@ static void advice_is_taken(void) {
     CHECK(munmap(p, N) == 0);
 }
 
+static void residency_is_what_the_library_says(void) {
+    uint8_t *p = rw(N);
+    stamp(p, N / 2, 1);
+    CHECK(madvise(p, N, MADV_PAGEOUT) == 0);
+    p[0]++;
+    unsigned char want[N / PAGE], *v = rw(PAGE);
+    CHECK(mincore(p, N, want) == 0 && BARE(SYS_mincore, p, N, v, 0, 0) == 0);
+    CHECK(memcmp(v, want, sizeof want) == 0 && v[0] == 1 && v[N / PAGE - 1] == 0);
+    CHECK(BARE(SYS_mincore, p, N, 1, 0, 0) == -EFAULT);
+    CHECK(BARE(SYS_mincore, p + 1, N, v, 0, 0) == -EINVAL);
+    CHECK(munmap(p + N / 2, N / 2) == 0);
+    CHECK(BARE(SYS_mincore, p, N, v, 0, 0) == -ENOMEM);
+    CHECK(munmap(p, N / 2) == 0 && munmap(v, PAGE) == 0);
+}
+
+static void without_a_key_the_protection_changes(void) {
+    uint8_t *p = rw(N);
+    stamp(p, N, 1);
+    CHECK(madvise(p, N, MADV_PAGEOUT) == 0);
+    CHECK(BARE(SYS_pkey_mprotect, p, N, PROT_READ, -1, 0) == 0);
+    STAMPED(p, N, 1);
+    FILE *zeroes = fopen("/dev/zero", "r");
+    FAILS(zeroes && read(fileno(zeroes), p, PAGE) == -1, EFAULT);
+    CHECK(BARE(SYS_pkey_mprotect, p, N, PROT_READ | PROT_WRITE, -1, 0) == 0);
+    stamp(p, N, 2);
+    STAMPED(p, N, 2);
+    CHECK(fclose(zeroes) == 0 && munmap(p, N) == 0);
+}
+
 static void what_moves_keeps_its_contents(void) {
     uint8_t *p = rw(N);
     stamp(p, N, 7);
@@ -118,6 +147,8 @@ int main(void) {
     made_code_runs_and_its_place_is_writable_again();
     what_is_unmapped_is_gone_and_can_be_mapped_again();
     advice_is_taken();
+    residency_is_what_the_library_says();
+    without_a_key_the_protection_changes();
     what_moves_keeps_its_contents();
     a_fixed_mapping_replaces();
     a_child_of_a_fork_does_it_too();

@@ -120,6 +120,21 @@ static void residency(void) {
     CHECK(munmap(p, N) == 0);
 }
 
+/* Each brings in more than the page that it locks. How much a user may lock is limited. */
+static void locking_here_and_there(void) {
+    size_t step = 32 * PAGE, len = 400 * step;
+    uint8_t *p = rw(len);
+    for (size_t at = 0; at < len; at += step) {
+        if (mlock(p + at, PAGE) != 0) CHECK(errno == ENOMEM || errno == EAGAIN);
+    }
+    for (int round = 0; round < 1000; round++) {
+        CHECK(mlock(p, PAGE) == 0 && munlock(p, PAGE) == 0);
+    }
+    stamp(p, len, 1);
+    STAMPED(p, len, 1);
+    CHECK(munmap(p, len) == 0);
+}
+
 int main(void) {
     struct sigaction action = {.sa_sigaction = on_segv, .sa_flags = SA_SIGINFO};
     CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
@@ -129,6 +144,7 @@ int main(void) {
     code_runs_from_it();
     errors_are_the_kernels();
     locking();
+    locking_here_and_there();
     residency();
     puts("ok");
     return 0;

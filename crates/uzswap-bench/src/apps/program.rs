@@ -156,10 +156,7 @@ pub fn build() -> Program {
             makefile += "\n\t@ar rcD $@ $^\n\t@rm -f $^\n\t@cksum < $@\n\t@rm $@\n\
                          %.o: %.c\n\t@gcc $(CFLAGS) -c $< -o $@\n";
             write(dir, "Makefile", &makefile)?;
-            Ok(Job {
-                processes: 2,
-                ..job("make", &["-s", "-j2"])?
-            })
+            job("make", &["-s", "-j2"])
         },
     }
 }

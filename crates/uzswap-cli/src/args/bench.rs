@@ -50,6 +50,8 @@ pub enum Suite {
         #[command(flatten)]
         options: Options,
     },
+    /// Eight processes under one limit, beside the kernel's zswap in one cgroup (needs root)
+    Group(Options),
     /// Folios of 4K, 64K and 2M: throughput, and the time to store a page
     Store(Options),
     /// Pages compressed by workers beside the program, in batches, and by the program's own threads
@@ -107,6 +109,7 @@ impl Suite {
                 times: disk::TIMES,
                 options: options(),
             },
+            Suite::Group(options()),
             Suite::Store(options()),
             Suite::Batch(options()),
             Suite::SameFilled(options()),
@@ -122,6 +125,7 @@ impl Suite {
             Suite::Usemem { options, .. }
             | Suite::Disk { options, .. }
             | Suite::All { options, .. }
+            | Suite::Group(options)
             | Suite::Store(options)
             | Suite::Batch(options)
             | Suite::SameFilled(options)

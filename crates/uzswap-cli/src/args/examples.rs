@@ -20,12 +20,14 @@ Signals sent to uzswap are passed on to the command, job control works as withou
 command dies with uzswap, even if that is killed.
 
 Exit status: the command's own; 128+N if signal N ended it; 125 if uzswap failed or had to end the
-command; 126 and 127 if the command cannot be executed or was not found, as with env(1).
+command; 126 and 127 if the command cannot be executed or was not found, as with env(1); 2 for a
+--group that cannot be joined as asked.
 
 Examples:
   uzswap run --ram 256M -- python3 job.py
   uzswap run --ram 1G --stats /tmp/job.json --quiet -- ./job --big
   UZSWAP_RAM=256M uzswap run -- sort --parallel=2 big.txt
+  uzswap run --group jobs/batch --ram 512M -- ./import                 within the limit of jobs
   uzswap run --swap /dev/nvme0n1p3,pri=10 --swap /var/tmp -- ./job     the disk first, then a file
   UZSWAP_SWAP='/mnt/a,pri=1;/mnt/b,pri=1' uzswap run -- ./job          both directories evenly
 ";
@@ -33,10 +35,11 @@ Examples:
 pub const STAT: &str = "\
 Rates are measured over a quarter of a second.
 
-Exit status: 0; 125 if there is no such run, or for wrong arguments.
+Exit status: 0; 2 if there is no such group; 125 if there is no such process, or for wrong arguments.
 
 Examples:
   uzswap stat 4711
+  uzswap stat jobs/batch
   uzswap stat 4711 --json | jq .refaults
   uzswap stat 4711 --prometheus > /var/lib/node_exporter/uzswap.prom
 ";
@@ -50,17 +53,21 @@ Exit status: 0; 1 if there is no such run; 2 for wrong arguments.
 
 Examples:
   uzswap top                                     every process under uzswap
+  uzswap top jobs                                those of a group
   uzswap top 4711 -d 0.5                         one of them, over time
   uzswap top | head                              one snapshot
 ";
 
-pub const SET_USAGE: &str = "uzswap set [OPTIONS] PID [KNOB=VALUE]...";
+pub const SET_USAGE: &str = "uzswap set [OPTIONS] GROUP|PID [KNOB=VALUE]...";
 
 pub const SET: &str = "\
 Without KNOB=VALUE, shows each knob's value, syntax and meaning. A change applies to all processes
 of the run, from their next decision on.
 
-A higher 'ram' holds at once. For a lower one the processes evict what is too much, and 'set' waits
+Those of a group by name begin with its own controls, which no other group has: max, high, low,
+zswap.max, swap.max and zswap.writeback.
+
+A higher 'ram' or 'max' holds at once. For a lower one the processes evict what is too much, and 'set' waits
 until they have. If one cannot, nothing changes.
 
 Exit status: 0; 1 if there is no such run or it cannot be changed; 2 for wrong arguments or a limit
@@ -69,6 +76,8 @@ below the lowest that works. Unless it is 0, nothing has changed.
 Examples:
   uzswap set 4711
   uzswap set 4711 ram=128M
+  uzswap set jobs/batch max=768M
+  uzswap set jobs/batch high=512M zswap.writeback=off
   uzswap set 4711 max_pool_percent=50 accept_threshold_percent=80
 ";
 

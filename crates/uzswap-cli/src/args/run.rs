@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{BoolishValueParser, FalseyValueParser};
-use clap::{Arg, Args, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, ValueEnum};
 
+use crate::group_file::name::GroupName;
 use crate::knob::Settings;
 use crate::size::Size;
 
@@ -87,6 +89,19 @@ pub struct Run {
     #[command(flatten)]
     pub knobs: Settings,
 
+    /// Group to run in: others with the same name share its limit
+    ///
+    /// The first run of a NAME makes the group; --ram is its limit. Those that come later join it
+    /// and take no options that are for all of it. NAME/CHILD is a group in group NAME, with a
+    /// limit of its own, --ram, within that of NAME; if NAME does not run, it is made with the
+    /// default limit. A group ends with its last run. docs/groups.md tells more.
+    #[arg(verbatim_doc_comment, long, value_name = "NAME[/CHILD]...")]
+    pub group: Option<GroupName>,
+
+    /// Those of the options that were given and that are for a whole group, not for one run in it.
+    #[arg(skip)]
+    pub of_group: Vec<String>,
+
     /// Where compressed data goes that does not fit in RAM
     ///
     /// 'auto' is an unnamed file in UZSWAP_SWAP_DIR or /var/tmp, if that is on a disk. PATH is a
@@ -161,7 +176,8 @@ pub struct Run {
     #[arg(long, short, value_parser = FalseyValueParser::new())]
     pub quiet: bool,
 
-    /// What to do when the program's data does not fit in --ram and swap: end (the default) or allow
+    /// What to do when the program's data does not fit in --ram and swap: end (the default) or
+    /// allow
     ///
     /// It fits while a thirty-second of --ram can stay uncompressed: 8 MiB at least, but no more
     /// than an eighth.
@@ -171,7 +187,7 @@ pub struct Run {
     #[arg(verbatim_doc_comment, long, value_name = "POLICY")]
     pub over_limit: Option<OverLimit>,
 
-    /// Run a static, set-user-ID or 32-bit command, without a limit
+    /// Run a set-user-ID or 32-bit command, without a limit
     ///
     /// uzswap cannot manage such commands and refuses them otherwise.
     #[arg(verbatim_doc_comment, long, value_parser = FalseyValueParser::new())]
@@ -196,6 +212,30 @@ pub struct Run {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+/// Options of one run; all others are for its whole group. `over_limit` is both.
+const OWN: [&str; 9] = [
+    "ram",
+    "group",
+    "stats",
+    "trace",
+    "quiet",
+    "over_limit",
+    "allow_unmanaged",
+    "command",
+    "help",
+];
+
+/// Of the options on the command line those that are for a whole group.
+pub fn of_group(matches: &ArgMatches) -> Vec<String> {
+    let given = matches.ids().map(clap::Id::as_str).filter(|id| {
+        let is_given = matches.value_source(id) == Some(ValueSource::CommandLine);
+        is_given && !OWN.contains(id)
+    });
+    given
+        .map(|id| format!("--{}", id.replace('_', "-")))
+        .collect()
 }
 
 /// Gives an option its environment variable: `UZSWAP_SWAP_MAX` for `--swap-max`.

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{parse_pid, parse_time};
-use crate::knob::Assignment;
+use super::parse_time;
+use crate::chosen::Whom;
+use crate::control::Change;
 use crate::size::Size;
 
 #[derive(Debug, Args)]
 pub struct Stat {
-    /// Process id of 'uzswap run' or of any process under it
-    #[arg(value_parser = parse_pid())]
-    pub pid: u32,
+    /// Name of a group, or process id of 'uzswap run' or of any process under it
+    #[arg(value_name = "GROUP|PID")]
+    pub whom: Whom,
 
     /// One JSON object, with the keys of 'run --stats'
     #[arg(long, conflicts_with = "prometheus")]
@@ -25,9 +26,10 @@ pub struct Stat {
 
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Process id of 'uzswap run' or of any process under it [default: every process under uzswap]
-    #[arg(value_parser = parse_pid())]
-    pub pid: Option<u32>,
+    /// Name of a group, or process id of 'uzswap run' or of any process under it [default: every
+    /// process under uzswap]
+    #[arg(value_name = "GROUP|PID")]
+    pub whom: Option<Whom>,
 
     /// Time between updates: 2, 0.5, 1m
     #[arg(long, short = 'd', value_name = "TIME", default_value = "1", value_parser = parse_time)]
@@ -40,13 +42,13 @@ pub struct Top {
 
 #[derive(Debug, Args)]
 pub struct Set {
-    /// Process id of 'uzswap run' or of any process under it
-    #[arg(value_parser = parse_pid())]
-    pub pid: u32,
+    /// Name of a group, or process id of 'uzswap run' or of any process under it
+    #[arg(value_name = "GROUP|PID")]
+    pub whom: Whom,
 
     /// The knobs to change
     #[arg(value_name = "KNOB=VALUE")]
-    pub changes: Vec<Assignment>,
+    pub changes: Vec<Change>,
 
     /// Show the knobs, after the change, as one JSON object
     #[arg(long)]
@@ -55,9 +57,9 @@ pub struct Set {
 
 #[derive(Debug, Args)]
 pub struct SwapOff {
-    /// Process id of 'uzswap run' or of any process under it
-    #[arg(value_parser = parse_pid())]
-    pub pid: u32,
+    /// Name of a group, or process id of 'uzswap run' or of any process under it
+    #[arg(value_name = "GROUP|PID")]
+    pub whom: Whom,
 
     /// Name or number of the device in the output of 'uzswap stat'; needed if there are several
     pub device: Option<String>,
@@ -69,9 +71,9 @@ pub struct SwapOff {
 
 #[derive(Debug, Args)]
 pub struct Reclaim {
-    /// Process id of 'uzswap run' or of any process under it
-    #[arg(value_parser = parse_pid())]
-    pub pid: u32,
+    /// Name of a group, or process id of 'uzswap run' or of any process under it
+    #[arg(value_name = "GROUP|PID")]
+    pub whom: Whom,
 
     /// How much to reclaim: 64M, 1.5GiB, 1048576
     pub size: Size,

@@ -27,7 +27,7 @@ use crate::group_file::{self, Access};
 use crate::size::Size;
 use crate::status::{INTERRUPTED, NOT_EXECUTABLE, USAGE, refused};
 use crate::supervise;
-use crate::target;
+use crate::target::{self, Way};
 
 /// The outcome of a run with the advised options.
 #[derive(Debug, Serialize)]
@@ -85,7 +85,7 @@ fn of_command(options: &Analyze) -> Result<u8> {
         .first()
         .context("no command to run: write it after --")?;
     let target = target::find(name, std::env::var_os("PATH").as_deref())?;
-    if let Some(why) = &target.unmanaged {
+    if let Way::Unmanaged(why) = &target.way {
         return Err(refused!(
             USAGE,
             "{why}: uzswap cannot manage it, so there is nothing to predict"

@@ -1,4 +1,4 @@
-//! *What*: `uzswap reclaim PID SIZE`: asks managed processes to evict memory, or to write
+//! *What*: `uzswap reclaim GROUP|PID SIZE`: asks managed processes to evict memory, or to write
 //! compressed memory to swap, and waits until they have.
 //!
 //! *Locking*: none. *Context*: one thread.
@@ -10,16 +10,17 @@ use uzswap_group::request::RequestKind;
 
 use super::print;
 use crate::args::Reclaim;
-use crate::group_file::{self, Access};
+use crate::chosen::Chosen;
+use crate::group_file::Access;
 use crate::group_view::{label, name_of, pid_of};
-use crate::request::{Done, send, spinner, targets};
+use crate::request::{Done, send, spinner};
 use crate::size::Size;
 use crate::status;
 
-/// Asks process `options.pid`, or if that is a supervisor its processes one after the other.
+/// Asks the process that is named, or those of a run or group one after the other.
 pub fn reclaim(options: &Reclaim) -> Result<u8> {
     let Size(wanted) = options.size;
-    let group = group_file::of_process(options.pid, Access::Change)?;
+    let group = Chosen::open(&options.whom, Access::Change)?;
     let what = if options.writeback_only {
         if group.config.swap.nr_slots() == 0 {
             bail!(
@@ -29,7 +30,15 @@ pub fn reclaim(options: &Reclaim) -> Result<u8> {
         if !is_on(&group.knobs.writeback) {
             bail!(
                 "writeback to swap is off in this run: turn it on with 'uzswap set {} writeback=on'",
-                options.pid
+                options.whom
+            );
+        }
+        let path = group.part().path();
+        if !group.ledger.may_write_back(path) {
+            bail!(
+                "zswap.writeback is off for {}, or a group that it lies in: turn it on with \
+                 'uzswap set GROUP zswap.writeback=on'",
+                options.whom
             );
         }
         RequestKind::WriteBack
@@ -39,7 +48,7 @@ pub fn reclaim(options: &Reclaim) -> Result<u8> {
     let waiting = spinner();
     let mut sum = Done::default();
     let mut asked = Vec::new();
-    for process in targets(&group, options.pid)? {
+    for process in group.targets()? {
         if sum.done >= wanted {
             break;
         }

@@ -3,39 +3,36 @@
 //! *Invariants*: whatever can be refused is refused before the command starts.
 //! *Locking*: none. *Context*: the supervisor's only thread.
 
+mod place;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, anyhow, bail};
-use uzswap_core::MIN_DENSE_ORDER;
-use uzswap_group::group::{self, Config, GROUP_ENV, Group};
+use uzswap_group::group::{self, GROUP_ENV, Group};
 
-use crate::args::{FaultMode, OverLimit, Run, Switch};
+use crate::args::{OverLimit, Run};
 use crate::clock::Moment;
 use crate::failure::{self, Failure};
-use crate::group_file::{self, GroupFile};
+use crate::group_file;
 use crate::group_view::totals::{Totals, When};
-use crate::group_view::{is_alive, pid_of, used_slots};
+use crate::group_view::{Part, is_alive, pid_of};
 use crate::kernel;
-use crate::limit;
 use crate::members::Members;
 use crate::outside::Outside;
-use crate::preload::Preload;
-use crate::ram;
+use crate::preload::{IMAGE, Installed, LIBRARY};
+use crate::ram::{Advice, Follower, Kills};
 use crate::report::Report;
-use crate::size::Size;
 use crate::status;
 use crate::summary;
-use crate::supervise::{self, Child, End};
-use crate::swap;
-use crate::swap::shared::SwapGroup;
-use crate::target::{self, Target};
+use crate::supervise::{self, Carrier, Child, End};
+use crate::target::{self, Target, Way};
 use crate::thrashing;
 use crate::trace::Tracer;
+use place::Place;
 
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
@@ -44,45 +41,58 @@ pub fn run(options: &Run) -> Result<u8> {
     let entered = Moment::now();
     check_not_nested()?;
     let target = find_target(options)?;
-    let ram = ram(options)?;
+    place::check(options)?;
     let stats = create("statistics", "--stats", options.stats.as_deref())?;
     let trace = create("trace", "--trace", options.trace.as_deref())?;
-    let preload = Preload::install()?;
-    let group = GroupFile::create()?;
-    configure(&group, options)?;
-    limit::begin(&group, ram);
-    let swap = open_swap(options, &group.config)?;
-    let hz = entered.hz_since();
-    group.config.tsc_hz.store(hz, Ordering::Relaxed);
-    group.publish();
+    let library = LIBRARY.install()?;
+    let image = IMAGE.install()?;
+    let mut place = Place::take(options, [library.path(), image.path()], entered)?;
+    let surroundings = place.surroundings.take();
+    let (group, part) = (&place.group, place.part());
 
+    let mut kills = Kills::watch(Path::new("/"));
     let begin = Moment::now();
-    let environment = environment(&target, &preload, group.path());
+    let environment = environment(&target, &library, group.in_environment());
     let mut tracer = trace
-        .map(|file| Tracer::start(file, &group, begin))
+        .map(|file| Tracer::start(file, part, begin))
         .transpose()?;
-    let child = Child::start(&target, &options.command, &environment)?;
-    let mut members = Members::of(&group);
-    let mut outside = Outside::new(&group);
+    let child = Child::start(
+        &target,
+        &options.command,
+        &environment,
+        &Carrier {
+            image: image.path(),
+            required: !options.allow_unmanaged,
+        },
+    )?;
+    let mut members = Members::of(group);
+    let mut outside = Outside::new(group, place.run);
+    let mut follower = Follower::new(group, place.run, surroundings);
     let mut over_limit = OutsideLimit::of(options);
-    let mut watcher = thrashing::Watcher::new(&group, begin);
+    let mut watcher = thrashing::Watcher::new(group, place.run, begin);
     let end = child.wait(|orphans| {
+        let measured = outside.tick();
+        let (followed, lowered) = follower.tick();
+        if lowered {
+            members.hurry();
+        }
         let looked = members.look(orphans);
         let traced = tracer.as_mut().and_then(Tracer::tick);
-        let measured = outside.tick();
-        over_limit.check(&group, &outside, &child);
-        let next = looked.min(measured).min(watcher.tick());
+        over_limit.check(&place, &outside, &child);
+        say_kills(kills.tick(), group);
+        let next = looked.min(measured).min(followed).min(watcher.tick());
         traced.map_or(next, |traced| traced.min(next))
     })?;
+    say_kills(kills.look(), group);
     if over_limit.ended {
         supervise::end_orphans(|| outside.children());
     }
 
     let elapsed_s = begin.elapsed().as_secs_f64();
-    wait_for_reclaimers(&group);
+    wait_for_reclaimers(&part);
     group.expire_dead(is_alive);
-    let totals = Totals::of(&group, When::AtEnd, begin.hz_since());
-    let failure = Failure::of(&group, &totals, outside.causes());
+    let totals = Totals::of(&part, When::AtEnd, begin.hz_since());
+    let failure = Failure::of(&part, &totals, outside.causes());
     let status = match &failure {
         _ if over_limit.ended => status::FAILED,
         Some(failure) if failure.pid == child.pid() => status::FAILED,
@@ -91,25 +101,29 @@ pub fn run(options: &Run) -> Result<u8> {
     if let Some(tracer) = tracer {
         tracer.end(status);
     }
-    swap.end(&group);
     if let Some(failure) = failure {
         eprintln!("uzswap: {}", failure.line);
     }
-    if group.nr_started.load(Ordering::Relaxed) == 0 {
-        eprintln!("uzswap: nothing was managed: no process loaded uzswap's library");
-        if let Some(line) = summary::outside(&group, outside.causes()).filter(|_| !options.quiet) {
+    // The image has said itself why it could not be put in.
+    let said = target.way == Way::Image && status == status::FAILED;
+    if part.nr_started() == 0 {
+        if !said {
+            eprintln!("uzswap: nothing was managed: no process was given uzswap's engine");
+        }
+        if let Some(line) = summary::outside(&part, outside.causes()).filter(|_| !options.quiet) {
             eprintln!("uzswap: {line}");
         }
     } else if !options.quiet {
-        for line in summary::lines(&group, &totals, outside.causes(), elapsed_s) {
+        for line in summary::lines(&part, &totals, outside.causes(), elapsed_s) {
             eprintln!("uzswap: {line}");
         }
     }
     if let Some(file) = stats {
-        let mut report = Report::of_group(&group, &totals, elapsed_s);
+        let mut report = Report::of_group(&part, &totals, elapsed_s);
         add_outcome(&mut report, options, end, status);
         write_stats(file, &report).context("cannot write the statistics")?;
     }
+    place.leave();
     Ok(status)
 }
 
@@ -132,32 +146,45 @@ impl OutsideLimit {
     }
 
     /// Ends `child`, or warns once, if the limit is exceeded.
-    fn check(&mut self, group: &Group, outside: &Outside<'_>, child: &Child) {
+    fn check(&mut self, place: &Place, outside: &Outside<'_>, child: &Child) {
         let Some(bytes) = outside.over_limit().filter(|_| !self.said) else {
             return;
         };
         self.said = true;
-        let limit = group.knobs.ram.load(Ordering::Relaxed);
+        let limit = place.part().limit();
         if self.end {
             let reason = group::FailureReason::Unmanaged;
-            group
-                .failure
-                .record(reason, child.pid(), 0, 0, bytes, limit);
+            let run = place.group.run(place.run);
+            run.failure.record(reason, child.pid(), 0, 0, bytes, limit);
             self.ended = true;
             child.kill();
         } else {
             eprintln!(
-                "uzswap: {}: give more --ram, or --over-limit=end to end the command instead",
-                failure::outside_alone(bytes, limit, outside.causes())
+                "uzswap: {}: {}, or --over-limit=end to end the command instead",
+                failure::outside_alone(bytes, limit, outside.causes()),
+                Advice::of(&place.group).more()
             );
         }
     }
 }
 
+/// Says that the kernel has killed so many processes in the cgroup.
+fn say_kills(kills: Option<u64>, group: &Group) {
+    let Some(nr) = kills else { return };
+    let what = if nr == 1 { "process" } else { "processes" };
+    eprintln!(
+        "uzswap: the kernel has killed {nr} {what} in the cgroup, which ran out of memory: {}",
+        Advice::of(group).less()
+    );
+}
+
 /// Waits for the reclaimers of processes that have ended: their time is the command's, and the last
 /// of its memory goes with them.
-fn wait_for_reclaimers(group: &Group) {
-    for process in used_slots(group).filter(|process| !is_alive(pid_of(process))) {
+fn wait_for_reclaimers(part: &Part<'_>) {
+    for process in part
+        .used_slots()
+        .filter(|process| !is_alive(pid_of(process)))
+    {
         match process.reclaimer.load(Ordering::Acquire) {
             0 => {}
             pid => supervise::wait_for_orphan(pid),
@@ -199,7 +226,7 @@ fn find_target(options: &Run) -> Result<Target> {
     if !options.allow_unmanaged {
         target.must_be_managed()?;
     }
-    if target.unmanaged.is_none()
+    if !matches!(target.way, Way::Unmanaged(_))
         && let Some(note) = kernel::check(options.fault_mode)?
         && !options.quiet
     {
@@ -208,104 +235,21 @@ fn find_target(options: &Run) -> Result<Target> {
     Ok(target)
 }
 
-/// `--ram` or its default, bytes.
-fn ram(options: &Run) -> Result<u64> {
-    let codec = options.knobs.codec();
-    let least = limit::min_limit(codec);
-    if let Some(own) = options.knobs.ram_per_process().filter(|own| *own < least) {
-        bail!(
-            "--ram-per-process {own} is too small: the least that works here with {codec} is {least}"
-        );
-    }
-    match options.knobs.ram() {
-        Some(ram) if ram < least => {
-            bail!("--ram {ram} is too small: the least that works here with {codec} is {least}")
+/// Our environment, with the library in LD_PRELOAD, where the command is served by that, and the
+/// group's path. A command that cannot be managed gets ours as it is.
+fn environment(target: &Target, library: &Installed, group: OsString) -> Vec<(OsString, OsString)> {
+    let mut environment: Vec<_> = std::env::vars_os().collect();
+    match target.way {
+        Way::Unmanaged(_) => return environment,
+        Way::Image => {}
+        Way::Library => {
+            let inherited = std::env::var_os(LD_PRELOAD);
+            environment.retain(|(name, _)| name != LD_PRELOAD);
+            environment.push((LD_PRELOAD.into(), library.ld_preload(inherited.as_deref())));
         }
-        Some(Size(ram)) => Ok(ram),
-        None => match ram::default_limit(Path::new("/")).map(Size) {
-            Some(ram) if ram >= least => Ok(ram.0),
-            Some(ram) => bail!(
-                "only {ram} of memory may still be used here, but the least that works with {codec} is \
-                 {least}: free some memory, or set --ram"
-            ),
-            None => bail!("cannot find out how much memory may be used here: set --ram"),
-        },
     }
-}
-
-fn configure(group: &Group, options: &Run) -> Result<()> {
-    options.knobs.store(&group.knobs);
-    let densify = group.knobs.densify.load(Ordering::Relaxed) > 0;
-    if densify && options.folio < MIN_DENSE_ORDER {
-        bail!("--densify needs folios of 16K or more: set --folio 64K, or leave --densify out");
-    }
-    let config = &group.config;
-    let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino());
-    config.pid_namespace.store(namespace, Ordering::Relaxed);
-    let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
-    set(&config.folio_order, options.folio);
-    set(&config.densifier, densify.into());
-    set(&config.background, options.background_reclaim.into());
-    let allow = options.over_limit == Some(OverLimit::Allow);
-    set(&config.over_limit_allow, allow.into());
-    let fault_mode = match options.fault_mode {
-        FaultMode::Auto => group::FaultMode::Auto,
-        FaultMode::Signal => group::FaultMode::Signal,
-        FaultMode::Thread => group::FaultMode::Thread,
-        FaultMode::Segv => group::FaultMode::Segv,
-    };
-    config.fault_mode.store(fault_mode, Ordering::Relaxed);
-    Ok(())
-}
-
-/// Opens the swap devices and prints why others could not be used.
-fn open_swap(options: &Run, config: &Config) -> Result<SwapGroup> {
-    let config = &config.swap;
-    let swap::Choice { mut areas, notes } = swap::choose(&options.swap, options.swap_max)?;
-    for note in notes {
-        eprintln!("uzswap: {note}");
-    }
-    #[cfg(feature = "fault-injection")]
-    inject_failures(config)?;
-    for area in &mut areas {
-        area.rotational = options.swap_rotational.resolve(area.rotational);
-    }
-    let encrypt = options.swap_encrypt == Switch::On;
-    SwapGroup::new(areas, encrypt, config)
-}
-
-/// Makes the devices fail as the environment says: all by one plan, or each by its own, separated
-/// by `;` in the order in which the devices are filled.
-#[cfg(feature = "fault-injection")]
-fn inject_failures(config: &uzswap_group::group::SwapConfig) -> Result<()> {
-    use uzswap_io::inject::{PLAN_ENV, Plan};
-    let Ok(plans) = std::env::var(PLAN_ENV) else {
-        return Ok(());
-    };
-    let all: Vec<_> = plans.split(';').collect();
-    for (at, device) in config.devices.iter().enumerate() {
-        let plan = all[at.min(all.len() - 1)];
-        if Plan::parse(plan).is_none() || plan.len() > uzswap_group::group::Text::LEN {
-            bail!("{PLAN_ENV}={plan}: not a plan: see uzswap_io::inject");
-        }
-        device.failure_plan.set(plan);
-    }
-    eprintln!("uzswap: the swap device fails by plan: {plans}");
-    Ok(())
-}
-
-/// Our environment, with the library in LD_PRELOAD and the group's path. A command that cannot be
-/// managed gets ours as it is: of another C library, it would not start.
-fn environment(target: &Target, preload: &Preload, group: &Path) -> Vec<(OsString, OsString)> {
-    if target.unmanaged.is_some() {
-        return std::env::vars_os().collect();
-    }
-    let inherited = std::env::var_os(LD_PRELOAD);
-    let mut environment: Vec<_> = std::env::vars_os()
-        .filter(|(name, _)| name != LD_PRELOAD && name != GROUP_ENV)
-        .collect();
-    environment.push((LD_PRELOAD.into(), preload.ld_preload(inherited.as_deref())));
-    environment.push((GROUP_ENV.into(), group.into()));
+    environment.retain(|(name, _)| name != GROUP_ENV);
+    environment.push((GROUP_ENV.into(), group));
     environment
 }
 

@@ -1,4 +1,4 @@
-//! *What*: `uzswap set PID [KNOB=VALUE]...`: shows or changes the knobs of a run.
+//! *What*: `uzswap set GROUP|PID [KNOB=VALUE]...`: shows or changes the knobs of a group.
 //!
 //! *Invariants*: everything that can be refused is refused before anything changes.
 //! *Locking*: none. *Context*: one thread.
@@ -7,13 +7,17 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
+use serde_json::{Value, json};
 use uzswap_core::MIN_DENSE_ORDER;
 use uzswap_group::group::Group;
-use uzswap_group::knobs::{Knobs, Values, codec_of};
+use uzswap_group::knobs::{Knobs, UNDECIDED, Values, codec_of};
+use uzswap_sync::node::{Most, Path};
 
 use super::print;
 use crate::args::Set;
-use crate::group_file::{self, Access};
+use crate::chosen::{Chosen, Whom};
+use crate::control::{Change, Control};
+use crate::group_file::Access;
 use crate::knob::{Assignment, show, takes, to_json};
 use crate::limit::{self, Limit};
 use crate::size::Size;
@@ -25,46 +29,132 @@ pub fn set(options: &Set) -> Result<u8> {
         true => Access::Read,
         false => Access::Change,
     };
-    let group = group_file::of_process(options.pid, access)?;
-    check_room(&group, &options.changes)?;
-    check_densifier(&group, &options.changes)?;
+    let group = Chosen::open(&options.whom, access)?;
+    let path = group.part().path();
+    let (knobs, controls) = split(&options.changes);
+    check_scope(options, path, &knobs, &controls)?;
+    check_room(&group, path, &knobs, &controls)?;
+    check_densifier(&group, &knobs)?;
+    let is_max = |(control, _): &(Control, u64)| *control == Control::Max;
+    let (max, controls): (Vec<_>, Vec<_>) = controls.into_iter().partition(is_max);
+    let (limits, knobs): (Vec<_>, Vec<_>) =
+        knobs.iter().partition(|change| limit_of(change).is_some());
     let mut changed = String::new();
     // The limits first: their change may fail.
-    let (limits, others): (Vec<&Assignment>, Vec<_>) = options
-        .changes
-        .iter()
-        .partition(|change| limit_of(change).is_some());
-    for change in limits.into_iter().chain(others) {
-        let (cell, knob) = (group.knobs.cells()[change.index], &Knobs::ALL[change.index]);
-        let before = cell.load(Ordering::Relaxed);
-        match limit_of(change) {
-            Some(limit) => limit::change(&group, options.pid, limit, change.value)?,
-            None => cell.store(change.value, Ordering::Relaxed),
-        }
-        let (before, now) = (show(knob, before), show(knob, change.value));
-        let _ = writeln!(changed, "{} {before} -> {now}", knob.name);
+    for (control, value) in max {
+        changed += &change_control(&group, path, control, value)?;
+    }
+    for change in limits {
+        changed += &change_knob(&group, change)?;
+    }
+    for (control, value) in controls {
+        changed += &change_control(&group, path, control, value)?;
+    }
+    for change in knobs {
+        changed += &change_knob(&group, change)?;
+    }
+    if let Some(line) = limit::above_parent(&group, path).filter(|_| !options.changes.is_empty()) {
+        eprintln!("uzswap: {line}");
     }
     let text = if options.json {
-        serde_json::to_string_pretty(&to_json(&group.knobs))? + "\n"
+        serde_json::to_string_pretty(&json(&group, path))? + "\n"
     } else if options.changes.is_empty() {
-        table(&group.knobs)
+        table(&group, path)
     } else {
         changed
     };
     print(&text)
 }
 
+/// Changes a control. Returns a line that says so.
+fn change_control(group: &Chosen, path: Path, control: Control, value: u64) -> Result<String> {
+    let before = control.show(control.value(group, path));
+    control.change(group, group.pid(), path, value)?;
+    let now = control.show(value);
+    Ok(format!("{} {before} -> {now}\n", control.name()))
+}
+
+/// Changes a knob. Returns a line that says so.
+fn change_knob(group: &Chosen, change: &Assignment) -> Result<String> {
+    let (cell, knob) = (group.knobs.cells()[change.index], &Knobs::ALL[change.index]);
+    let before = show(knob, cell.load(Ordering::Relaxed));
+    match limit_of(change) {
+        Some(_) if change.value == UNDECIDED => limit::start_following(group),
+        Some(limit) => limit::change(group, group.pid(), limit, change.value)?,
+        None => cell.store(change.value, Ordering::Relaxed),
+    }
+    let now = show(knob, change.value);
+    Ok(format!("{} {before} -> {now}\n", knob.name))
+}
+
+/// The changes of knobs, and those of controls.
+fn split(changes: &[Change]) -> (Vec<Assignment>, Vec<(Control, u64)>) {
+    let (mut knobs, mut controls) = (Vec::new(), Vec::new());
+    for change in changes {
+        match *change {
+            Change::Knob(assignment) => knobs.push(assignment),
+            Change::Control(control, value) => controls.push((control, value)),
+        }
+    }
+    (knobs, controls)
+}
+
+/// Fails if a limit is given twice, or a knob of the whole tree for a group in it.
+fn check_scope(
+    options: &Set,
+    path: Path,
+    knobs: &[Assignment],
+    controls: &[(Control, u64)],
+) -> Result<()> {
+    let is_ram = |change: &Assignment| limit_of(change) == Some(Limit::Node(Path::ROOT));
+    let max = controls
+        .iter()
+        .find(|(control, _)| *control == Control::Max);
+    if path == Path::ROOT && max.is_some() {
+        if knobs.iter().any(is_ram) {
+            return Err(refused!(
+                USAGE,
+                "max and ram are the same limit: give one of them; nothing was changed"
+            ));
+        }
+        if max.is_some_and(|(_, value)| *value == Most::NONE) {
+            return Err(refused!(
+                USAGE,
+                "{} needs a limit: give max a size; nothing was changed",
+                options.whom
+            ));
+        }
+    }
+    if let (Whom::Group(name), Some(first)) = (&options.whom, knobs.first())
+        && path != Path::ROOT
+    {
+        let knob = Knobs::ALL[first.index].name;
+        let root = name.root();
+        return Err(refused!(
+            USAGE,
+            "{knob} is for all of group {root}: change it with 'uzswap set {root} {knob}=...'; nothing \
+             was changed"
+        ));
+    }
+    Ok(())
+}
+
 /// The limit that an assignment changes, if it is one.
 fn limit_of(change: &Assignment) -> Option<Limit> {
     match Knobs::ALL[change.index].values {
-        Values::Size => Some(Limit::Group),
+        Values::Size => Some(Limit::Node(Path::ROOT)),
         Values::Limit => Some(Limit::Process),
         _ => None,
     }
 }
 
 /// Fails if the new limit is too low for the new compressor.
-fn check_room(group: &Group, changes: &[Assignment]) -> Result<()> {
+fn check_room(
+    group: &Group,
+    path: Path,
+    changes: &[Assignment],
+    controls: &[(Control, u64)],
+) -> Result<()> {
     let to_be = |values, now: &AtomicU64| {
         let mut changes = changes.iter().rev();
         let change = changes.find(|change| Knobs::ALL[change.index].values == values);
@@ -76,8 +166,13 @@ fn check_room(group: &Group, changes: &[Assignment]) -> Result<()> {
     };
     let ram = to_be(Values::Size, &group.knobs.ram);
     let own = to_be(Values::Limit, &group.knobs.ram_per_process);
-    for (option, limit) in [("--ram", ram), ("--ram-per-process", own)] {
-        let is_limit = option == "--ram" || limit != 0;
+    let max = controls
+        .iter()
+        .rev()
+        .find(|(control, _)| *control == Control::Max);
+    let max = max.map_or_else(|| Control::Max.value(group, path), |(_, value)| *value);
+    for (option, limit) in [("--ram", ram), ("--ram-per-process", own), ("max", max)] {
+        let is_limit = option != "--ram-per-process" || limit != 0;
         if is_limit && Size(limit) < least {
             return Err(refused!(
                 USAGE,
@@ -114,17 +209,41 @@ fn check_densifier(group: &Group, changes: &[Assignment]) -> Result<()> {
     Ok(())
 }
 
-fn table(knobs: &Knobs) -> String {
+/// The controls that are not knobs as well.
+fn own_controls(path: Path) -> impl Iterator<Item = Control> {
+    let is_knob = move |control: &Control| path == Path::ROOT && *control == Control::Max;
+    Control::ALL
+        .into_iter()
+        .filter(move |control| !is_knob(control))
+}
+
+/// Every knob and control with its value, default, syntax and meaning.
+fn json(group: &Group, path: Path) -> Value {
+    let mut all = to_json(&group.knobs);
+    for control in own_controls(path) {
+        all[control.name()] = json!({
+            "value": control.json(control.value(group, path)),
+            "default": null,
+            "takes": control.takes(),
+            "meaning": control.meaning(),
+        });
+    }
+    all
+}
+
+fn table(group: &Group, path: Path) -> String {
     let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "{:<26} {:>8}  {:<7} MEANING",
-        "KNOB", "VALUE", "TAKES"
-    );
-    for (cell, knob) in knobs.cells().into_iter().zip(Knobs::ALL) {
-        let value = show(knob, cell.load(Ordering::Relaxed));
-        let (name, takes, meaning) = (knob.name, takes(knob.values), knob.meaning);
+    let mut line = |name: &str, value: &str, takes: &str, meaning: &str| {
         let _ = writeln!(text, "{name:<26} {value:>8}  {takes:<7} {meaning}");
+    };
+    line("KNOB", "VALUE", "TAKES", "MEANING");
+    for control in own_controls(path) {
+        let value = control.show(control.value(group, path));
+        line(control.name(), &value, control.takes(), control.meaning());
+    }
+    for (cell, knob) in group.knobs.cells().into_iter().zip(Knobs::ALL) {
+        let value = show(knob, cell.load(Ordering::Relaxed));
+        line(knob.name, &value, takes(knob.values), knob.meaning);
     }
     text
 }

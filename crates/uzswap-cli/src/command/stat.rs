@@ -1,22 +1,25 @@
-//! *What*: `uzswap stat PID`: shows a running group as a table, as JSON or as Prometheus text.
+//! *What*: `uzswap stat GROUP|PID`: shows a running group, or one run of it, as a table, as JSON or
+//! as Prometheus text.
 //!
 //! *Invariants*: reads counters only; no process is signalled or stopped.
 //! *Locking*: none. *Context*: one thread.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use uzswap_group::group::Group;
 
 use super::print;
 use crate::args::Stat;
-use crate::group_file::{self, Access};
+use crate::chosen::Chosen;
+use crate::control;
+use crate::group_file::Access;
 use crate::group_view::totals::{Totals, When, stored_by};
 use crate::group_view::{
-    PAGE, Sizes, device, elapsed_s, live_processes, name_of, pid_of, text_of, tsc_hz,
+    PAGE, Part, Sizes, device, elapsed_s, followed, live_processes, name_of, pid_of, text_of,
+    tsc_hz,
 };
 use crate::prometheus;
 use crate::report::Report;
@@ -27,9 +30,10 @@ use crate::thrashing;
 /// Time over which the table measures rates.
 const SAMPLE: Duration = Duration::from_millis(250);
 
-/// Prints the group of process `options.pid`.
+/// Prints the group, or the run of the process, that is named.
 pub fn stat(options: &Stat) -> Result<u8> {
-    let group = group_file::of_process(options.pid, Access::Read)?;
+    let chosen = Chosen::open(&options.whom, Access::Read)?;
+    let group = chosen.part();
     let text = if options.json {
         serde_json::to_string_pretty(&report(&group))? + "\n"
     } else if options.prometheus {
@@ -41,13 +45,13 @@ pub fn stat(options: &Stat) -> Result<u8> {
     print(&text)
 }
 
-fn totals(group: &Group) -> Totals {
+fn totals(group: &Part<'_>) -> Totals {
     Totals::of(group, When::Now, tsc_hz(group))
 }
 
-fn report(group: &Group) -> Report {
+fn report(group: &Part<'_>) -> Report {
     let mut report = Report::of_group(group, &totals(group), elapsed_s(group));
-    report.add("supervisor", group.supervisor.load(Ordering::Relaxed));
+    report.add("supervisor", group.supervisor());
     let live: Vec<Value> = live_processes(group)
         .map(|process| {
             let sizes = Sizes::of(process);
@@ -73,24 +77,31 @@ fn line(name: &str, value: impl std::fmt::Display) -> String {
 }
 
 /// Memory outside the engines' account, of all processes of the run.
-fn unmanaged(group: &Group) -> String {
-    let outside = &group.outside;
-    let size = |cell: &AtomicU64| Size(cell.load(Ordering::Relaxed));
+fn unmanaged(group: &Part<'_>) -> String {
+    let size = |kind| Size(group.outside(kind));
+    let most = group
+        .runs()
+        .max_by_key(|run| run.outside.most.load(Ordering::Relaxed));
+    let (name, bytes) = most.map_or_else(Default::default, |run| {
+        let most = run.outside.most.load(Ordering::Relaxed);
+        (text_of(&run.outside.most_name), most)
+    });
     format!(
-        "{} = anonymous {} + shared {} + page tables and kernel stacks {}, most by \"{}\" ({}); peak {}",
-        size(&group.unmanaged),
-        size(&outside.anonymous),
-        size(&outside.shared),
-        size(&outside.tables),
-        text_of(&outside.most_name),
-        size(&outside.most),
-        size(&group.unmanaged_peak),
+        "{} = anonymous {} + shared {} + page tables and kernel stacks {}, most by \"{}\" ({}); \
+         peak {}",
+        Size(group.unmanaged()),
+        size(|kinds| &kinds.anonymous),
+        size(|kinds| &kinds.shared),
+        size(|kinds| &kinds.tables),
+        name,
+        Size(bytes),
+        Size(group.unmanaged_peak()),
     )
 }
 
 /// The table, made from two looks at the counters.
 struct Table<'a> {
-    group: &'a Group,
+    group: &'a Part<'a>,
     before: Totals,
     now: Totals,
     /// Time between the two.
@@ -98,7 +109,7 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn sample(group: &'a Group) -> Self {
+    fn sample(group: &'a Part<'a>) -> Self {
         let before = totals(group);
         let begin = Instant::now();
         std::thread::sleep(SAMPLE);
@@ -126,12 +137,19 @@ impl<'a> Table<'a> {
         let swapped = now.get("swapped_pages") * PAGE;
         let run = format!(
             "pid {}, {} live of {} processes, {:.1} s",
-            group.supervisor.load(Ordering::Relaxed),
+            group.supervisor(),
             live_processes(group).count(),
-            group.nr_started.load(Ordering::Relaxed),
+            group.nr_started(),
             elapsed_s(group),
         );
-        let limit = Size(group.knobs.ram.load(Ordering::Relaxed)).to_string();
+        let limit = Size(group.limit()).to_string();
+        let follows = match (followed(group), group.follow.range()) {
+            (Some(what), Some((lowest, highest))) => {
+                let (lowest, highest) = (Size(lowest), Size(highest));
+                format!(", follows the {what} (lowest {lowest}, highest {highest})")
+            }
+            _ => String::new(),
+        };
         let own_limit = match group.knobs.ram_per_process.load(Ordering::Relaxed) {
             0 => String::new(),
             own => format!(", {} for each process", Size(own)),
@@ -161,9 +179,18 @@ impl<'a> Table<'a> {
         );
         let pages = format!("{}, in {}", self.count("zswpout"), self.count("zswpin"));
         let needed = Size(resident + stored + swapped);
+        let controls = control::in_force(group, group.path());
+        let controls = match controls.is_empty() {
+            true => String::new(),
+            false => line("controls", controls),
+        };
         [
+            group
+                .name()
+                .map_or_else(String::new, |name| line("group", name)),
             line("run", run),
-            line("limit", limit + &own_limit),
+            line("limit", limit + &follows + &own_limit),
+            controls,
             line("in use", in_use),
             line("unmanaged", unmanaged(group)),
             line("stored", in_pool),

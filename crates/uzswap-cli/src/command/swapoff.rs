@@ -1,5 +1,5 @@
-//! *What*: `uzswap swapoff PID [DEVICE]`: has all processes of a run bring back what they have on a
-//! swap device. The device is not written to any more.
+//! *What*: `uzswap swapoff GROUP|PID [DEVICE]`: has all processes of a group bring back what they
+//! have on a swap device. The device is not written to any more.
 //!
 //! *Invariants*: a device that could not be emptied is in use again when this ends, and nothing is
 //! lost. If this is killed, the device stays off and its data readable; the same command resumes.
@@ -15,7 +15,8 @@ use uzswap_group::request::RequestKind;
 
 use super::print;
 use crate::args::SwapOff;
-use crate::group_file::{self, Access};
+use crate::chosen::Chosen;
+use crate::group_file::Access;
 use crate::group_view::device::{SwapDevice, devices};
 use crate::group_view::{label, name_of, pid_of};
 use crate::request::{check_pid_namespace, send, spinner};
@@ -28,13 +29,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Empties the device that `options` names.
 pub fn swapoff(options: &SwapOff) -> Result<u8> {
-    let group = group_file::of_process(options.pid, Access::Change)?;
-    check_pid_namespace(options.pid)?;
+    let group = Chosen::open(&options.whom, Access::Change)?;
+    check_pid_namespace(group.pid())?;
     let devices = devices(&group);
     let number = find(&devices, options.device.as_deref())?;
     let name = &devices[number].name;
     let device = &group.config.swap.devices[number];
-    let users = Users::of(&group, device)?;
+    let users = Users::of(&group, number)?;
     let before = device.state.swap(DeviceState::Off, Ordering::AcqRel);
     let brought = bring_back(&group, number, &users);
     let brought = brought.map_err(|why| {

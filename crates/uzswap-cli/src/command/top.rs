@@ -14,6 +14,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 
 use super::print;
 use crate::args::Top;
+use crate::chosen::Whom;
 use sample::Watch;
 use view::{Asked, View};
 
@@ -22,12 +23,16 @@ const SAMPLE: Duration = Duration::from_millis(250);
 
 /// Updates a terminal until the user quits; prints one snapshot otherwise.
 pub fn top(options: &Top) -> Result<u8> {
-    let mut watch = Watch::new(options.pid)?;
+    let pid = match options.whom {
+        Some(Whom::Pid(pid)) => Some(pid),
+        _ => None,
+    };
+    let mut watch = Watch::new(options.whom.as_ref())?;
     if options.json || !stdout().is_terminal() || !stdin().is_terminal() {
         std::thread::sleep(SAMPLE);
         watch.sample();
         let mut rows = watch.rows().to_vec();
-        if let Some(only) = options.pid.and_then(|pid| watch.row(pid)) {
+        if let Some(only) = pid.and_then(|pid| watch.row(pid)) {
             rows = vec![only.clone()];
         }
         return print(&match options.json {
@@ -35,7 +40,7 @@ pub fn top(options: &Top) -> Result<u8> {
             false => view::plain(&rows),
         });
     }
-    let only = options.pid.filter(|pid| watch.row(*pid).is_some());
+    let only = pid.filter(|pid| watch.row(*pid).is_some());
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
     let shown = show(&mut terminal, &mut watch, View::new(only), options.interval);
     ratatui::try_restore().context("cannot leave the terminal as it was")?;

@@ -5,6 +5,7 @@
 //! together. *Locking*: none. *Context*: any command.
 
 use std::ptr;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use uzswap_group::counters::{Counters, Kind, OrderCounters, StallCounters};
@@ -12,7 +13,7 @@ use uzswap_group::group::{FaultMode, Group, Process};
 use uzswap_group::histogram::{Histogram, NR_BUCKETS};
 use uzswap_group::knobs::CODEC_AUTO;
 
-use super::{PAGE, is_alive, pid_of, used_slots};
+use super::{PAGE, Part, is_alive, pid_of};
 use crate::knob::show_codec;
 
 /// Which processes' gauges count.
@@ -45,29 +46,28 @@ pub struct Totals {
 
 impl Totals {
     /// Adds up `group`, whose times are counted in ticks of a counter that runs at `hz`.
-    pub fn of(group: &Group, when: When, hz: u64) -> Self {
+    pub fn of(group: &Part<'_>, when: When, hz: u64) -> Self {
         Self::sum(group, when, hz, is_alive)
     }
 
-    fn sum(group: &Group, when: When, hz: u64, is_alive: impl Fn(u32) -> bool) -> Self {
-        let slots: Vec<&Process> = used_slots(group).collect();
-        let all = || slots.iter().copied().chain([&group.ended]);
+    fn sum(group: &Part<'_>, when: When, hz: u64, is_alive: impl Fn(u32) -> bool) -> Self {
+        let slots: Vec<&Process> = group.used_slots().collect();
+        let ended: Vec<&Process> = group.ended().collect();
         // A real process wins a tie against the sums of those that ended.
-        let most = [&group.ended]
-            .into_iter()
-            .chain(slots.iter().copied())
-            .max_by_key(|p| p.counters.need_peak.load(Relaxed))
-            .unwrap_or(&group.ended);
+        let all = || ended.iter().chain(&slots).copied();
+        let most = all().max_by_key(|p| p.counters.need_peak.load(Relaxed));
+        let of_most =
+            |cell: fn(&Counters) -> &AtomicU64| most.map_or(0, |p| cell(&p.counters).load(Relaxed));
         let mut totals = Totals {
             cells: vec![0; Counters::ALL.len()],
             orders: Vec::new(),
             stalls: [0; StallCounters::ALL.len()],
             faults: Faults::default(),
             own_peak: 0,
-            peak_stored: most.counters.zswapped_peak.load(Relaxed),
-            peak_pool: most.counters.pool_peak.load(Relaxed),
+            peak_stored: of_most(|counters| &counters.zswapped_peak),
+            peak_pool: of_most(|counters| &counters.pool_peak),
             // All processes have the same mode; `ended` has none.
-            fault_mode: [most]
+            fault_mode: most
                 .into_iter()
                 .chain(slots.iter().copied())
                 .map(|p| p.fault_mode.load(Relaxed))
@@ -77,15 +77,18 @@ impl Totals {
         };
         for process in all() {
             let gauges_count = match when {
-                When::AtEnd => ptr::eq(process, most),
-                When::Now => !ptr::eq(process, &raw const group.ended) && is_alive(pid_of(process)),
+                When::AtEnd => most.is_some_and(|most| ptr::eq(process, most)),
+                When::Now => {
+                    slots.iter().any(|slot| ptr::eq(process, *slot)) && is_alive(pid_of(process))
+                }
             };
             totals.add(process, gauges_count);
         }
         totals.own_peak = totals.get("ram_peak");
-        if group.nr_started.load(Relaxed) > 1 {
-            totals.raise("ram_peak", group.ledger.peak() * PAGE);
-            totals.raise("need_peak", group.ledger.need_peak() * PAGE);
+        if group.nr_started() > 1 {
+            let node = group.own_node();
+            totals.raise("ram_peak", node.peak() * PAGE);
+            totals.raise("need_peak", node.need_peak() * PAGE);
         }
         totals
     }
@@ -312,6 +315,7 @@ pub(crate) mod tests {
 
     pub fn start(group: &Group, pid: u32) -> &Process {
         group.claim(
+            0,
             Identity {
                 pid,
                 ..Identity::default()
@@ -328,9 +332,9 @@ pub(crate) mod tests {
             set(process, "faults", faults);
             set(process, "ram_peak", peak);
         }
-        set(&group.ended, "faults", 100);
-        set(&group.ended, "ram_peak", 250);
-        let totals = Totals::sum(&group, When::Now, 1, |_| true);
+        set(&group.runs[0].ended, "faults", 100);
+        set(&group.runs[0].ended, "ram_peak", 250);
+        let totals = Totals::sum(&Part::run(&group, 0), When::Now, 1, |_| true);
         assert_eq!(totals.get("faults"), 112);
         assert_eq!(totals.get("ram_peak"), 300);
     }
@@ -345,9 +349,9 @@ pub(crate) mod tests {
             process.fault_mode.store(FaultMode::Signal, Relaxed);
         }
         let alive = |pid| pid != 12;
-        let now = Totals::sum(&group, When::Now, 1, alive);
+        let now = Totals::sum(&Part::run(&group, 0), When::Now, 1, alive);
         assert_eq!(now.get("resident"), 120);
-        let end = Totals::of(&group, When::AtEnd, 1);
+        let end = Totals::of(&Part::run(&group, 0), When::AtEnd, 1);
         assert_eq!(end.get("resident"), 50);
         assert_eq!(end.fault_mode(), "signal");
     }
@@ -363,21 +367,24 @@ pub(crate) mod tests {
             .iter()
             .filter(|p| p.state.load(Relaxed) == ProcessState::Live);
         assert_eq!(live.count(), 1);
-        assert_eq!(Totals::of(&group, When::AtEnd, 1).get("zswpout"), 7);
+        assert_eq!(
+            Totals::of(&Part::run(&group, 0), When::AtEnd, 1).get("zswpout"),
+            7
+        );
     }
 
     #[test]
     fn the_ratio_is_the_one_at_the_peak() {
         let group = group();
         assert_eq!(
-            rounded(Totals::of(&group, When::AtEnd, 1).compression_ratio()),
+            rounded(Totals::of(&Part::run(&group, 0), When::AtEnd, 1).compression_ratio()),
             1.0
         );
         let process = start(&group, 10);
         set(process, "need_peak", 1);
         set(process, "zswapped_peak", 40 * PAGE);
         set(process, "pool_peak", 16 * PAGE);
-        let totals = Totals::of(&group, When::AtEnd, 1);
+        let totals = Totals::of(&Part::run(&group, 0), When::AtEnd, 1);
         assert_eq!(rounded(totals.compression_ratio()), 2.5);
     }
 

@@ -2,14 +2,15 @@
 //! is. Each page counts by the share that falls to the process (Pss), so that over the run memory
 //! shared after fork counts once.
 //!
-//! *Invariants*: the arena and the engine's own memory are left out; they are charged. Page cache of
-//! files is left out, as the kernel can drop it.
+//! *Invariants*: the arena and the engine's own memory are left out; they are charged. Page cache
+//! of files is left out, as the kernel can drop it.
 //! *Locking*: none. *Context*: the supervisor's only thread; parsing is apart from reading.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use uzswap_core::{ARENA_BASE, ARENA_LEN};
+use uzswap_group::library::is_library;
 
 use super::causes::{Kind, Part};
 use super::tree::kib;
@@ -102,7 +103,7 @@ impl<'a> Mapping<'a> {
         let file = || self.path.rsplit('/').next().unwrap_or(self.path);
         let name = |text: &str| text.trim_end_matches(" (deleted)").to_owned();
         let range = self.start..self.end;
-        if HANDLER_STACKS.contains(&self.start) || file().starts_with("libuzswap") {
+        if HANDLER_STACKS.contains(&self.start) || is_library(self.path.as_bytes()) {
             return Kind::Own;
         }
         match self.path {

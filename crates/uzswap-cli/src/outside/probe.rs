@@ -1,8 +1,8 @@
-//! *What*: the cheapest sign that a run's memory has changed: `/proc/PID/statm` of each process that
-//! the last look found, through files that stay open, less what engines count.
+//! *What*: the cheapest sign that a run's memory has changed: `/proc/PID/statm` of each process
+//! that the last look found, through files that stay open, less what engines count.
 //!
-//! *Invariants*: the figure only tells whether to look; it is never shown. It has files' pages in it
-//! and counts shared memory once for each process.
+//! *Invariants*: the figure only tells whether to look; it is never shown. It has files' pages in
+//! it and counts shared memory once for each process.
 //! *Locking*: none. *Context*: the supervisor's only thread.
 
 use std::collections::HashMap;
@@ -85,6 +85,7 @@ mod tests {
             record: None,
             light: [0, 0],
             way: Way::Look,
+            eldest: true,
         };
         let seen: Vec<_> = look(&proc.0, 7).into_iter().map(see).collect();
         let probes = open(&proc.0, &seen, Vec::new());

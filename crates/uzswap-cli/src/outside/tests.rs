@@ -14,7 +14,7 @@ fn run<'a>(proc: &FakeProc, group: &'a Group) -> Outside<'a> {
     Outside {
         proc: proc.0.clone(),
         supervisor: 7,
-        ..Outside::new(group)
+        ..Outside::new(group, 0)
     }
 }
 
@@ -29,7 +29,7 @@ fn smaps(proc: &FakeProc, pid: u32, arena: u64, outside: u64) {
 }
 
 fn anonymous(group: &Group) -> u64 {
-    group.outside.anonymous.load(Relaxed) >> 10
+    group.runs[0].outside.anonymous.load(Relaxed) >> 10
 }
 
 #[test]
@@ -40,17 +40,17 @@ fn an_unmanaged_process_counts_as_it_is_and_the_peak_stays() {
     outside.look(SECOND);
     assert_eq!(anonymous(&group), 30_000);
     // Two kernel stacks and page tables.
-    assert_eq!(group.outside.tables.load(Relaxed), 2 * (24 << 10));
+    assert_eq!(group.runs[0].outside.tables.load(Relaxed), 2 * (24 << 10));
     proc.remove(8);
     outside.look(2 * SECOND);
     assert_eq!(anonymous(&group), 0);
-    let peak = group.unmanaged_peak.load(Relaxed);
+    let peak = group.runs[0].unmanaged_peak.load(Relaxed);
     assert_eq!(peak, (30_000 << 10) + 2 * (24 << 10));
     assert_eq!(
         outside.causes().named(),
         "29.3 MiB anonymous memory of a) b"
     );
-    assert_eq!(text_of(&group.outside.most_name), "a) b");
+    assert_eq!(text_of(&group.runs[0].outside.most_name), "a) b");
 }
 
 #[test]
@@ -195,4 +195,62 @@ fn a_family_is_weighed_as_a_whole() {
     outside.pace.weighed(Duration::from_micros(5000 + 1000 - 1));
     outside.look(SECOND);
     assert_eq!(anonymous(&group), 22_000);
+}
+
+#[test]
+fn a_family_that_is_not_weighed_yet_counts_once_with_what_it_has_grown_by() {
+    let (proc, group) = (FakeProc::new("young"), group());
+    let mut outside = run(&proc, &group);
+    outside.pace.weighed(1000 * SECOND);
+    proc.add(8, 7, 0, [20_000, 0]);
+    outside.look(SECOND);
+    assert_eq!(anonymous(&group), 20_000);
+    for pid in [9, 10] {
+        proc.add(pid, 8, FORKED, [20_000, 0]);
+    }
+    outside.look(2 * SECOND);
+    assert_eq!(anonymous(&group), 20_000, "the parent's, which forked");
+    proc.add(9, 8, FORKED, [25_000, 0]);
+    outside.look(3 * SECOND);
+    outside.look(4 * SECOND);
+    assert_eq!(anonymous(&group), 25_000, "more of one child");
+    // The parent ends. Its child has what all had, and the other what it has grown by.
+    proc.remove(8);
+    proc.add(9, 7, FORKED, [20_000, 0]);
+    proc.add(10, 7, FORKED, [23_000, 0]);
+    outside.look(5 * SECOND);
+    outside.look(6 * SECOND);
+    assert_eq!(anonymous(&group), 23_000);
+}
+
+#[test]
+fn a_family_that_has_grown_since_it_was_weighed_counts_with_that() {
+    let (proc, group) = (FakeProc::new("grown"), group());
+    let mut outside = run(&proc, &group);
+    for (pid, parent, flags) in [(8, 7, 0), (9, 8, FORKED)] {
+        proc.add(pid, parent, flags, [20_000, 0]);
+        smaps(&proc, pid, 0, 10_000);
+    }
+    outside.look(SECOND);
+    assert_eq!(anonymous(&group), 20_000);
+    outside.pace.weighed(1000 * SECOND);
+    proc.add(9, 8, FORKED, [26_000, 0]);
+    outside.look(2 * SECOND);
+    outside.look(3 * SECOND);
+    assert_eq!(anonymous(&group), 26_000);
+}
+
+/// As much is found as may have grown.
+#[test]
+fn the_time_to_measure_grows_with_what_the_program_uses() {
+    let (proc, group) = (FakeProc::new("busy"), group());
+    let mut outside = run(&proc, &group);
+    proc.add(8, 7, 0, [20_000, 0]);
+    outside.look(SECOND);
+    assert_eq!(outside.cpu, SECOND / 2);
+    outside.look(2 * SECOND);
+    assert_eq!(outside.cpu, SECOND / 2, "it has used no more");
+    proc.add(9, 8, FORKED, [20_000, 0]);
+    outside.look(3 * SECOND);
+    assert_eq!(outside.cpu, SECOND);
 }

@@ -6,9 +6,12 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes of a thread's stack in the kernel, on x86-64.
 const KERNEL_STACK: u64 = 16 << 10;
+/// The unit of processor time in `stat`, on every machine that we run on.
+const TICK: Duration = Duration::from_millis(10);
 
 /// A process at one moment. Sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub struct Proc {
     pub blocked: bool,
     /// Page faults that needed no device.
     pub faults: u64,
+    /// Processor time that it has used.
+    pub cpu: Duration,
     /// Address space.
     pub virt: u64,
     pub anonymous: u64,
@@ -47,6 +52,12 @@ impl Proc {
     pub fn owns_no_memory(&mut self) {
         (self.anonymous, self.shared, self.huge) = (0, 0, 0);
         self.page_tables = 0;
+    }
+
+    /// What exec changes and fork keeps: the same in processes that may share memory by fork.
+    pub fn family(&self) -> [u64; 2] {
+        let [_, program, stack] = self.image;
+        [program, stack]
     }
 
     pub fn has_threads(&self) -> bool {
@@ -71,6 +82,7 @@ impl Proc {
             forked: field(6)? & PF_FORKNOEXEC != 0,
             blocked: fields.first() == Some(&"D"),
             faults: field(7)?,
+            cpu: TICK * u32::try_from(field(11)? + field(12)?).unwrap_or(u32::MAX),
             virt: field(20)?,
             threads: field(17)?,
             ..Proc::default()
@@ -118,27 +130,31 @@ pub fn look(proc: &Path, top: u32) -> Vec<Proc> {
 /// Process `top` and its descendants by the kernel's lists of children, or, where it keeps none, by
 /// the parent that each process names.
 fn descendants(proc: &Path, top: u32) -> Vec<u32> {
+    let has_lists = proc.join(format!("{top}/task/{top}/children")).exists();
+    let by_parent = (!has_lists).then(|| children_by_parent(proc));
+    let children = |parent: u32| match &by_parent {
+        Some(all) => all.get(&parent).cloned().unwrap_or_default(),
+        None => listed_children(proc, parent),
+    };
     let mut all = vec![top];
-    if !proc.join(format!("{top}/task/{top}/children")).exists() {
-        let children = children_by_parent(proc);
-        let mut next = 0;
-        while let Some(parent) = all.get(next) {
-            next += 1;
-            all.extend(children.get(parent).into_iter().flatten());
-        }
-        return all;
-    }
     let mut next = 0;
     while let Some(parent) = all.get(next) {
         next += 1;
-        let threads = fs::read_dir(proc.join(format!("{parent}/task")));
-        for thread in threads.into_iter().flatten().flatten() {
-            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-            let children = children.split_ascii_whitespace();
-            all.extend(children.filter_map(|pid| pid.parse::<u32>().ok()));
-        }
+        all.extend(children(*parent));
     }
     all
+}
+
+/// The children of all threads of process `parent`, as the kernel lists them.
+fn listed_children(proc: &Path, parent: u32) -> Vec<u32> {
+    let threads = fs::read_dir(proc.join(format!("{parent}/task")));
+    let threads = threads.into_iter().flatten().flatten();
+    let lists = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
+    let parse = |list: String| {
+        let pids = list.split_ascii_whitespace();
+        pids.filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
+    };
+    lists.flat_map(parse).collect()
 }
 
 /// The children of every process on the machine.
@@ -200,8 +216,11 @@ pub(super) mod tests {
         /// A process with `anonymous` and `shared` KiB, 8 KiB of page tables and one thread.
         pub fn add(&self, pid: u32, parent: u32, flags: u32, [anonymous, shared]: [u64; 2]) {
             let stat = format!(
-                "{pid} (a) b) S {parent} 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 77 {} 9 9 4096 8192 {pid}0 0 0\n",
-                u64::from(pid) << 20
+                "{pid} (a) b) S {parent} 1 1 0 -1 {flags} 0 0 0 0 30 20 0 0 20 0 1 0 77 {} 9 9 4096 \
+                 8192 {} 0 0\n",
+                u64::from(pid) << 20,
+                // The supervisor runs another program than all others.
+                u8::from(parent > 1)
             );
             let status = format!(
                 "Name:\ta) b\nNSpid:\t{pid}\nRssAnon:\t{anonymous} kB\nRssFile:\t5 kB\n\
@@ -234,6 +253,7 @@ pub(super) mod tests {
         assert_eq!((it.anonymous, it.shared), (100 << 10, 20 << 10));
         assert_eq!(it.tables(), (8 << 10) + KERNEL_STACK);
         assert!(it.forked && !it.nested && !it.blocked);
+        assert_eq!(it.cpu, Duration::from_millis(500));
     }
 
     #[test]

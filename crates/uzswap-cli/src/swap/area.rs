@@ -202,9 +202,20 @@ fn set_direct(file: &File, on: bool) -> bool {
     unsafe { libc::fcntl(fd, libc::F_SETFL, flags) == 0 }
 }
 
-/// Keeps other runs from using the same file, for as long as it is open anywhere.
+/// Keeps other groups from using the same file, for as long as it is open anywhere. The runs of a
+/// group share the lock.
+pub fn lock_first(file: &File) -> Result<()> {
+    locked(os::lock(file))?;
+    lock(file)
+}
+
+/// As [`lock_first`], for what this group has already.
 pub fn lock(file: &File) -> Result<()> {
-    match os::lock(file) {
+    locked(os::lock_shared(file))
+}
+
+fn locked(result: io::Result<()>) -> Result<()> {
+    match result {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             bail!("in use by another uzswap: name another")
         }

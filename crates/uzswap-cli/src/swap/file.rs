@@ -20,7 +20,7 @@ pub fn in_directory(dir: &Path, limits: &Limits, notes: &mut Vec<String>) -> Res
         Err(error) if has_no_unnamed(&error) => (removed(dir).map_err(said)?, true),
         file => (file.map_err(said)?, false),
     };
-    area::lock(&file)?;
+    area::lock_first(&file)?;
     let free = free_on_disk(&file)?;
     let nr_slots = limits.of_new_file(file.metadata()?.dev(), free)?;
     let area = SwapArea::new(file, dir, nr_slots)?;
@@ -118,7 +118,7 @@ pub fn given(path: &Path, limits: &Limits) -> Result<SwapArea> {
         .open(path)
         .map_err(|error| anyhow!("{}", plain(&error)))?;
     let free = free_on_disk(&file)?;
-    area::lock(&file)?;
+    area::lock_first(&file)?;
     let meta = file.metadata()?;
     match meta.len() {
         0 => SwapArea::new(file, path, limits.of_new_file(meta.dev(), free)?),

@@ -1,10 +1,10 @@
-//! *What*: how the processes of a group share its swap devices. The supervisor holds each device
-//! and the memory of its slot allocator open; the group file names the descriptors, which each
-//! process opens anew through `/proc`.
+//! *What*: how the processes of a group share its swap devices. Each supervisor holds each device
+//! and the memory of its slot allocator open; the group file names the descriptors, which the
+//! supervisor's processes open anew through `/proc`, and so does a supervisor that joins.
 //!
-//! *Invariants*: everything stays open as long as the group lives. The allocator's memory is a
-//! memfd, so nothing is left behind when the supervisor is killed. A swap file that the user named
-//! remains, but takes no space after the run.
+//! *Invariants*: everything stays open as long as the group lives, whoever ends first. The
+//! allocator's memory is a memfd, so nothing is left behind when supervisors are killed. A swap
+//! file that the user named remains, but takes no space after the last run.
 //! *Locking*: none here; [`Slots`] has its own. *Context*: `uzswap run`, `uzswap swapoff`.
 
 use std::cmp::Reverse;
@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
 use uzswap_group::group::{
-    DeviceConfig, Group, Process, ProcessState, SwapConfig, SwapUser, is_alive,
+    DeviceConfig, Group, NR_DEVICES, Process, ProcessState, Run, SwapConfig, SwapUser, is_alive,
 };
 use uzswap_io::device::Fd;
 use uzswap_io::{Device, MAX_DEVICE_SLOTS};
 use uzswap_slots::{CLUSTER_SLOTS, Slots};
 
-use super::SwapArea;
+use super::{SwapArea, area};
+use crate::group_file;
 use crate::group_view::PAGE;
 use crate::os;
 
@@ -34,9 +35,17 @@ const GAP: u64 = CLUSTER_SLOTS as u64;
 /// Slots of the smallest device.
 const MIN_SLOTS: u64 = CLUSTER_SLOTS as u64;
 
-/// The open devices, each with the memory of its slot allocator.
+/// An open device, with the memory of its slot allocator.
 #[derive(Debug)]
-pub struct SwapGroup(Vec<(SwapArea, File)>);
+struct Held {
+    device: File,
+    table: File,
+    nr_slots: u64,
+}
+
+/// The open devices.
+#[derive(Debug)]
+pub struct SwapGroup(Vec<Held>);
 
 impl SwapGroup {
     /// Shares `areas` through `config`, those of the highest priority first.
@@ -53,9 +62,44 @@ impl SwapGroup {
             }
             let table = share(&area, first, device)?;
             first += area.nr_slots + GAP;
-            shared.push((area, table));
+            shared.push(Held {
+                device: area.file,
+                table,
+                nr_slots: area.nr_slots,
+            });
         }
         Ok(SwapGroup(shared))
+    }
+
+    /// The devices of a group that goes on, as one of its supervisors holds them.
+    pub fn join(group: &Group) -> Result<Self> {
+        let held = group
+            .config
+            .swap
+            .devices()
+            .enumerate()
+            .map(|(number, config)| {
+                let open = |which: Which| open_held(group, which, number);
+                let device = open(|run| &run.device_fds)?;
+                area::lock(&device)?;
+                Ok(Held {
+                    device,
+                    table: open(|run| &run.table_fds)?,
+                    nr_slots: config.nr_slots.load(Ordering::Relaxed),
+                })
+            });
+        held.collect::<Result<_>>().map(SwapGroup)
+    }
+
+    /// Tells the processes of `run`, this supervisor's, where to find the devices.
+    pub fn describe(&self, run: &Run) {
+        for (number, held) in self.0.iter().enumerate() {
+            let set = |cell: &AtomicU32, file: &File| {
+                cell.store(file.as_raw_fd().unsigned_abs(), Ordering::Relaxed);
+            };
+            set(&run.device_fds[number], &held.device);
+            set(&run.table_fds[number], &held.table);
+        }
     }
 
     /// After the run: frees the disk space of swap files that have names, unless a process of the
@@ -64,7 +108,12 @@ impl SwapGroup {
         if !group.used().iter().all(has_ended) {
             return;
         }
-        for (SwapArea { file, nr_slots, .. }, _) in self.0 {
+        for Held {
+            device: file,
+            nr_slots,
+            ..
+        } in self.0
+        {
             let has_name = file
                 .metadata()
                 .is_ok_and(|meta| meta.is_file() && meta.nlink() > 0);
@@ -83,14 +132,26 @@ fn share(area: &SwapArea, first: u64, config: &DeviceConfig) -> Result<File> {
     let table =
         table(nr_slots, area.rotational).context("cannot create the swap slot allocator")?;
     let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
-    set(&config.device_fd, area.file.as_raw_fd().unsigned_abs());
-    set(&config.table_fd, table.as_raw_fd().unsigned_abs());
     set(&config.direct, area.direct.into());
     config.first.store(first, Ordering::Relaxed);
     config.priority.store(area.priority, Ordering::Relaxed);
     config.name.set(&area.path.to_string_lossy());
     config.nr_slots.store(nr_slots.into(), Ordering::Relaxed);
     Ok(table)
+}
+
+/// One of the two descriptors of a device.
+type Which = fn(&Run) -> &[AtomicU32; NR_DEVICES];
+
+/// What a supervisor of `group` holds open.
+fn open_held(group: &Group, which: Which, number: usize) -> Result<File> {
+    let run = group.runs().iter().find(|run| !group_file::has_ended(run));
+    let run = run.context("no 'uzswap run' of this group is left to open its swap devices with")?;
+    let supervisor = run.supervisor.load(Ordering::Acquire);
+    let fd = which(run)[number].load(Ordering::Relaxed);
+    let path = format!("/proc/{supervisor}/fd/{fd}");
+    let opened = File::options().read(true).write(true).open(path);
+    opened.with_context(|| format!("cannot open the swap devices of 'uzswap run' {supervisor}"))
 }
 
 /// Whether a process has certainly ended. One whose pid is unknown, or of another namespace, has
@@ -126,21 +187,17 @@ fn table(nr_slots: u32, rotational: bool) -> io::Result<File> {
 pub struct Users(Slots<'static>);
 
 impl Users {
-    /// Those of `device` of `group`.
-    pub fn of(group: &Group, device: &DeviceConfig) -> Result<Self> {
-        let supervisor = group.supervisor.load(Ordering::Relaxed);
-        let fd = device.table_fd.load(Ordering::Relaxed);
+    /// Those of device `number` of `group`.
+    pub fn of(group: &Group, number: usize) -> Result<Self> {
+        let device = &group.config.swap.devices[number];
         let nr_slots = u32::try_from(device.nr_slots.load(Ordering::Relaxed)).unwrap_or(0);
         let len = Slots::memory_len(nr_slots);
-        let table = File::options()
-            .read(true)
-            .write(true)
-            .open(format!("/proc/{supervisor}/fd/{fd}"))
-            .and_then(|table| match table.metadata()?.len() >= len as u64 {
-                true => os::map_shared(&table, len, true),
-                false => Err(io::ErrorKind::UnexpectedEof.into()),
-            })
-            .with_context(|| format!("cannot open the swap slots of 'uzswap run' {supervisor}"))?;
+        let table = open_held(group, |run| &run.table_fds, number)?;
+        let mapped = match table.metadata()?.len() >= len as u64 {
+            true => os::map_shared(&table, len, true),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        };
+        let table = mapped.context("cannot map the swap slots of the group")?;
         // SAFETY: shared memory of that length, page aligned, never unmapped. All processes take
         // the number of slots from the same configuration.
         Ok(Users(unsafe {

@@ -307,6 +307,7 @@ fn a_named_file_gives_its_space_back_when_the_last_process_has_ended() {
     let taken = || fs::metadata(&file).unwrap().blocks() * 512;
     let (group, swap) = used();
     group.claim(
+        0,
         uzswap_group::group::Identity {
             pid: std::process::id(),
             ..Default::default()

@@ -185,8 +185,24 @@ impl Arena {
         let Mapping::Userfaultfd { uffd, .. } = self.mapping else {
             return false;
         };
-        uffd.write_protect(range.addr(), range.bytes(), true, false)
-            .is_ok()
+        self.for_each_own(range, |range| {
+            uffd.write_protect(range.addr(), range.bytes(), true, false)
+                .is_ok()
+        })
+    }
+
+    /// Does something to `range` that the kernel refuses where the program has laid a mapping of
+    /// its own over part of it, having done part: then to what is ours, region by region.
+    fn for_each_own(&self, range: PageRange, f: impl Fn(PageRange) -> bool) -> bool {
+        let mut done = f(range);
+        if !done {
+            done = true;
+            self.regions
+                .for_each_in(range.addr(), range.bytes(), |region| {
+                    done &= region.flags.contains(Flags::FOREIGN) || f(region.pages());
+                });
+        }
+        done
     }
 
     fn write_protect(&self, pages: &Pages, range: PageRange) {
@@ -202,11 +218,14 @@ impl Arena {
     }
 
     /// Removes write protection from the resident pages of `range`, within the folio of `guard`.
-    /// Errors are ignored: a range that was unmapped needs nothing.
     pub(crate) fn unprotect(&self, pages: &Pages, guard: &FolioGuard<'_>, range: PageRange) {
         match self.mapping {
             Mapping::Userfaultfd { uffd, wakes } => {
-                let _ = uffd.write_protect(range.addr(), range.bytes(), false, !wakes);
+                // What was unmapped meanwhile needs nothing.
+                self.for_each_own(range, |range| {
+                    uffd.write_protect(range.addr(), range.bytes(), false, !wakes)
+                        .is_ok()
+                });
             }
             Mapping::Protection { .. } => {
                 self.open_folio(pages, guard, pages.index_of(Page::from_index(range.start)));

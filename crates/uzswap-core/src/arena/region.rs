@@ -43,8 +43,6 @@ impl Flags {
     pub const DONT_FORK: Self = Self(1 << 4);
     /// `MADV_WIPEONFORK`: zero in a fork child.
     pub const WIPE_ON_FORK: Self = Self(1 << 5);
-    /// Both fork policies; neither set means inherited.
-    pub const FORK: Self = Self(3 << 4);
     /// `mlock`: never evicted.
     pub const LOCKED: Self = Self(1 << 6);
     /// Being unmapped: no longer the program's, not yet free.
@@ -358,6 +356,14 @@ impl RegionMap {
         Held {
             _table: self.table.lock(),
         }
+    }
+
+    /// Bytes of the arena that no region holds.
+    #[must_use]
+    pub fn free_space(&self) -> usize {
+        let t = self.table.lock();
+        let taken: usize = t.entries().iter().map(|e| t.region(*e).len()).sum();
+        t.len() - taken
     }
 
     /// Entries in use.

@@ -16,7 +16,7 @@ use core::ops::Range;
 
 use crate::memory;
 use crate::page::wide;
-use uzswap_group::group::{DeviceConfig, DeviceState, Group};
+use uzswap_group::group::{DeviceConfig, DeviceState, Run as GroupRun};
 use uzswap_io::{Device, DeviceError, Extent, MAX_RUN, Queue};
 use uzswap_slots::{IsAlive, Owner, Run, Slots};
 use uzswap_sync::primitive::{
@@ -100,16 +100,18 @@ pub(crate) struct SwapDevice {
 unsafe impl Sync for SwapDevice {}
 
 impl SwapDevice {
-    /// Opens a device of `group`; `None`: this process may not (it is another user's).
+    /// Opens the device of that number among the descriptors of the supervisor of `run`; `None`:
+    /// this process may not (it is another user's).
     pub(crate) fn open(
         config: &'static DeviceConfig,
-        group: &Group,
+        run: &GroupRun,
+        number: usize,
         is_alive: IsAlive<'static>,
         peers: Range<usize>,
     ) -> Option<Self> {
-        let supervisor = group.supervisor.load(Relaxed);
+        let supervisor = run.supervisor.load(Relaxed);
         let nr_slots = config.nr_slots.load(Relaxed);
-        let table = open_fd(supervisor, config.table_fd.load(Relaxed), 0)?;
+        let table = open_fd(supervisor, run.table_fds.get(number)?.load(Relaxed), 0)?;
         let slots = map_slots(table, nr_slots, is_alive);
         let _ = file::close(table);
         let slots = slots?;
@@ -117,7 +119,7 @@ impl SwapDevice {
             0 => 0,
             _ => O_DIRECT,
         };
-        let fd = open_fd(supervisor, config.device_fd.load(Relaxed), flags)?;
+        let fd = open_fd(supervisor, run.device_fds.get(number)?.load(Relaxed), flags)?;
         let fd = memory::high_fd(fd);
         let Some(device) = open_device(config, fd, nr_slots) else {
             let _ = file::close(fd);

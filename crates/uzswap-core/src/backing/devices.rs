@@ -7,7 +7,7 @@
 use core::ops::Range;
 
 use super::device::SwapDevice;
-use uzswap_group::group::{Group, NR_DEVICES, SwapConfig};
+use uzswap_group::group::{Group, NR_DEVICES, Run, SwapConfig};
 use uzswap_slots::{IsAlive, Owner};
 use uzswap_sync::primitive::{AtomicU32, Ordering::Relaxed};
 
@@ -23,17 +23,23 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// Opens the group's devices. `None`: this process may not open them all.
-    pub(super) fn open(group: &'static Group, is_alive: IsAlive<'static>) -> Option<Devices> {
+    /// Opens the group's devices, as the supervisor of `run` holds them. `None`: this process may
+    /// not open them all.
+    pub(super) fn open(
+        group: &'static Group,
+        run: &Run,
+        is_alive: IsAlive<'static>,
+    ) -> Option<Devices> {
         let config = &group.config.swap;
         let mut devices = Devices {
             devices: [const { None }; NR_DEVICES],
             turn: AtomicU32::new(0),
         };
-        for (place, device) in devices.devices.iter_mut().zip(config.devices()) {
+        let numbered = (0..).zip(config.devices());
+        for (place, (number, device)) in devices.devices.iter_mut().zip(numbered) {
             let priorities = config.devices().map(|device| device.priority.load(Relaxed));
             let peers = peers(priorities, device.priority.load(Relaxed));
-            *place = SwapDevice::open(device, group, is_alive, peers);
+            *place = SwapDevice::open(device, run, number, is_alive, peers);
         }
         if devices.iter().count() < config.devices().count() {
             devices.close();

@@ -54,7 +54,7 @@ impl Backing {
         let cache = new_cache(account.limit_bytes() >> PAGE_SHIFT)?;
         let backing = Backing {
             account,
-            devices: Devices::open(group, liveness_probe(account)?)?,
+            devices: Devices::open(group, group.run_of(process), liveness_probe(account)?)?,
             keys,
             cache,
             readahead: Readahead::new(),

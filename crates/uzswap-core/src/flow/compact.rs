@@ -4,6 +4,7 @@
 //! *Locking*: pool class → folio, against the order, so the folio is only tried.
 //! *Context*: signal, worker.
 
+use super::share::is_last_of_family;
 use crate::op::OpGuard;
 use crate::page::block::Entries;
 use crate::page::folio::FolioGuard;
@@ -27,9 +28,11 @@ pub(crate) fn compact_if_fragmented(parts: &Parts, op: &mut OpGuard<'_>, target:
 
 /// Compacts the pool by about `nr` pages; they go into the operation's reserve.
 pub(crate) fn compact(parts: &Parts, op: &mut OpGuard<'_>, nr: u64) {
-    let freed = parts
-        .store
-        .compact(nr, &mut Mover { parts }, &mut op.reserve);
+    let mut mover = Mover { parts };
+    if parts.store.shared_pages() > 0 && is_last_of_family(parts) {
+        parts.store.own_shared(&mut mover);
+    }
+    let freed = parts.store.compact(nr, &mut mover, &mut op.reserve);
     add(&parts.account.counters().compacted_pages, freed);
 }
 

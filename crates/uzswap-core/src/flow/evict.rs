@@ -15,7 +15,7 @@ use super::share::{clear_empty, own_if_last, unprotect_own};
 use super::{compact, sample, shrink, sizes};
 use crate::arena::FaultMode;
 use crate::op::{OpGuard, RESERVE_PAGES};
-use crate::page::batch::{BatchFolio, BatchPage};
+use crate::page::batch::{BATCH_PAGES, BatchFolio, BatchPage};
 use crate::page::folio::{CANCELLED, FolioGuard, PROT_STALE, RECLAIM, SHARED, TRIED};
 use crate::page::tally::Tally;
 use crate::page::{Entry, Page, PageRange, wide};
@@ -28,6 +28,9 @@ use uzswap_sys::{arch, thread};
 
 /// Evicts up to about `target` pages; what is freed goes into the operation's reserve.
 pub(crate) fn reclaim_batch(parts: &Parts, op: &mut OpGuard<'_>, target: usize) -> usize {
+    let Some(target) = shrink::make_pool_room(parts, op, target) else {
+        return 0;
+    };
     let started = arch::ticks();
     let wrote = op.stalls.write;
     compact::compact_if_fragmented(parts, op, wide(target));
@@ -299,9 +302,10 @@ fn drop_ranges(parts: &Parts, op: &OpGuard<'_>) {
 /// Evicts what `range` holds, except folios that are pinned or already under reclaim.
 pub(crate) fn pageout(parts: &Parts, op: &mut OpGuard<'_>, range: PageRange) {
     let mut at = range.start;
-    loop {
+    while let Some(room) = shrink::make_pool_room(parts, op, BATCH_PAGES) {
         op.batch.clear();
         while op.batch.has_room(0)
+            && op.batch.nr_pages < room
             && let Some(page) = parts.pages.next_ready(at).filter(|&page| page < range.end)
         {
             let index = parts.pages.index_of(Page::from_index(page));

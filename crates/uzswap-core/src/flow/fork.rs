@@ -12,15 +12,18 @@
 use super::reserve::reserve_pages;
 use super::share::{protect_shared, share_resident, whole_arena};
 use super::space;
+use crate::account::Account;
 use crate::arena::FaultMode;
 use crate::arena::region::{Flags, Held};
 use crate::backing::Owners;
 use crate::masked::Masked;
+use crate::op::RESERVE_PAGES;
 use crate::page::{ARENA_BASE, ARENA_LEN};
 use crate::parts::Parts;
 use crate::start_error::StartError;
-use uzswap_group::counters::{Counters, Kind};
+use uzswap_group::counters::{Counters, Kind, add};
 use uzswap_group::group::Process;
+use uzswap_sync::ledger::Levels;
 use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::thread;
 
@@ -55,7 +58,7 @@ impl Child {
     /// the `room` that is charged for that. `None`: the group has no record left.
     fn reserve(parts: &Parts, room: u64) -> Option<Child> {
         let group = parts.account.group();
-        let record = group.reserve(thread::getpid().unsigned_abs())?;
+        let record = group.reserve(parts.account.process(), thread::getpid().unsigned_abs())?;
         let Some(user) = group.number_of(record) else {
             group.give_back(record);
             return None;
@@ -63,12 +66,13 @@ impl Child {
         let (account, share) = (parts.account, group.share_of(record));
         let own = group.number_of(account.process());
         if let Some(own) = own.filter(|_| !account.is_limited_alone()) {
-            let shared = share_resident(parts);
-            group.ledger.share_with_child(own, share, shared);
+            // SAFETY: all operations are held.
+            let stored = unsafe { parts.store.share() };
+            let resident = share_resident(parts);
+            group.ledger.share_with_child(own, share, resident + stored);
         }
-        // What both will write to without a fault: tables, the pool, what system calls use.
+        // What both will write to without a fault: tables, and what system calls use.
         share.inherit(account.charge().used() - room);
-        group.ledger.note(&group.ledger.held());
         Some(Child {
             record,
             user,
@@ -176,6 +180,9 @@ fn copy_gauges(from: &Counters, to: &Counters) {
     }
 }
 
+/// Pages by which what the child will have of its own may grow until all operations are held.
+const FORK_MARGIN: u64 = 64;
+
 /// Makes room for what the child will have of its own, as far as it can be made: a program that
 /// forks natively forks here, and what is too much has to be evicted afterwards. Returns the pages
 /// charged.
@@ -184,17 +191,28 @@ fn make_room_for_child(parts: &Parts, masked: &Masked) -> u64 {
     if parts.account.is_limited_alone() {
         return 0;
     }
-    let shared = match parts.arena.mode() {
+    let resident = match parts.arena.mode() {
         FaultMode::Segv => 0,
         FaultMode::Signal | FaultMode::Thread => parts.pages.nr_resident(),
     };
-    let nr = parts.account.charge().used().saturating_sub(shared);
+    let shared = resident + parts.store.object_pages();
+    let nr = parts.account.charge().used().saturating_sub(shared) + FORK_MARGIN;
     let mut op = parts.op(masked);
     if reserve_pages(parts, &mut op, nr) {
         nr
     } else {
         0
     }
+}
+
+/// Counts what a child's own memory is above the limits of its groups.
+fn count_excess(account: &Account, child: &Child) {
+    let own = account.group().share_of(child.record).used();
+    let levels = account.charge().levels();
+    let excess = levels.iter().flat_map(Levels::iter);
+    let excess = excess.map(|level| level.held.granted.saturating_sub(level.limit));
+    let excess = excess.max().unwrap_or(0).min(own);
+    add(&account.counters().over_limit_pages, excess);
 }
 
 /// Waits until no operation is under way and keeps new ones from starting.
@@ -213,14 +231,20 @@ pub(crate) fn prepare(parts: Option<&'static Parts>, masked: &Masked) -> ForkGua
     };
     let room = make_room_for_child(parts, masked);
     for op in parts.ops.all() {
-        core::mem::forget(op.acquire());
+        let mut op = op.acquire();
+        op.reserve.shrink_to(RESERVE_PAGES);
+        core::mem::forget(op);
     }
+    let account = parts.account;
+    // Looks at the region map, which changes no more.
+    let child = Child::reserve(parts, room);
     // Looking an address up takes no operation.
     let regions = parts.arena.regions().hold();
-    let account = parts.account;
-    let child = Child::reserve(parts, room);
     account.charge().uncharge(room);
     account.charge().give_back(0);
+    if let Some(child) = &child {
+        count_excess(account, child);
+    }
     let swapped = account.counters().swapped_pages.load(Relaxed);
     let counted = child.as_ref().is_some_and(|child| child.owners.is_some());
     let refused = !counted && swapped > 0;
@@ -243,12 +267,12 @@ fn apply_fork_policies(parts: &Parts, masked: &Masked) {
     while let Some(region) = regions.next_in(at, ARENA_BASE + ARENA_LEN - at) {
         at = region.end;
         let (start, len) = (region.start, region.len());
-        if region.flags.contains(Flags::FOREIGN) {
-            continue;
-        }
         let mut op = parts.op(masked);
         if region.flags.contains(Flags::DONT_FORK) {
+            // Of the program's own mappings, too: the kernel has left a hole.
             let _ = space::unmap(parts, &mut op, start, len);
+        } else if region.flags.contains(Flags::FOREIGN) {
+            // The kernel has wiped it.
         } else if region.flags.contains(Flags::WIPE_ON_FORK) {
             let _ = space::discard(parts, start, len);
         }

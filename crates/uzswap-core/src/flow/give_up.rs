@@ -1,8 +1,8 @@
 //! *What*: gives other processes of the group the memory that they ask for: see
 //! [`others`](super::others).
 //!
-//! *Invariants*: a process evicts nothing but its own memory. What it gives up it uncharges and hands
-//! back to the group, where whoever needs it takes it.
+//! *Invariants*: a process evicts nothing but its own memory. What it gives up it uncharges and
+//! hands back to the group, where whoever needs it takes it.
 //! *Locking*: as eviction. *Context*: the reclaimer; a thread of its own.
 
 use super::others::rule;
@@ -41,6 +41,8 @@ fn give_up(parts: &Parts, masked: &Masked, wish: Wish) -> u64 {
         let own = Member {
             used: charge.used() + charge.share().shared(),
             coldest: account.process().ask.coldest.load(Relaxed),
+            // Whoever asks has looked at the `low` of its groups.
+            most: u64::MAX,
         };
         let surplus = rule(account).surplus(own);
         if surplus == 0 || own.coldest >= wish.before {

@@ -14,6 +14,8 @@ use crate::policy::watermark::high;
 use uzswap_group::ask::Wish;
 use uzswap_group::group::{Process, ProcessState, is_alive};
 use uzswap_group::request::{RequestKind, VALUE};
+use uzswap_sync::ledger::Level;
+use uzswap_sync::node::Path;
 use uzswap_sync::primitive::Ordering::{Acquire, Relaxed};
 use uzswap_sys::signal::{self, SIGSYS};
 use uzswap_sys::{arch, thread};
@@ -35,30 +37,54 @@ const MAX_NAPS: u32 = 10;
 const MIN_SILENCE_NS: u64 = 10_000_000;
 const MAX_SILENCE_NS: u64 = 1_000_000_000;
 
-/// The processes that hold memory, and what they hold of the limit.
-fn holders(account: &Account) -> impl Iterator<Item = (&'static Process, Member)> {
+/// What becomes of the `low` of groups that the asker is not in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Low {
+    Kept,
+    Ignored,
+}
+
+/// The processes of a node that hold memory, and what they hold of the limit.
+fn holders(
+    account: &Account,
+    node: usize,
+    low: Low,
+) -> impl Iterator<Item = (&'static Process, Member)> {
     let group = account.group();
-    let shares = group.ledger.shares();
+    let (ledger, own_path) = (&group.ledger, account.charge().share().path());
+    let most_of = move |path: Path| match low {
+        Low::Kept => ledger.above_low(path, own_path),
+        Low::Ignored => u64::MAX,
+    };
+    let shares = ledger.shares();
     group
         .used()
         .iter()
         .zip(shares)
-        .filter_map(|(process, share)| {
+        .filter(move |(_, share)| share.path().has(node))
+        .filter_map(move |(process, share)| {
             let used = share.used();
+            if used == 0 || process.state.load(Acquire) != ProcessState::Live {
+                return None;
+            }
             let member = Member {
                 used,
                 coldest: process.ask.coldest.load(Relaxed),
+                most: most_of(share.path()),
             };
-            (used > 0 && process.state.load(Acquire) == ProcessState::Live)
-                .then_some((process, member))
+            Some((process, member))
         })
 }
 
+/// What holds in the node whose limit is the tightest for this process.
 pub(super) fn rule(account: &Account) -> Rule {
     let (group, knobs) = (account.group(), account.knobs());
+    let tightest = account.charge().levels().map(|levels| levels.tightest());
+    let Level { node, limit, .. } = tightest.unwrap_or_default();
     Rule {
-        limit: group.ledger.grantable(knobs.ram.load(Relaxed)),
-        nr_live: wide(holders(account).count()),
+        node,
+        limit,
+        nr_live: wide(holders(account, node, Low::Ignored).count()),
         min: knobs.ram_min.load(Relaxed) >> PAGE_SHIFT,
         now: arch::ticks(),
         hz: group.config.tsc_hz.load(Relaxed).max(1),
@@ -70,6 +96,7 @@ pub(super) fn rule(account: &Account) -> Rule {
 fn ask(
     account: &Account,
     missing: u64,
+    low: Low,
     before: impl FnOnce(&Rule) -> u64,
 ) -> Option<&'static Process> {
     let rule = rule(account);
@@ -81,8 +108,8 @@ fn ask(
         let is_deaf = process.reclaimer.load(Relaxed) == 0 && group.is_foreign(process);
         !has_refused && !is_deaf
     };
-    let others =
-        holders(account).filter(|(process, _)| !core::ptr::eq(*process, own) && willing(process));
+    let others = holders(account, rule.node, low)
+        .filter(|(process, _)| !core::ptr::eq(*process, own) && willing(process));
     let (process, surplus) = rule.whom(others, before)?;
     let pages = how_much(missing, surplus);
     process.ask.ask(Wish { pages, before });
@@ -143,7 +170,7 @@ impl Asking {
             return true;
         }
         let coldest = account.process().ask.coldest.load(Relaxed);
-        let Some(asked) = ask(account, missing(), |rule| rule.before(coldest)) else {
+        let Some(asked) = ask(account, missing(), Low::Kept, |rule| rule.before(coldest)) else {
             self.not_before = began + MIN_SILENCE_NS;
             return false;
         };
@@ -212,7 +239,9 @@ impl Patience {
             }
             return false;
         }
-        self.asked = ask(account, missing, |_| Wish::ANY_TIME);
+        let ask = |low| ask(account, missing, low, |_| Wish::ANY_TIME);
+        // Where nobody else has any, the limit counts for more than what a group is left.
+        self.asked = ask(Low::Kept).or_else(|| ask(Low::Ignored));
         if self.asked.is_some() {
             let _ = thread::nanosleep(LOOK_NS);
         }

@@ -127,6 +127,21 @@ pub(crate) fn unpin_range(parts: &Parts, range: PageRange) {
     }
 }
 
+/// As [`Engine::not_held`](crate::Engine::not_held).
+pub(crate) fn not_held(parts: &Parts, range: PageRange) -> usize {
+    let (mut bytes, mut at) = (0, range.start);
+    while at < range.end {
+        let page = Page::from_index(at);
+        let index = parts.pages.index_of(page);
+        let folio = parts.pages.range_of(index);
+        if !(parts.pages.is_ready(page) && parts.pages.folio(index).has(HELD)) {
+            bytes += folio.bytes();
+        }
+        at = folio.end;
+    }
+    bytes
+}
+
 /// Brings in and keeps, folio by folio; on failure lets go of what it kept.
 pub(crate) fn keep_in(
     parts: &Parts,

@@ -3,6 +3,7 @@
 //! *Invariants*: a device object is released only when its copy is in the pool.
 //! *Locking*: the caller holds the folio. *Context*: signal, worker.
 
+use super::pool_max::pool_room;
 use crate::backing::Backing;
 use crate::op::{OpGuard, ReadWindow};
 use crate::page::{Content, Page, PageRange, wide};
@@ -32,6 +33,9 @@ pub(crate) fn keep_ahead(parts: &Parts, op: &mut OpGuard<'_>, around: PageRange)
     let Some(backing) = &parts.backing else {
         return;
     };
+    if pool_room(parts).is_none_or(|room| room < wide(around.len())) {
+        return;
+    }
     let mut room = Reserve::empty(parts.account.charge());
     op.lend_spare(&mut room, 2 * wide(MAX_CHAIN));
     let age = parts.pages.clock().now();

@@ -1,7 +1,7 @@
 //! *What*: the reclaimer: keeps room free, as kswapd does, and makes cold data denser, from a
 //! process beside this one, which the program does not see. It is started by the first charge that
-//! finds little room, or when other processes ask for memory of this one, and ends with the program,
-//! by exec, or when it is asked to.
+//! finds little room, or when other processes ask for memory of this one, and ends with the
+//! program, by exec, or when it is asked to.
 //!
 //! *Invariants*
 //! - It shares the memory only. Its descriptors are copies of the engine's; it has no capabilities

@@ -31,6 +31,8 @@ pub enum RemapTo {
     MayMove,
     /// Here, in place of what is mapped there.
     Fixed(usize),
+    /// As [`RemapTo::Fixed`], and the old range stays mapped, empty.
+    Leaving(usize),
 }
 
 /// mremap: shrinks, grows or moves a range.
@@ -47,12 +49,15 @@ pub(crate) fn remap(
     if region.end < old + old_len || region.flags.contains(Flags::FOREIGN) {
         return Err(MapError::NotMapped);
     }
-    if let RemapTo::Fixed(new) = to {
+    if let RemapTo::Fixed(new) | RemapTo::Leaving(new) = to {
         if new < old + old_len && old < new + new_len {
             return Err(MapError::Invalid);
         }
         replace(parts, op, new, new_len, region.flags)?;
-        return move_to(parts, op, old, old_len, new, new_len, region.flags);
+        let moved = move_contents(parts, op, old, old_len, new, new_len, region.flags);
+        return moved
+            .map(|()| leave(parts, op, old, old_len, to, region.flags))
+            .map(|()| new);
     }
     if new_len <= old_len {
         unmap(parts, op, old + new_len, old_len - new_len)?;
@@ -60,21 +65,45 @@ pub(crate) fn remap(
     }
     let (end, more) = (old + old_len, new_len - old_len);
     if regions.insert_free(end, more, region.flags).is_ok() {
-        parts
-            .arena
-            .set_prot(&parts.pages, end, more, region.flags.prot())
-            .map_err(MapError::Kernel)?;
+        let prot = region.flags.prot();
+        if let Err(errno) = parts.arena.set_prot(&parts.pages, end, more, prot) {
+            let _ = unmap(parts, op, end, more);
+            return Err(MapError::Kernel(errno));
+        }
         return Ok(old);
     }
     if to == RemapTo::InPlace {
         return Err(MapError::NoSpace);
     }
     let new = regions.reserve(new_len, 0, region.flags)?;
-    move_to(parts, op, old, old_len, new, new_len, region.flags)
+    let moved = move_contents(parts, op, old, old_len, new, new_len, region.flags);
+    moved
+        .map(|()| leave(parts, op, old, old_len, to, region.flags))
+        .map(|()| new)
 }
 
-/// Moves a mapping, contents and all, to a region that is mapped for it.
-fn move_to(
+/// Leaves an old range as `to` says, whose contents have moved.
+fn leave(
+    parts: &Parts,
+    op: &mut OpGuard<'_>,
+    old: usize,
+    old_len: usize,
+    to: RemapTo,
+    flags: Flags,
+) {
+    if let RemapTo::Leaving(_) = to {
+        // What had to be readable to be copied is not any more.
+        let _ = parts
+            .arena
+            .set_prot_now(&parts.pages, old, old_len, flags.prot());
+    } else {
+        // What cannot be unmapped is lost to the program as address space alone.
+        let _ = unmap(parts, op, old, old_len);
+    }
+}
+
+/// Moves contents to a region that is mapped for them, and is unmapped if that fails.
+fn move_contents(
     parts: &Parts,
     op: &mut OpGuard<'_>,
     old: usize,
@@ -82,36 +111,38 @@ fn move_to(
     new: usize,
     new_len: usize,
     flags: Flags,
-) -> Result<usize, MapError> {
+) -> Result<(), MapError> {
     let from = PageRange::covering(old, old_len.min(new_len));
     let to = PageRange::covering(new, old_len.min(new_len));
     let readable = flags.prot() & mem::PROT_READ.unsigned_abs() != 0;
+    let set_prot = |addr, len, prot| {
+        let set = parts.arena.set_prot_now(&parts.pages, addr, len, prot);
+        set.map_err(MapError::Kernel)
+    };
     if !readable {
         // To be copied. The region map goes on saying that it is not readable, so no reclaimer
         // starts on it.
-        parts
-            .arena
-            .set_prot_now(&parts.pages, old, old_len, mem::PROT_READ.unsigned_abs())
-            .map_err(MapError::Kernel)?;
+        if let Err(error) = set_prot(old, old_len, mem::PROT_READ.unsigned_abs()) {
+            let _ = unmap(parts, op, new, new_len);
+            return Err(error);
+        }
     }
-    if let Err(error) = move_pages(parts, op, from, to) {
+    let moved = move_pages(parts, op, from, to).and_then(|()| {
+        let set = parts
+            .arena
+            .set_prot(&parts.pages, new, new_len, flags.prot());
+        set.map_err(MapError::Kernel)
+    });
+    if let Err(error) = moved {
         // Back, as far as can be: what moved left its room behind.
         let _ = move_pages(parts, op, to, from);
         if !readable {
-            let _ = parts
-                .arena
-                .set_prot_now(&parts.pages, old, old_len, flags.prot());
+            let _ = set_prot(old, old_len, flags.prot());
         }
         let _ = unmap(parts, op, new, new_len);
         return Err(error);
     }
-    parts
-        .arena
-        .set_prot(&parts.pages, new, new_len, flags.prot())
-        .map_err(MapError::Kernel)?;
-    // What cannot be unmapped is lost to the program as address space alone.
-    let _ = unmap(parts, op, old, old_len);
-    Ok(new)
+    Ok(())
 }
 
 /// Moves contents from one range to another of the same length, where there is nothing.

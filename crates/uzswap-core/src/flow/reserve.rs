@@ -4,7 +4,7 @@
 //! *Invariants*: pages are charged before they are touched.
 //! *Locking*: as reclaim. *Context*: signal, worker.
 
-use super::{follow, reclaim, reclaimer};
+use super::{follow, high, reclaim, reclaimer};
 use crate::op::OpGuard;
 use crate::page::Page;
 use crate::page::block::Entries;
@@ -18,6 +18,7 @@ pub(crate) fn reserve_pages(parts: &Parts, op: &mut OpGuard<'_>, nr: u64) -> boo
         return true;
     }
     if parts.account.charge().try_charge(nr) {
+        high::slow_down(parts, op);
         reclaimer::wake_if_low(parts);
         return true;
     }

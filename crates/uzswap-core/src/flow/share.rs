@@ -2,11 +2,11 @@
 //! somebody writes to it.
 //!
 //! Before the fork the parent's resident pages are write-protected, and in the child again, whose
-//! userfaultfd is a new one. The first write to such a page faults: [`super::unshare`]. Reclaim passes shared pages over as long as others have
-//! them: to evict them frees nothing.
+//! userfaultfd is a new one. The first write to such a page faults: [`super::unshare`]. Reclaim
+//! passes shared pages over as long as others have them: to evict them frees nothing.
 //!
-//! *Invariants*: as [`crate::page`]'s `shared`. Pages that a system call is using, or the kernel may
-//! write to unasked, are not shared: they are charged to the child from the beginning.
+//! *Invariants*: as [`crate::page`]'s `shared`. Pages that a system call is using, or the kernel
+//! may write to unasked, are not shared: they are charged to the child from the beginning.
 //! *Locking*: op → folio. *Context*: fork; signal, worker.
 
 use crate::page::folio::{FolioGuard, PROT_STALE, RECLAIM, SHARED};
@@ -32,6 +32,10 @@ pub(crate) fn share_resident(parts: &Parts) -> u64 {
         // In this order: whoever announces memory after that sees that it is shared.
         if parts.arena.hazards().covers(range) || !parts.arena.protect_range(range) {
             guard.clear(more);
+            if !parts.arena.prot_follows() {
+                // The kernel may have protected part of it.
+                unprotect_own(parts, &guard, range);
+            }
             return;
         }
         nr += wide(parts.pages.resident_in(range, more));
@@ -43,33 +47,42 @@ pub(crate) fn share_resident(parts: &Parts) -> u64 {
 pub(crate) fn protect_shared(parts: &Parts) {
     parts.pages.for_each_folio(whole_arena(), |index, range| {
         let guard = parts.pages.folio(index).lock();
-        if guard.has(SHARED) && !parts.arena.protect_range(range) {
+        if !guard.has(SHARED) {
+            return;
+        }
+        if !parts.arena.protect_range(range) {
             own(parts, &guard, range);
+        } else if parts.pages.resident_parts(range) & !guard.bits() != 0 {
+            // In a folio that was pinned, what came in since an earlier fork is not shared.
+            unprotect_own(parts, &guard, range);
         }
     });
 }
 
 /// Charges what is shared of `range`, all of a folio, whether it fits or not.
 fn own(parts: &Parts, guard: &FolioGuard<'_>, range: PageRange) {
-    let share = parts.account.charge().share();
     let nr = wide(parts.pages.nr_shared(guard, range));
-    share.inherit(nr);
-    share.unshare(nr);
+    parts.account.charge().share().own(nr);
     guard.clear(SHARED);
     parts.arena.unprotect(&parts.pages, guard, range);
+}
+
+/// Whether nobody else has anything of what this process shared when it forked, or was forked.
+pub(crate) fn is_last_of_family(parts: &Parts) -> bool {
+    let (group, share) = (parts.account.group(), parts.account.charge().share());
+    group.ledger.is_last_of_family(share)
 }
 
 /// Makes the shared pages of a folio this process's own, as far as the account goes, if nobody else
 /// has any.
 pub(crate) fn own_if_last(parts: &Parts, guard: &FolioGuard<'_>, range: PageRange) {
-    let share = parts.account.charge().share();
-    if parts.account.group().ledger.is_last_of_family(share) {
+    if is_last_of_family(parts) {
         own(parts, guard, range);
     }
 }
 
-/// Removes write protection from the resident pages of `range`, within the folio of `guard`, but for
-/// those that are shared.
+/// Removes write protection from the resident pages of `range`, within the folio of `guard`, but
+/// for those that are shared.
 pub(crate) fn unprotect_own(parts: &Parts, guard: &FolioGuard<'_>, range: PageRange) {
     let unprotect = |range| parts.arena.unprotect(&parts.pages, guard, range);
     if !guard.has(SHARED) {

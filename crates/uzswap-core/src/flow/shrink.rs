@@ -7,22 +7,28 @@
 //! use is retried with others, [`MAX_RECLAIM_RETRIES`] times in a row; any other failure ends the
 //! attempt.
 //!
-//! *Invariants*: nothing is written while the knob `writeback` is off. Every chosen entry that was
-//! not written, and every attempt that wrote nothing, counts in `reject_reclaim_fail`.
+//! *Invariants*: nothing is written while the knob `writeback` is off, or the `zswap.writeback` of
+//! a group that the process is in. Every chosen entry that was not written, and every attempt that
+//! wrote nothing, counts in `reject_reclaim_fail`.
 //! *Locking*: op → writeback. *Context*: signal, worker.
 
 use super::compact::compact_if_fragmented;
+use super::pool_max::{pool_max, pool_room};
 use super::recompress::recompress_before_write;
 use super::writeback::{WritebackError, WrittenBack, write_run};
 use crate::backing::device::MAX_RECLAIM_RETRIES;
 use crate::op::OpGuard;
+use crate::page::{narrow, wide};
 use crate::parts::Parts;
 use crate::policy::pool_limit::Decision;
 use crate::policy::shrinker::cold_age;
 use uzswap_group::counters::add;
-use uzswap_group::knobs::is_on;
+use uzswap_group::knobs::{is_on, percent};
+use uzswap_sync::ledger::Levels;
 use uzswap_sys::arch;
 
+/// Pages for which it is worth to begin a batch of evictions while the pool has little room.
+const MIN_BATCH: usize = 64;
 /// Runs that are written for one batch of evictions, at most: bounds the time of a single fault.
 const MAX_RUNS: u32 = 4;
 
@@ -34,6 +40,9 @@ pub(crate) fn shrink(parts: &Parts, op: &mut OpGuard<'_>) {
     }
     if decide(parts) == Decision::Keep {
         return shrink_cold(parts, op);
+    }
+    if parts.store.is_empty() {
+        return;
     }
     let mut failures = 0;
     let mut runs = 0;
@@ -57,17 +66,39 @@ pub(crate) fn shrink(parts: &Parts, op: &mut OpGuard<'_>) {
 fn decide(parts: &Parts) -> Decision {
     let charge = parts.account.charge();
     charge.share().set_pool(parts.store.pool_pages());
-    let (held, limit) = charge.group();
-    parts.pool_limit.decide(
-        held.pool,
-        limit,
-        parts.account.knobs(),
-        parts.auto.recompresses(),
-    )
+    let (levels, knobs) = (charge.levels(), parts.account.knobs());
+    let levels = levels.iter().flat_map(Levels::iter);
+    let pools = levels.map(|level| {
+        let share = percent(level.limit, &knobs.max_pool_percent);
+        (level.held.pool, share.min(pool_max(parts, level)))
+    });
+    let recompresses = parts.auto.recompresses();
+    parts.pool_limit.decide(pools, knobs, recompresses)
 }
 
+/// Of `target` pages that are to be evicted, how many may enter the pool: what they compress to is
+/// known only afterwards, so there must be room for them as they are. Where what is stored goes on
+/// to swap the pool is a passage: all of them, once no group is above its `zswap.max`, or that is
+/// not for what this process has in it. `None`: too few to begin a batch.
+pub(super) fn make_pool_room(parts: &Parts, op: &mut OpGuard<'_>, target: usize) -> Option<usize> {
+    let room = pool_room(parts);
+    if room.is_some_and(|room| room >= wide(target)) {
+        return Some(target);
+    }
+    if parts.backing.is_some() && may_write_back(parts) {
+        shrink(parts, op);
+        if pool_room(parts).is_some() || parts.store.is_empty() {
+            return Some(target);
+        }
+    }
+    room.map(narrow).filter(|room| *room >= MIN_BATCH)
+}
+
+/// Whether the knob and every group of this process let it write.
 fn may_write_back(parts: &Parts) -> bool {
-    is_on(&parts.account.knobs().writeback)
+    let account = parts.account;
+    let path = account.charge().share().path();
+    is_on(&account.knobs().writeback) && account.group().ledger.may_write_back(path)
 }
 
 /// Writes one run back. Returns what left the pool.

@@ -41,29 +41,30 @@ impl From<RegionError> for MapError {
     }
 }
 
-/// What a fork child gets of a range.
+/// What a fork child gets of a range in place of a copy. Each holds or does not, by itself; nothing
+/// goes before zeroes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkPolicy {
-    /// A copy.
-    Inherit,
     /// Nothing: it is not mapped there.
     DontFork,
     /// Zeroes.
     Wipe,
 }
 
-/// Maps `len` bytes of fresh memory, aligned to `align` (0: a folio).
+/// Maps `len` bytes of fresh memory: at `hint` if that is in the arena and free, else where there
+/// is room, aligned to a folio.
 pub(crate) fn map(
     parts: &Parts,
     op: &mut OpGuard<'_>,
     len: usize,
-    align: usize,
+    hint: usize,
     prot: u32,
 ) -> Result<usize, MapError> {
-    let addr = parts
-        .arena
-        .regions()
-        .reserve(len, align, Flags::from_prot(prot))?;
+    let (regions, flags) = (parts.arena.regions(), Flags::from_prot(prot));
+    let addr = match in_arena(hint) && regions.insert_free(hint, len, flags).is_ok() {
+        true => hint,
+        false => regions.reserve(len, 0, flags)?,
+    };
     charge_regions(parts, op);
     if let Err(errno) = parts.arena.set_prot(&parts.pages, addr, len, prot) {
         let _ = unmap(parts, op, addr, len);

@@ -1,7 +1,8 @@
 //! *What*: charges pages that others have too since a fork, before the program writes to them and
 //! the kernel copies them.
 //!
-//! *Invariants*: pages are charged before they leave `shared`: see [`super::share`].
+//! *Invariants*: pages are charged before they leave `shared`: see [`super::share`]. A page that
+//! reclaim has copied is not opened to writes before that copy is given up.
 //! *Locking*: op → folio. *Context*: signal, worker.
 
 use super::reserve::reserve_pages;
@@ -21,6 +22,8 @@ pub(crate) fn unshare(parts: &Parts, op: &mut OpGuard<'_>, page: Page) -> bool {
     let guard = parts.pages.folio_of(page).lock();
     let mut nr = 0;
     if parts.pages.is_shared(page) {
+        // Reclaim may have copied the page: what is written from now on is not in that copy.
+        guard.cancel_reclaim();
         nr = wide(parts.pages.nr_shared(&guard, part));
         parts.pages.clear_shared(&guard, page);
         parts.account.charge().share().unshare(nr);

@@ -17,7 +17,7 @@
 
 use crate::backing::write::{Candidates, Destination, WriteError};
 use crate::backing::{Backing, label};
-use crate::page::{Entries, Entry, wide};
+use crate::page::{Entries, Entry, narrow, wide};
 use crate::parts::Parts;
 use crate::parts::writeback::{Object, Writeback};
 use crate::policy::sweep::Chosen;
@@ -109,6 +109,37 @@ pub(crate) fn write_run(
     if nr == 0 {
         return Err(WritebackError::Nothing);
     }
+    let account = parts.account;
+    let (own, path) = (account.process(), account.charge().share().path());
+    let allowed = account.group().begin_swapping(own, path, wide(nr));
+    if let Some(object) = writeback.objects.get(narrow(allowed)) {
+        // What a group may not have there stays the next to go.
+        if allowed < wide(nr) {
+            writeback.sweep.return_to(object.chosen.page);
+        }
+    }
+    let done = match allowed {
+        0 => Err(WritebackError::Full),
+        nr => write_chosen(
+            parts,
+            backing,
+            writeback,
+            candidates,
+            (narrow(nr), nr_slots),
+        ),
+    };
+    own.end_swapping(allowed);
+    done
+}
+
+/// Writes the first `nr` of the objects that were chosen, which take `nr_slots` slots at most.
+fn write_chosen(
+    parts: &Parts,
+    backing: &Backing,
+    writeback: &mut Writeback,
+    candidates: Candidates,
+    (nr, nr_slots): (usize, usize),
+) -> Result<WrittenBack, WritebackError> {
     let [first, ..] = &writeback.objects;
     let first_len = backing.seal().overhead() + usize::from(first.chosen.size);
     let min_slots = first_len.div_ceil(SLOT);

@@ -25,6 +25,15 @@ pub const fn in_arena(addr: usize) -> bool {
     addr.wrapping_sub(ARENA_BASE) < ARENA_LEN
 }
 
+/// The part of `[addr, addr + len)` in the arena: its address and length.
+#[inline]
+#[must_use]
+pub fn arena_part(addr: usize, len: usize) -> Option<(usize, usize)> {
+    let end = addr.saturating_add(len).min(ARENA_BASE + ARENA_LEN);
+    let addr = addr.max(ARENA_BASE);
+    (addr < end).then(|| (addr, end - addr))
+}
+
 /// A `usize` as the kernel's and the counters' 64-bit number.
 #[inline]
 #[must_use]
@@ -166,6 +175,17 @@ impl PageRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_part_in_the_arena_is_cut_at_both_ends() {
+        let end = ARENA_BASE + ARENA_LEN;
+        assert_eq!(arena_part(ARENA_BASE - 8, 9), Some((ARENA_BASE, 1)));
+        assert_eq!(arena_part(end - 1, usize::MAX), Some((end - 1, 1)));
+        assert_eq!(arena_part(0, usize::MAX), Some((ARENA_BASE, ARENA_LEN)));
+        for (addr, len) in [(ARENA_BASE - 8, 8), (ARENA_BASE, 0), (end, 1)] {
+            assert_eq!(arena_part(addr, len), None, "{addr:#x}");
+        }
+    }
 
     #[test]
     fn a_page_and_its_address_tell_each_other() {

@@ -4,6 +4,7 @@
 //! Nobody loses memory to others
 //! - that is not clearly colder than theirs, unless they have none to give and cannot go on;
 //! - below `ram_min`;
+//! - below the `low` of a group that they are not in, unless nobody else has any;
 //! - below a quarter of its fair share, which is the limit divided by the processes that live,
 //!   unless it is idle.
 //!
@@ -27,11 +28,15 @@ pub(crate) struct Member {
     pub used: u64,
     /// When its coldest memory was put on its list, ticks; 0: it has none to evict.
     pub coldest: u64,
+    /// Pages that its groups leave to whoever asks: what they have above their `low`.
+    pub most: u64,
 }
 
 /// What holds for all at this moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
+    /// The node where memory is short, and whose processes are asked.
+    pub node: usize,
     /// The limit of all together, pages.
     pub limit: u64,
     /// Processes that hold memory.
@@ -60,6 +65,7 @@ impl Rule {
             min => min + BATCH_EXCESS,
         };
         let surplus = member.used.saturating_sub(kept.max(least));
+        let surplus = surplus.min(member.most);
         if surplus < MIN_SURPLUS { 0 } else { surplus }
     }
 
@@ -105,6 +111,7 @@ mod tests {
     const HZ: u64 = 1000;
     /// Two processes under a limit of 80000 pages.
     const RULE: Rule = Rule {
+        node: 0,
         limit: 80_000,
         nr_live: 2,
         min: 0,
@@ -115,7 +122,11 @@ mod tests {
     /// A process of `used` pages whose memory has not moved for `age` ticks.
     fn member(used: u64, age: u64) -> Member {
         let coldest = RULE.now - age;
-        Member { used, coldest }
+        Member {
+            used,
+            coldest,
+            most: u64::MAX,
+        }
     }
 
     fn whom(own_age: u64, others: &[Member]) -> Option<(usize, u64)> {
@@ -133,6 +144,7 @@ mod tests {
         let nothing = Member {
             used: 30_000,
             coldest: 0,
+            most: u64::MAX,
         };
         assert_eq!(whom(1000, &[nothing]), None, "all of it is stored");
         assert!(
@@ -157,6 +169,16 @@ mod tests {
         assert_eq!(rule.surplus(member(21_000, 50_000)), 1000 - BATCH_EXCESS);
         assert_eq!(rule.surplus(member(20_000 + BATCH_EXCESS, 50_000)), 0);
         assert_eq!(rule.surplus(member(21_000, 0)), 1000 - BATCH_EXCESS);
+    }
+
+    #[test]
+    fn a_group_keeps_its_low() {
+        let some = Member {
+            most: 500,
+            ..member(30_000, 50_000)
+        };
+        assert_eq!(RULE.surplus(some), 500);
+        assert_eq!(RULE.surplus(Member { most: 0, ..some }), 0);
     }
 
     #[test]

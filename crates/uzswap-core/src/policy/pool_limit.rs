@@ -30,21 +30,24 @@ impl PoolLimit {
         }
     }
 
-    /// Decides, for a pool of `pool` pages under a limit of `limit` pages. `recompresses`: what is
-    /// in it could be much smaller.
+    /// Decides, for the pools of this process's nodes, each with the most that it may take, in
+    /// pages. `recompresses`: what is in them could be much smaller.
     pub(crate) fn decide(
         &self,
-        pool: u64,
-        limit: u64,
+        pools: impl Iterator<Item = (u64, u64)>,
         knobs: &Knobs,
         recompresses: bool,
     ) -> Decision {
-        let max_pool = percent(limit, &knobs.max_pool_percent);
-        if pool > max_pool {
+        let (mut exceeds, mut is_accepted) = (false, true);
+        for (pool, max_pool) in pools {
+            exceeds |= pool > max_pool;
+            is_accepted &= pool <= percent(max_pool, &knobs.accept_threshold_percent);
+        }
+        if exceeds {
             self.shrinking.store(true, Relaxed);
         } else if !self.shrinking.load(Relaxed) {
             return Decision::Keep;
-        } else if pool <= percent(max_pool, &knobs.accept_threshold_percent) {
+        } else if is_accepted {
             self.shrinking.store(false, Relaxed);
             return Decision::Keep;
         }
@@ -64,16 +67,21 @@ mod tests {
     fn a_pool_over_its_limit_shrinks_until_it_is_accepted() {
         // SAFETY: knobs are atomics, for which all zeroes are valid.
         let knobs: Knobs = unsafe { core::mem::zeroed() };
-        knobs.max_pool_percent.store(50, Relaxed);
         knobs.accept_threshold_percent.store(90, Relaxed);
         let limit = PoolLimit::new();
-        let decide = |pool| limit.decide(pool, 1000, &knobs, false);
+        let decide = |pool| limit.decide([(pool, 500)].into_iter(), &knobs, false);
         assert_eq!(decide(500), Decision::Keep, "just full");
         assert_eq!(decide(501), Decision::WriteBack);
         assert_eq!(decide(451), Decision::WriteBack, "not accepted yet");
         assert_eq!(decide(450), Decision::Keep);
         assert_eq!(decide(460), Decision::Keep, "until it is full again");
-        let denser = limit.decide(501, 1000, &knobs, true);
+        let denser = limit.decide([(501, 500)].into_iter(), &knobs, true);
         assert_eq!(denser, Decision::Recompress, "rather than written");
+        let two = |inner| [(450, 500), (inner, 50)].into_iter();
+        let nested = PoolLimit::new();
+        let decide = |inner| nested.decide(two(inner), &knobs, false);
+        assert_eq!(decide(51), Decision::WriteBack, "any of several");
+        assert_eq!(decide(46), Decision::WriteBack);
+        assert_eq!(decide(45), Decision::Keep, "all of them");
     }
 }

@@ -69,7 +69,7 @@ pub fn start_with(
     let config = &group.config;
     config.pid_namespace.store(identity().namespace, Relaxed);
     set_up(group);
-    let process = group.claim(identity(), |_| true);
+    let process = group.claim(0, identity(), |_| true);
     // SAFETY: the handler serves arena faults only and has a full mask.
     unsafe {
         // On the thread's own stack: the standard library's other one has 8 KiB, less than the
@@ -486,6 +486,12 @@ fn pins_keep_memory_in() {
     uzswap_sys::mem::mincore(base + 3 * PAGE_SIZE, PAGE_SIZE, &mut resident).unwrap();
     assert_eq!(resident[0] & 1, 0, "unpinned pages go");
     check(page(base, 3), 3, 3);
+    let not_held = || ENGINE.not_held(base, PAGE_SIZE);
+    let folio = not_held();
+    assert!(folio >= PAGE_SIZE && folio == ENGINE.not_held(base, folio));
+    Masked::block(|m| ENGINE.hold(m, base, 1)).unwrap();
+    assert_eq!(not_held(), 0, "what is held counts once");
+    assert_eq!(ENGINE.not_held(base, folio + 1), folio);
 }
 
 fn fork_child_has_its_own_copy() {
@@ -499,7 +505,7 @@ fn fork_child_has_its_own_copy() {
         fill(page(base, n), n as u64, 4);
     }
     fill(page(wiped, 0), 1, 1);
-    Masked::block(|m| ENGINE.fork_policy(m, wiped, 1 << 20, ForkPolicy::Wipe));
+    Masked::block(|m| ENGINE.fork_policy(m, wiped, 1 << 20, ForkPolicy::Wipe, true));
     let pid = fork();
     let stamp = if pid == 0 { 50 } else { 60 };
     for n in 0..nr {
@@ -539,7 +545,9 @@ pub fn fork() -> usize {
         let resident = ENGINE.process().unwrap().counters.resident.load(Relaxed);
         let twice = after.used.saturating_sub(before.used - after.shared);
         if ENGINE.mode() == Some(FaultMode::Segv) {
-            assert_eq!(after.shared, 0);
+            let pool = &ENGINE.process().unwrap().counters.pool_total_size;
+            let pool = pool.load(Relaxed) / PAGE_SIZE as u64;
+            assert!(after.shared <= pool, "of the pool's {pool} pages alone");
         } else {
             assert!(
                 after.shared * PAGE_SIZE as u64 >= resident / 2,

@@ -130,7 +130,7 @@ fn families_keep_their_own() {
         ("family", 24, "256M"),
         // Copies of resident pages keep their slots only while nothing else needs them: a device
         // with little more room than what does not fit in RAM is enough.
-        ("family", 24, "40M"),
+        ("family", 24, "48M"),
         // A child that outlives its parent keeps its data, and the slots of both are freed: if each
         // round leaked some, the device would be full before the last.
         ("orphan", 24, "96M"),

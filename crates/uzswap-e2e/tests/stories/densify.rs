@@ -20,21 +20,21 @@ fn the_pool_becomes_smaller(options: &str, later: bool) {
         .start_until("idle\n");
     let before = live.stat();
     if later {
+        assert_eq!(before["densified_pages"], 0, "it is not on yet");
         let set = live.uzswap("set", &["densify=50"]);
         assert_eq!(set.status, 0, "{}", set.stderr);
         // It begins with the next eviction.
         let evicted = live.uzswap("reclaim", &["4M"]);
         assert_eq!(evicted.status, 0, "{}", evicted.stderr);
     }
-    assert_eq!(before["densified_pages"], 0, "it was not cold yet");
-    let mut after = before.clone();
+    // What was evicted first may be cold by now, where the machine is slow.
+    let saved = |stats: &_| number(stats, "densified_bytes");
+    let as_it_was = number(&before, "zswap") + saved(&before);
     wait_until("cold data is densified", || {
         std::thread::sleep(Duration::from_millis(200));
-        after = live.stat();
-        number(&after, "zswap") + 4 * MIB < number(&before, "zswap")
+        let after = live.stat();
+        saved(&after) > 4 * MIB && number(&after, "zswap") + 4 * MIB < as_it_was
     });
-    assert!(number(&after, "densified_pages") > 0, "{after}");
-    assert!(number(&after, "densified_bytes") > 4 * MIB, "{after}");
     let outcome = live.end_by(libc::SIGTERM);
     assert_eq!(outcome.text(), "idle\nright\n");
 }

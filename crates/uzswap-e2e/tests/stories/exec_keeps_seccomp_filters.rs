@@ -1,6 +1,6 @@
 //! exec keeps the seccomp filters of the program before.
 
-use uzswap_e2e::{Job, find_or_skip};
+use uzswap_e2e::{Job, Scratch, find_or_skip};
 
 /// Distance of the addresses tried for the libraries, KiB; the largest library is larger.
 const STEP_KIB: usize = 256;
@@ -28,4 +28,22 @@ fn code_may_lie_where_that_of_the_program_before_lay() {
             .expect_success(&format!("{} KiB apart", step * STEP_KIB));
         assert_eq!(outcome.text(), "here\n");
     }
+}
+
+/// The kernel has room for some 140 of them.
+#[test]
+fn a_program_may_execute_another_as_often_as_it_likes() {
+    let scratch = Scratch::new();
+    let script = scratch.write(
+        "again",
+        "[ $1 = 0 ] && echo done && exit\nexec sh $0 $(($1 - 1))\n",
+    );
+    let outcome = Job::new("sh")
+        .arg(&script)
+        .arg("300")
+        .ram_mib(64)
+        .managed()
+        .expect_success("three hundred programs");
+    assert_eq!(outcome.text(), "done\n");
+    assert_eq!(outcome.stderr.matches("not managed").count(), 1);
 }

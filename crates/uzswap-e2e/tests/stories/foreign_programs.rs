@@ -1,36 +1,18 @@
-//! A managed program executes what cannot be managed: static programs, those of another C library
-//! or word size, those that change user. They run as they do natively, however they are executed.
+//! A managed program executes programs that the library cannot be preloaded into: static ones,
+//! those of another C library, are managed all the same; those of another word size, those that
+//! change user, and those that nobody says a group to run as they do natively. However they are
+//! executed.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use uzswap_e2e::{Job, Scratch, find_or_skip, skip, users, workspace};
+use uzswap_e2e::{Job, Scratch, find_or_skip, users, workspace};
 
 /// Compiles `tests/programs/foreign/anywhere.c`. `None`, and a line that says so, if this machine
 /// cannot.
 fn anywhere(scratch: &Scratch, name: &str, compiler: &str, options: &[&str]) -> Option<PathBuf> {
-    let package = if compiler == "gcc" {
-        "gcc"
-    } else {
-        "musl-tools"
-    };
-    let compiler = find_or_skip(compiler, package)?;
-    let program = scratch.join(name);
-    let output = Command::new(compiler)
-        .args(["-std=gnu17", "-O1", "-o"])
-        .arg(&program)
-        .arg(workspace().join("tests/programs/foreign/anywhere.c"))
-        .args(options)
-        .output()
-        .expect("the compiler starts");
-    if output.status.success() {
-        return Some(program);
-    }
-    let why = String::from_utf8_lossy(&output.stderr);
-    skip(&format!("no {name} program can be built here: {why}"));
-    None
+    scratch.compile_by(compiler, "foreign/anywhere.c", name, options)
 }
 
 /// Runs a job natively and managed, as every user; both end well and say the same.
@@ -58,47 +40,88 @@ fn in_every_way(scratch: &Scratch, program: &Path, arg: &str) {
 }
 
 #[test]
-fn a_static_program_has_memory_wherever_it_asks_for_it() {
+fn an_unmanaged_program_has_memory_wherever_it_asks_for_it() {
     let scratch = Scratch::new();
     let Some(program) = anywhere(&scratch, "static", "gcc", &["-static"]) else {
         return;
     };
     let program = program.display();
-    // Memory at every hint, in the arena's range, too; with a SIGSYS handler of its own and without.
-    same(&shell(format!("{program} exact")), "static");
-    same(&shell(format!("{program} exact handler")), "a handler");
-    // Unmanaged from the beginning.
-    let job = Job::new(scratch.join("static")).arg("exact");
-    let native = job.native().expect_success("static, alone");
-    let job = job.flag("--allow-unmanaged").managed();
-    job.expect_success("static, by itself")
-        .expect_same_output(&native);
+    // Memory at every hint, in the arena's range, too; with a SIGSYS handler of its own and
+    // without.
+    same(&shell(format!("env -i {program} exact")), "static");
+    same(
+        &shell(format!("env -i {program} exact handler")),
+        "a handler",
+    );
 }
 
-#[test]
-fn a_static_program_is_executed_in_every_way() {
-    let scratch = Scratch::new();
-    if let Some(program) = anywhere(&scratch, "static", "gcc", &["-static"]) {
-        in_every_way(&scratch, &program, "exact");
+/// Managed however it is executed, but without an environment, and like the native run in all that
+/// it says but for its group.
+fn managed_in_every_way(scratch: &Scratch, program: &Path, arg: &str) {
+    let source = workspace().join("tests/programs/foreign/launches.c");
+    let launches = scratch.compile_path(&source, &["-Wno-unused-result"]);
+    for &user in users() {
+        let job = Job::new(&launches).args([program.as_os_str(), arg.as_ref()]);
+        let job = job.ram_mib(64).flag("--quiet").user(user);
+        let native = job.native().expect_success("alone");
+        let managed = job.managed().expect_success("managed");
+        let text = managed.text();
+        let grouped = text.matches("UZSWAP_GROUP_FILE=").count();
+        assert_eq!(
+            grouped,
+            native.text().matches("right").count() - 1,
+            "{text}"
+        );
+        // Nothing of the library, which it could not load.
+        let rest = text
+            .lines()
+            .filter(|line| !line.starts_with("UZSWAP_GROUP_FILE="));
+        assert!(rest.eq(native.text().lines()), "{text}");
+        assert_eq!(managed.stderr, native.stderr);
     }
 }
 
 #[test]
-fn a_static_program_that_lies_anywhere_is_executed_in_every_way() {
-    let scratch = Scratch::new();
-    if let Some(program) = anywhere(&scratch, "static-pie", "gcc", &["-static-pie"]) {
-        in_every_way(&scratch, &program, "handler");
-    }
-}
-
-#[test]
-fn a_program_of_another_c_library_is_executed_in_every_way() {
-    let scratch = Scratch::new();
-    for (name, options) in [("musl", &[][..]), ("static-musl", &["-static"])] {
-        if let Some(program) = anywhere(&scratch, name, "musl-gcc", options) {
-            in_every_way(&scratch, &program, "none");
+fn programs_of_no_or_another_c_library_are_executed_in_every_way() {
+    for (name, compiler, options) in [
+        ("static", "gcc", &["-static"][..]),
+        ("static-pie", "gcc", &["-static-pie"]),
+        ("musl", "musl-gcc", &[]),
+        ("static-musl", "musl-gcc", &["-static"]),
+    ] {
+        let scratch = Scratch::new();
+        if let Some(program) = anywhere(&scratch, name, compiler, options) {
+            managed_in_every_way(&scratch, &program, "handler");
         }
     }
+}
+
+/// Where tracing is forbidden, they run as they do natively.
+#[test]
+fn what_cannot_be_traced_is_executed_unmanaged() {
+    let scratch = Scratch::new();
+    let Some(program) = anywhere(&scratch, "static", "gcc", &["-static"]) else {
+        return;
+    };
+    let job = shell(format!("{} exact", program.display()))
+        .ram_mib(64)
+        .flag("--quiet")
+        .without(libc::SYS_ptrace, libc::EPERM);
+    let native = job.native().expect_success("alone");
+    let managed = job.managed().expect_success("not traced");
+    let text = managed.text();
+    assert!(text.ends_with(&*native.text()), "{text}");
+    // As the command itself it is refused, unless that is allowed.
+    let job = Job::new(program)
+        .arg("exact")
+        .without(libc::SYS_ptrace, libc::EPERM);
+    let _ = job
+        .managed()
+        .expect_refused(125, &["traced", "--allow-unmanaged"]);
+    let allowed = job.flag("--allow-unmanaged").managed();
+    allowed
+        .expect_success("allowed")
+        .expect_stderr(&["nothing was managed"]);
 }
 
 #[test]
@@ -130,7 +153,7 @@ fn a_program_that_can_be_managed_is_executed_in_every_way() {
     let text = managed.text();
     let named = text
         .lines()
-        .filter(|line| line.starts_with("UZSWAP_GROUP="));
+        .filter(|line| line.starts_with("UZSWAP_GROUP_FILE="));
     // All but one of them, which goes without an environment.
     assert_eq!(named.count(), native.text().matches("right").count() - 1);
     let rest = text.lines().filter(|line| !line.contains("uzswap"));
@@ -147,23 +170,23 @@ fn where_addresses_are_not_random_it_has_its_own_all_the_same() {
     let dynamic = anywhere(&scratch, "dynamic", "gcc", &[]).expect("gcc makes programs");
     let mut script = format!("env -i {}", dynamic.display());
     if let Some(program) = anywhere(&scratch, "static-pie", "gcc", &["-static-pie"]) {
-        script += &format!("; {}", program.display());
+        script += &format!("; env -i {}", program.display());
     }
     let job = Job::new("setarch").args(["-R", "sh", "-c", &script]);
     same(&job, "fixed addresses");
 }
 
-/// What a program without our library executes is not managed, and runs.
+/// What an unmanaged program executes is not managed, and runs.
 #[test]
-fn the_children_of_a_static_program_run() {
+fn the_children_of_an_unmanaged_program_run() {
     let scratch = Scratch::new();
     let Some(musl) = anywhere(&scratch, "musl", "musl-gcc", &[]) else {
         return;
     };
     let source = workspace().join("tests/programs/foreign/launches.c");
     let launches = scratch.compile_path(&source, &["-static", "-Wno-unused-result"]);
-    let script = format!("{} {}", launches.display(), musl.display());
-    same(&shell(script), "a static program's musl children");
+    let script = format!("env -i {} {}", launches.display(), musl.display());
+    same(&shell(script), "an unmanaged program's musl children");
 }
 
 /// Go's run-time executes by instructions of its own, which nobody sees.

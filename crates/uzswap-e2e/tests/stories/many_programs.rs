@@ -191,3 +191,10 @@ fn shells_with_functions_arrays_and_jobs() {
         &[],
     );
 }
+
+#[test]
+fn a_debugger_starts_a_program() {
+    let script = "gdb -nx -batch -ex 'handle SIGSYS SIGBUS nostop noprint pass' -ex run \
+                  --args echo started | grep -o 'started$\\|exited normally'";
+    same(&[("gdb", "gdb")], 256, script, &[]);
+}

@@ -85,7 +85,8 @@ fn stacks_of_threads() {
     outcome.expect_stderr(&["MiB stacks of outside"]);
 }
 
-/// A static copy of the program, which loads no library.
+/// A static copy of the program, which loads no library. Without a group in its environment it is
+/// not managed.
 fn unmanaged(scratch: &Scratch) -> PathBuf {
     let source = workspace().join("tests/programs/apps/outside.c");
     scratch.compile_path(&source, &["-static", "-pthread"])
@@ -97,7 +98,7 @@ fn an_unmanaged_child() {
     let job = Job::new("bash")
         .args([
             "-c",
-            "trap 'kill $!; wait' TERM; \"$0\" plain 100 & wait; exit 0",
+            "trap 'kill $!; wait' TERM; env -i \"$0\" plain 100 & wait; exit 0",
         ])
         .arg(unmanaged(&scratch))
         .ram_mib(256);
@@ -133,7 +134,7 @@ fn more_than_the_limit_is_one_warning() {
 fn more_than_the_limit_ends_the_command_if_asked() {
     let scratch = Scratch::new();
     let job = Job::new("bash")
-        .args(["-c", "\"$0\" plain 100; echo survived"])
+        .args(["-c", "env -i \"$0\" plain 100; echo survived"])
         .arg(unmanaged(&scratch))
         .ram_mib(64)
         .flag("--quiet");

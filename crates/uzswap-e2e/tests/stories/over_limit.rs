@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use uzswap_e2e::{DISK, Job, MIB, Scratch, number};
+use uzswap_e2e::{DISK, Job, MIB, Scratch, number, wait_until};
 
 #[test]
 fn ends_with_one_clear_message() {
@@ -132,14 +132,15 @@ fn who_thrashes_is_told_so_once() {
         .ram_mib(48)
         .options("--swap none --compressor zstd:9 --background-reclaim=off")
         .start_managed();
-    std::thread::sleep(Duration::from_secs(40));
+    wait_until("it thrashes for 30 s", || {
+        std::thread::sleep(Duration::from_secs(1));
+        number(&live.stat(), "thrashing_s") >= 30
+    });
     let table = live.uzswap("stat", &[]).expect_success("stat").text();
     assert!(table.contains("of its time in page faults"), "{table}");
     let metrics = live.uzswap("stat", &["--prometheus"]).text();
     let is_set = |line: &str| line.starts_with("uzswap_thrashing{") && line.ends_with(" 1");
     assert!(metrics.lines().any(is_set), "{metrics}");
-    let stats = live.stat();
-    assert!(number(&stats, "thrashing_s") >= 30, "{stats}");
     let top = live.uzswap("top", &[]).text();
     assert!(top.contains("pattern!"), "{top}");
     live.signal(libc::SIGTERM);

@@ -81,7 +81,9 @@ fn compressed_memory_goes_to_swap() {
 fn blocking_calls_are_not_interrupted() {
     let scratch = Scratch::new();
     let program = scratch.compile("apps/waits.c");
-    for call in ["sleep", "absolute", "poll", "ppoll", "select", "pselect"] {
+    let calls = "sleep absolute poll ppoll select pselect epoll epoll_pwait epoll_pwait2 semaphore \
+                 semtimedop sigtimedwait";
+    for call in calls.split(' ') {
         let live = Job::new(&program)
             .args([call, "2000"])
             .ram_mib(128)
@@ -149,12 +151,11 @@ fn wrong_arguments_and_processes() {
         let outcome = Job::new("reclaim").args(args).uzswap_itself();
         let _ = outcome.expect_refused(status, &[word]);
     }
-    let mut live = Job::new("sh")
-        .args(["-c", "echo ready; exec sleep 1000"])
+    let scratch = Scratch::new();
+    let live = Job::idle(&scratch, 16)
         .option("--swap", "none")
         .ram_mib(64)
-        .start_managed();
-    live.wait_for("ready");
+        .start_until("idle\n");
     let outcome = reclaim(command_pid(&live), &["1M", "--writeback-only"]);
     assert_eq!(outcome.status, 1);
     outcome.expect_stderr(&["--swap"]);

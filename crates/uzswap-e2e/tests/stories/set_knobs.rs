@@ -73,7 +73,7 @@ print('right' if sums == [zlib.crc32(page) for page in pages] else 'WRONG')
 fn the_compressor_changes_under_a_busy_program() {
     for swap in ["none", DISK] {
         let mut live = Job::python(ROUNDS)
-            .ram_mib(32)
+            .ram_mib(36)
             .option("--swap", swap)
             .option("--max-pool-percent", "40")
             .option("--compressor", "pz:1")

@@ -1,8 +1,9 @@
 //! Each C program in `tests/programs/guard` and `tests/programs/maps` checks system calls or
-//! mappings. It succeeds natively, and just as well while its memory is being evicted.
+//! mappings. It succeeds natively, and just as well while its memory is being evicted; linked
+//! statically, too, where each call is trapped.
 //!
 //! A program may have a line `// uzswap: OPTION...` with options of `uzswap run`, such as `--ram
-//! 48M`, and a line `// modes: signal` that leaves out fault mode thread.
+//! 48M`, and a line `// modes: MODE...` with the fault modes that it is for, if not all.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ fn directive(source: &Path, name: &str) -> Vec<String> {
         .unwrap_or_default()
 }
 
-fn run_all(kind: &str) {
+fn run_all(kind: &str, link: &[&str]) {
     let mut failed = Vec::new();
     let found = programs(kind);
     for source in &found {
@@ -46,7 +47,7 @@ fn run_all(kind: &str) {
             .to_string_lossy()
             .into_owned();
         let scratch = Scratch::new();
-        let program = scratch.compile_path(source, &[]);
+        let program = scratch.compile_path(source, link);
         let mut job = Job::new(program)
             .cwd(scratch.path())
             .timeout(Duration::from_secs(90));
@@ -65,11 +66,10 @@ fn run_all(kind: &str) {
         job = job.options(&options.join(" "));
         let mut modes = vec![("signal", User::Same), ("segv", User::Same)];
         if root_or_skip("fault mode thread") {
-            modes.push(("signal", User::Ordinary));
-            if directive(source, "modes").first().map(String::as_str) != Some("signal") {
-                modes.push(("thread", User::Same));
-            }
+            modes.extend([("signal", User::Ordinary), ("thread", User::Same)]);
         }
+        let only = directive(source, "modes");
+        modes.retain(|(mode, _)| only.is_empty() || only.iter().any(|named| named == mode));
         for (mode, user) in modes {
             let outcome = job
                 .clone()
@@ -97,10 +97,20 @@ fn run_all(kind: &str) {
 
 #[test]
 fn system_calls() {
-    run_all("guard");
+    run_all("guard", &[]);
 }
 
 #[test]
 fn mappings() {
-    run_all("maps");
+    run_all("maps", &[]);
+}
+
+#[test]
+fn system_calls_of_static_programs() {
+    run_all("guard", &["-static"]);
+}
+
+#[test]
+fn mappings_of_static_programs() {
+    run_all("maps", &["-static"]);
 }

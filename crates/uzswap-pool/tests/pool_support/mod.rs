@@ -20,6 +20,7 @@ pub struct TestPool {
     pub charge: Charge,
     /// Of the charge, bytes.
     pub limit: &'static AtomicU64,
+    ledger: &'static Ledger,
     data: Range,
     metadata: Range,
 }
@@ -54,14 +55,42 @@ impl TestPool {
             ledger,
             limit,
             own_limit,
+            at_ceiling: false,
         });
         Self {
             pool,
             charge,
             limit,
+            ledger,
             data,
             metadata,
         }
+    }
+
+    /// Shares everything with a new child.
+    pub fn fork(&self) {
+        // SAFETY: nobody else uses the pool.
+        let nr = unsafe { self.pool.share(&self.charge) };
+        let child = self.ledger.begin(1);
+        self.ledger.share_with_child(0, child, nr);
+    }
+
+    /// The child is gone.
+    pub fn end_child(&self) {
+        let child = self.ledger.share(1);
+        child.expire(child.owner());
+        assert!(self.ledger.is_last_of_family(self.charge.share()));
+    }
+
+    /// The resident pages of objects, and what they hold.
+    #[cfg(not(miri))]
+    pub fn pages(&self) -> Vec<(usize, u32)> {
+        self.data.pages()
+    }
+
+    #[cfg(miri)]
+    pub fn pages(&self) -> Vec<(usize, u32)> {
+        (0..1 << 10).map(|nr| (nr, 0)).collect()
     }
 
     pub fn alloc(&self, size: usize, owner: u32) -> Result<Loc, PoolError> {
@@ -101,9 +130,11 @@ impl TestPool {
     /// What is charged is what is there, no page more or less. Nothing else may
     /// be using the pool.
     pub fn assert_charged_is_resident(&self) {
-        assert_eq!(self.charge.used(), self.pool.total_pages());
+        let charged = self.charge.used() + self.charge.share().shared();
+        assert_eq!(self.charge.share().shared(), self.pool.shared_pages());
+        assert_eq!(charged, self.pool.total_pages());
         #[cfg(not(miri))]
-        assert_eq!(self.charge.used(), self.resident());
+        assert_eq!(charged, self.resident());
     }
 }
 
@@ -121,9 +152,24 @@ impl Range {
     }
 
     fn resident(&self) -> u64 {
+        self.pages_there().count() as u64
+    }
+
+    fn pages_there(&self) -> impl Iterator<Item = usize> {
         let mut pages = vec![0; self.len / 4096];
         uzswap_sys::mem::mincore(self.start.addr(), self.len, &mut pages).unwrap();
-        pages.iter().map(|page| u64::from(page & 1)).sum()
+        let nr = pages.len();
+        (0..nr).filter(move |&nr| pages[nr] & 1 != 0)
+    }
+
+    fn pages(&self) -> Vec<(usize, u32)> {
+        let checksum = |nr: usize| {
+            // SAFETY: a page of the mapping, which nobody writes to meanwhile.
+            let page = unsafe { std::slice::from_raw_parts(self.start.add(nr * 4096), 4096) };
+            page.iter()
+                .fold(0u32, |sum, &byte| sum.rotate_left(5) ^ u32::from(byte))
+        };
+        self.pages_there().map(|nr| (nr, checksum(nr))).collect()
     }
 }
 
@@ -233,6 +279,12 @@ impl Table {
         Self {
             entries: (0..owners).map(|_| Mutex::new(None)).collect(),
         }
+    }
+
+    /// How many entries name an object that `is_one`.
+    pub fn count(&self, is_one: impl Fn(&Stored) -> bool) -> u64 {
+        let all = self.entries.iter().map(|entry| *entry.lock().unwrap());
+        all.flatten().filter(is_one).count() as u64
     }
 
     pub fn hold(&self, owner: u32) -> std::sync::MutexGuard<'_, Option<Stored>> {

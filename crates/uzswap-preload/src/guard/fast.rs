@@ -17,14 +17,17 @@
 
 mod masks;
 mod vectors;
+mod waits;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use uzswap_core::arena::region::Flags;
+use uzswap_core::arena_part;
 use uzswap_sys::signal::UContext;
 use uzswap_sys::syscall::{from_raw, int, to_int};
 use uzswap_sys::{Errno, PAGE_SIZE, file, nr};
 
-use super::frame::{fail, in_arena};
+use super::frame::fail;
 use super::stub::PROGRAM_GATE_RETURN;
 use crate::arch::fast::{is_before_issue, issue, issue_announced, saved_nr};
 use crate::arch::tls;
@@ -64,7 +67,22 @@ unsafe fn issue_read(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Op
     // SAFETY: the program's own call.
     let ret = unsafe { issue_announced(hazard.word(), hazard.value(), nr, a, b, c, d, e, f) };
     hazard.withdraw();
-    is_result(ret).then_some(ret)
+    // Memory that may be written was there: to fail is the call's own result, and what it took from
+    // a socket is gone, as natively.
+    (is_result(ret) || (ret != NOT_ISSUED && !is_writable(addr, len))).then_some(ret)
+}
+
+/// Whether the program may write to all of the buffer.
+fn is_writable(addr: usize, len: usize) -> bool {
+    let (mut at, end) = (addr, addr + len);
+    while at < end {
+        let region = ENGINE.region(at);
+        let Some(region) = region.filter(|r| r.flags.contains(Flags::WRITE)) else {
+            return false;
+        };
+        at = region.end;
+    }
+    true
 }
 
 /// Withdraws the thread's hazard, and makes a call that a signal interrupted before it was issued
@@ -73,6 +91,11 @@ pub fn redirect(uc: &mut UContext) {
     let record = tls::record();
     if !record.is_null() {
         ENGINE.withdraw(threads::number(record));
+        // SAFETY: this thread's record, which its handlers alone use.
+        unsafe {
+            (*record).nr_handled = (*record).nr_handled.wrapping_add(1);
+            (*record).deadline = 0;
+        }
     }
     if is_before_issue(uc.instruction_pointer()) {
         uc.set_instruction_pointer(PROGRAM_GATE_RETURN);
@@ -90,7 +113,7 @@ pub unsafe fn returned_from(uc: &UContext) -> Option<usize> {
     }
     let at = saved_nr(uc);
     // A stack in managed memory may be evicted.
-    if in_arena(at, 8).is_some() {
+    if arena_part(at, 8).is_some() {
         return None;
     }
     // SAFETY: they put it there, and nothing has run since.
@@ -127,6 +150,7 @@ enum Attempt {
 /// Issues a call that moves `len` bytes from `addr`.
 unsafe fn attempt(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Attempt {
     let [a, b, c, d, e, f] = args;
+    let handled = nr_handled();
     // SAFETY: the program's own call.
     let ret = unsafe { issue(nr, a, b, c, d, e, f) };
     if !is_result(ret) {
@@ -135,17 +159,36 @@ unsafe fn attempt(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Attem
     let Ok(moved) = usize::try_from(ret) else {
         return Attempt::Done(ret);
     };
-    if moved > 0 && moved < len && (!is_present(addr + moved, len - moved) || is_regular(a)) {
+    let is_out = || !is_present(addr + moved, len - moved);
+    if moved > 0 && moved < len && (is_out() || takes_all(a, handled)) {
         return Attempt::Partly(moved);
     }
     Attempt::Done(ret)
 }
 
-/// Whether a descriptor is a regular file's. A write to one is short where the disk is full, which
-/// whoever writes the rest learns again, or where a page was evicted. That page may be back by now,
-/// and need not be the next one: the kernel drops all that it had copied for a page of the file.
-fn is_regular(fd: usize) -> bool {
-    file::fstat(to_int(fd)).is_ok_and(|stat| stat.st_mode & file::S_IFMT == file::S_IFREG)
+/// Whether a write to `fd` that was short is to go on: natively it would have moved all. Where a
+/// page was evicted it stops; that page may be back by now, and need not be the next one: the
+/// kernel drops all that it had copied for a page of the file or pipe. A file takes less where the
+/// disk is full, which whoever writes the rest learns again. What blocks takes less only if a
+/// handler ran meanwhile: then there are not `handled` any more.
+fn takes_all(fd: usize, handled: Option<u32>) -> bool {
+    let kind = file::fstat(to_int(fd)).map(|stat| stat.st_mode & file::S_IFMT);
+    match kind {
+        Ok(file::S_IFREG) => true,
+        Ok(file::S_IFIFO | file::S_IFSOCK) => {
+            let flags = file::fcntl(to_int(fd), file::F_GETFL, 0);
+            let blocks = flags.is_ok_and(|flags| to_int(flags) & file::O_NONBLOCK == 0);
+            blocks && handled.is_some() && handled == nr_handled()
+        }
+        _ => false,
+    }
+}
+
+/// How many of the program's signals this thread has handled; `None`: it has no record.
+fn nr_handled() -> Option<u32> {
+    let record = tls::record();
+    // SAFETY: this thread's record.
+    (!record.is_null()).then(|| unsafe { (*record).nr_handled })
 }
 
 /// A result as C functions return it.
@@ -165,8 +208,6 @@ type IoFlags = unsafe extern "C" fn(i32, usize, usize, i32) -> isize;
 type IoPeer = unsafe extern "C" fn(i32, usize, usize, i32, usize, usize) -> isize;
 type IoVecs = unsafe extern "C" fn(i32, usize, i32) -> isize;
 type Message = unsafe extern "C" fn(i32, usize, i32) -> isize;
-type Poll = unsafe extern "C" fn(usize, usize, i32) -> i32;
-type EpollWait = unsafe extern "C" fn(i32, usize, i32, i32) -> i32;
 type OneWord = unsafe extern "C" fn(usize) -> i32;
 type Mask = unsafe extern "C" fn(i32, usize, usize) -> i32;
 
@@ -195,7 +236,8 @@ mod next {
     }
     all! {
         read write pread pread64 pwrite pwrite64 send recv sendto recvfrom readv writev sendmsg
-        recvmsg poll epoll_wait pthread_cancel sigprocmask pthread_sigmask
+        recvmsg poll epoll_wait epoll_pwait epoll_pwait2 semtimedop sigtimedwait clock_gettime
+        pthread_cancel sigprocmask pthread_sigmask
     }
 }
 
@@ -217,7 +259,7 @@ static FIND: extern "C" fn() = find_all;
 /// Whether a buffer is managed memory, and calls are issued here.
 #[inline]
 fn is_ours(addr: usize, len: usize) -> bool {
-    on() && in_arena(addr, 1).is_some() && len > 0
+    on() && arena_part(addr, 1).is_some() && len > 0
 }
 
 /// A call that writes or sends the buffer in arguments 1 and 2. `real(n)` has the C library make it
@@ -374,48 +416,6 @@ macro_rules! with_peer {
 with_peer! {
     recvfrom => recv;
     sendto => send;
-}
-
-/// Issues a call that waits for what is written to `[addr, addr + len)`. `None`: the C library is
-/// to make it.
-unsafe fn wait(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Option<i32> {
-    if !is_ours(addr, len) || !is_tryable(addr, len) {
-        return None;
-    }
-    let [a, b, c, d, e, f] = args;
-    // SAFETY: the program's own call.
-    let ret = unsafe { issue(nr, a, b, c, d, e, f) };
-    is_result(ret).then(|| to_int(returned(ret).cast_unsigned()))
-}
-
-/// `poll(2)`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(fds: usize, nr_fds: usize, timeout: i32) -> i32 {
-    let real = real::<Poll>(&next::poll);
-    // SAFETY: the program's own call.
-    unsafe {
-        let args = [fds, nr_fds, int(timeout), 0, 0, 0];
-        wait(nr::POLL, args, fds, nr_fds.saturating_mul(8))
-            .unwrap_or_else(|| real(fds, nr_fds, timeout))
-    }
-}
-
-/// `epoll_wait(2)`.
-///
-/// # Safety
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(fd: i32, events: usize, most: i32, timeout: i32) -> i32 {
-    let real = real::<EpollWait>(&next::epoll_wait);
-    // SAFETY: the program's own call.
-    unsafe {
-        let len = usize::try_from(most).unwrap_or(0).saturating_mul(12);
-        let args = [int(fd), events, int(most), int(timeout), 0, 0];
-        wait(nr::EPOLL_WAIT, args, events, len).unwrap_or_else(|| real(fd, events, most, timeout))
-    }
 }
 
 /// `pthread_cancel(3)`: from now on every call is the C library's, so that it can be cancelled.

@@ -43,6 +43,7 @@ use uzswap_sys::{Errno, nr};
 
 use super::bpf::{Leaves, MAX_LEAVES, Program};
 use super::{stub, table};
+use crate::proc_files::for_each_record;
 
 /// `si_errno` of a trap by filter A.
 pub const TAG_A: u32 = 0x5a51;
@@ -371,7 +372,9 @@ fn class_a(nr: u32) -> u8 {
         nr::FUTEX => CLASS_FUTEX,
         nr::MMAP => CLASS_FIXED,
         nr::MUNMAP | nr::MREMAP | nr::MPROTECT | nr::MADVISE => CLASS_RANGE,
-        nr::MLOCK | nr::MLOCK2 | nr::MUNLOCK => CLASS_RANGE,
+        nr::MLOCK | nr::MLOCK2 | nr::MUNLOCK | nr::MSYNC | nr::PKEY_MPROTECT => CLASS_RANGE,
+        // The range that it asks about, too.
+        nr::MINCORE => table::mask(nr::MINCORE) | 1,
         n if n < table::END => table::mask(n),
         _ if nr == PROBE_NR => CLASS_PROBE,
         n => table::mask(n),
@@ -438,6 +441,31 @@ pub fn present() -> bool {
     // SAFETY: no kernel has this call.
     let ret = unsafe { uzswap_sys::syscall::call1(PROBE_NR as usize, PROBE_ARG as usize) };
     ret == Err(Errno(PROBE_ANSWER.cast_signed()))
+}
+
+/// Filters of programs that executed one another, beyond which a program adds none: the kernel has
+/// room for 32768 instructions in all, and filter B has up to 300.
+pub const MAX_FILTERS: usize = 96;
+
+/// Whether this process has inherited so many filters that there may be no room for another. Before
+/// Linux 5.9 nobody knows.
+#[must_use]
+pub fn has_no_room() -> bool {
+    present() && nr_filters().is_some_and(|nr| nr >= MAX_FILTERS)
+}
+
+/// Filters of this process.
+fn nr_filters() -> Option<usize> {
+    let mut found = None;
+    let mut line = [0; 64];
+    for_each_record(c"/proc/self/status", b'\n', &mut line, |line| {
+        if let Some(number) = line.strip_prefix(b"Seccomp_filters:\t") {
+            found = core::str::from_utf8(number)
+                .ok()
+                .and_then(|n| n.parse().ok());
+        }
+    });
+    found
 }
 
 #[cfg(test)]

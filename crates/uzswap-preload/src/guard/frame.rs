@@ -13,7 +13,7 @@
 //! its end or its collapse. A forked child inherits none.
 //! *Locking*: none; a frame is its thread's. *Context*: signal.
 
-use uzswap_core::{Fault, Masked, Pin};
+use uzswap_core::{Fault, Masked, Pin, arena_part};
 use uzswap_sys::Errno;
 use uzswap_sys::signal::{SigSet, UContext};
 
@@ -134,7 +134,7 @@ impl Frame {
     /// # Safety
     /// `r` is the calling thread's record with an open frame.
     pub unsafe fn pin(m: &Masked, r: *mut Record, addr: usize, len: usize) -> Result<(), Errno> {
-        let Some((addr, len)) = in_arena(addr, len) else {
+        let Some((addr, len)) = arena_part(addr, len) else {
             return Ok(());
         };
         // SAFETY: the record is ours and `nr_pins` is below the number of pins.
@@ -252,13 +252,4 @@ impl Frame {
 #[must_use]
 pub fn unblockable(set: SigSet) -> SigSet {
     SigSet(set.0 & !ours().0)
-}
-
-/// The part of `[addr, addr + len)` in the arena.
-#[must_use]
-pub fn in_arena(addr: usize, len: usize) -> Option<(usize, usize)> {
-    use uzswap_core::{ARENA_BASE, ARENA_LEN};
-    let end = addr.saturating_add(len).min(ARENA_BASE + ARENA_LEN);
-    let addr = addr.max(ARENA_BASE);
-    (addr < end).then(|| (addr, end - addr))
 }

@@ -15,12 +15,12 @@
 //! *Invariants*: `frame.done` is what earlier pieces moved, whenever the window is open.
 //! *Locking*: the engine's. *Context*: signal.
 
-use uzswap_core::Masked;
+use uzswap_core::{Masked, arena_part};
 use uzswap_sys::mem::IoVec;
 use uzswap_sys::syscall::to_int;
 use uzswap_sys::{Errno, PAGE_SIZE, file, nr};
 
-use super::frame::{Frame, fail, in_arena};
+use super::frame::{Frame, fail};
 use super::stub::{self, Call};
 use super::vector;
 use crate::init::ENGINE;
@@ -41,7 +41,6 @@ pub enum Kind {
 const MAX_STREAM_PIECE: usize = 1 << 20;
 /// Messages are not longer than this; what lies beyond is not pinned.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
-const S_IFSOCK: u32 = 0o140_000;
 const SOL_SOCKET: usize = 1;
 const SO_TYPE: usize = 3;
 const SOCK_STREAM: i32 = 1;
@@ -56,7 +55,7 @@ pub fn kind(fd: usize) -> Kind {
     };
     match stat.st_mode & file::S_IFMT {
         file::S_IFREG | file::S_IFBLK => Kind::File,
-        S_IFSOCK => socket_kind(fd).unwrap_or(Kind::Message),
+        file::S_IFSOCK => socket_kind(fd).unwrap_or(Kind::Message),
         _ => Kind::Stream,
     }
 }
@@ -245,7 +244,7 @@ unsafe fn pin_piece(
                         continue;
                     }
                     let part = (len - skip).min(left);
-                    if part > 0 && in_arena(base.wrapping_add(skip), part).is_some() {
+                    if part > 0 && arena_part(base.wrapping_add(skip), part).is_some() {
                         Frame::pin(m, r, base.wrapping_add(skip), part)?;
                     }
                     left -= part;

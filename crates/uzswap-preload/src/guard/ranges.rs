@@ -5,10 +5,10 @@
 //! present, or not mapped.
 //! *Locking*: the engine's. *Context*: signal.
 
-use uzswap_core::Masked;
+use uzswap_core::{Masked, arena_part};
 use uzswap_sys::{Errno, PAGE_SIZE, nr};
 
-use super::frame::{Frame, in_arena};
+use super::frame::Frame;
 use super::stub::Call;
 use super::table::{self, Extent, Pointer};
 use super::user;
@@ -32,7 +32,7 @@ const MAX_PIN_BYTES: usize = 1 << 20;
 pub unsafe fn pin(m: &Masked, r: *mut Record, call: &Call) -> Result<(), Errno> {
     for pointer in table::pointers(call.nr) {
         let addr = argument(call, pointer.arg);
-        if in_arena(addr, 1).is_none() {
+        if arena_part(addr, 1).is_none() {
             continue;
         }
         // SAFETY: the caller's promise.
@@ -152,7 +152,7 @@ pub unsafe fn pin_behind(m: &Masked, r: *mut Record, addr: usize, len: usize) ->
         return Ok(());
     }
     for word in words.iter().take(nr_words) {
-        if in_arena(*word, 1).is_some() {
+        if arena_part(*word, 1).is_some() {
             // SAFETY: the caller's promise.
             unsafe { Frame::pin(m, r, *word, UNKNOWN_LEN) }.or_else(|errno| match errno {
                 Errno::ENOMEM => Ok(()),

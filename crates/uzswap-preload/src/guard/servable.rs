@@ -1,7 +1,8 @@
-//! *What*: whether the library can serve what is about to be executed, by its file
-//! ([`uzswap_group::image`]): the C library that it needs is glibc's, for this processor.
+//! *What*: what serves a program that is about to be executed, by its file
+//! ([`uzswap_group::image`]): the library, where its C library is glibc's; the engine's image,
+//! where it is another or none.
 //!
-//! *Invariants*: what cannot be read counts as what cannot be served. A file that is replaced
+//! *Invariants*: what cannot be read counts as what nothing serves. A file that is replaced
 //! between this look and the kernel's is judged by the old one.
 //! *Locking*: none. *Context*: signal.
 
@@ -29,21 +30,32 @@ pub struct File<'a> {
     pub flags: i32,
 }
 
-/// Whether the library can serve it. True, too, if the kernel will refuse to execute it.
-#[must_use]
-pub fn is_servable(file: File<'_>) -> bool {
-    is_servable_within(file, MAX_SCRIPT_DEPTH)
+/// What serves a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The library. Also where the kernel will refuse to execute it.
+    Library,
+    /// The image.
+    Image,
+    /// Nothing.
+    Nobody,
 }
 
-fn is_servable_within(file: File<'_>, depth: u32) -> bool {
+/// What serves it.
+#[must_use]
+pub fn served_by(file: File<'_>) -> By {
+    served_within(file, MAX_SCRIPT_DEPTH)
+}
+
+fn served_within(file: File<'_>, depth: u32) -> By {
     let flags = file.flags & (AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW);
     // A device must not be opened: that may have effects.
     match file::fstatat(file.dir, file.path, flags) {
         Ok(stat) if stat.st_mode & S_IFMT == file::S_IFREG => {}
-        _ => return true,
+        _ => return By::Library,
     }
     if file.path.is_empty() {
-        return is_servable_by_number(file.dir, depth);
+        return served_by_number(file.dir, depth);
     }
     let nofollow = if flags & AT_SYMLINK_NOFOLLOW == 0 {
         0
@@ -52,28 +64,28 @@ fn is_servable_within(file: File<'_>, depth: u32) -> bool {
     };
     let flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | nofollow;
     let Ok(fd) = file::openat(file.dir, file.path, flags, 0) else {
-        return false;
+        return By::Nobody;
     };
-    let servable = judge(fd, file.path.to_bytes(), depth);
+    let by = judge(fd, file.path.to_bytes(), depth);
     let _ = file::close(fd);
-    servable
+    by
 }
 
-/// As [`is_servable`], of an open descriptor, which may not be open for reading (`O_PATH`).
-fn is_servable_by_number(fd: i32, depth: u32) -> bool {
+/// As [`served_by`], of an open descriptor, which may not be open for reading (`O_PATH`).
+fn served_by_number(fd: i32, depth: u32) -> By {
     if file::pread(fd, &mut [0], 0).is_ok() {
         return judge(fd, b"", depth);
     }
     let mut path = [0u8; 32];
     let Some(path) = own_path(fd, &mut path) else {
-        return false;
+        return By::Nobody;
     };
     let Ok(opened) = file::openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0) else {
-        return false;
+        return By::Nobody;
     };
-    let servable = judge(opened, b"", depth);
+    let by = judge(opened, b"", depth);
     let _ = file::close(opened);
-    servable
+    by
 }
 
 /// The path in `/proc` of a descriptor.
@@ -94,22 +106,26 @@ fn own_path(fd: i32, path: &mut [u8; 32]) -> Option<&CStr> {
     CStr::from_bytes_until_nul(path.get(start..)?).ok()
 }
 
-fn judge(fd: i32, path: &[u8], depth: u32) -> bool {
+fn judge(fd: i32, path: &[u8], depth: u32) -> By {
     let mut head = [0u8; image::HEAD];
     let len = file::pread(fd, &mut head, 0).unwrap_or(0);
     let arena = ARENA_BASE..ARENA_BASE + ARENA_LEN;
-    match image::inspect(head.get(..len).unwrap_or_default(), &arena) {
-        Kind::Dynamic(section) => is_linked(fd, section) && !changes_user(fd),
-        Kind::Static => image::is_linker(path),
-        Kind::Script(line) => match depth.checked_sub(1) {
-            Some(depth) => is_interpreter_servable(line, depth),
-            // Too deep for the kernel, too.
-            None => true,
-        },
-        Kind::Linker(_) | Kind::InArena | Kind::Foreign => false,
+    let by = match image::inspect(head.get(..len).unwrap_or_default(), &arena) {
+        Kind::Dynamic(section) if is_linked(fd, section) => By::Library,
+        Kind::Static if image::is_linker(path) => By::Library,
+        Kind::Dynamic(_) | Kind::Static | Kind::Linker(_) => By::Image,
+        Kind::Script(line) => {
+            return match depth.checked_sub(1) {
+                Some(depth) => interpreter_served_by(line, depth),
+                // Too deep for the kernel, too.
+                None => By::Library,
+            };
+        }
+        Kind::InArena | Kind::Foreign => By::Nobody,
         // Executed by somebody else, who is asked then.
-        Kind::Other => true,
-    }
+        Kind::Other => return By::Library,
+    };
+    if changes_user(fd) { By::Nobody } else { by }
 }
 
 fn is_linked(fd: i32, section: Section) -> bool {
@@ -130,21 +146,21 @@ fn changes_user(fd: i32) -> bool {
     })
 }
 
-fn is_interpreter_servable(line: &[u8], depth: u32) -> bool {
+fn interpreter_served_by(line: &[u8], depth: u32) -> By {
     let mut path = [0u8; MAX_SHEBANG_LEN];
     let word = line.split(u8::is_ascii_whitespace).next();
     let word = word.unwrap_or_default();
     let Some(to) = path.get_mut(..word.len()) else {
-        return false;
+        return By::Nobody;
     };
     to.copy_from_slice(word);
     let Ok(path) = CStr::from_bytes_until_nul(&path) else {
-        return false;
+        return By::Nobody;
     };
     let file = File {
         dir: AT_FDCWD,
         path,
         flags: 0,
     };
-    is_servable_within(file, depth)
+    served_within(file, depth)
 }

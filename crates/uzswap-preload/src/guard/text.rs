@@ -14,6 +14,8 @@ use crate::proc_files::{Mapping, for_each_mapping};
 /// Ranges that filter B can name; it does not guard text beyond them.
 pub const MAX_RANGES: usize = 12;
 const LOW: usize = 1 << 32;
+/// Most that may lie between the parts of a range. Libraries lie close together.
+const MAX_GAP: usize = 16 << 20;
 
 /// The ranges (first and end address), and how many.
 #[must_use]
@@ -54,8 +56,10 @@ impl Ranges {
     fn add(&mut self, from: usize, to: usize) {
         let last = self.nr.checked_sub(1).and_then(|n| self.ranges.get_mut(n));
         if let Some((first, end)) = last {
-            let near = from - *end < LOW && *first / LOW == (to - 1) / LOW;
-            if self.joinable && near {
+            // A range over what is no text may name another program's. Rather that than text which
+            // is not guarded.
+            let near = from - *end < MAX_GAP || self.nr + 2 > MAX_RANGES;
+            if self.joinable && near && *first / LOW == (to - 1) / LOW {
                 *end = to;
                 return;
             }
@@ -156,4 +160,50 @@ unsafe fn has_go_note(headers: *const ProgramHeader, nr: usize) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+    const BASE: usize = 0x7f12_0000_0000;
+
+    /// The ranges over texts of 1 MiB that begin so many MiB above [`BASE`].
+    fn ranges(starts: &[usize]) -> Vec<(usize, usize)> {
+        let mut found = Ranges {
+            ranges: [(0, 0); MAX_RANGES],
+            nr: 0,
+            joinable: false,
+        };
+        for start in starts {
+            let start = BASE + start * MIB;
+            found.take(&Mapping {
+                start,
+                end: start + MIB,
+                executable: true,
+                line: b"",
+            });
+        }
+        let range = |(from, to): &(usize, usize)| ((from - BASE) / MIB, (to - BASE) / MIB);
+        found.ranges[..found.nr].iter().map(range).collect()
+    }
+
+    #[test]
+    fn libraries_side_by_side_are_one_range() {
+        assert_eq!(ranges(&[0, 2, 10, 11]), [(0, 12)]);
+    }
+
+    #[test]
+    fn what_lies_far_away_is_another() {
+        assert_eq!(ranges(&[0, 2, 1000, 1002]), [(0, 3), (1000, 1003)]);
+    }
+
+    #[test]
+    fn where_ranges_run_out_all_text_is_covered() {
+        let starts: Vec<usize> = (0..40).map(|n| n * 50).collect();
+        let found = ranges(&starts);
+        let covered = |at: &usize| found.iter().any(|(from, to)| from <= at && at < to);
+        assert!(found.len() <= MAX_RANGES && starts.iter().all(covered));
+    }
 }

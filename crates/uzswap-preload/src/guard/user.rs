@@ -4,11 +4,12 @@
 //! *Invariants*: memory in the arena is pinned by the caller before.
 //! *Locking*: none. *Context*: signal.
 
+use uzswap_core::arena_part;
 use uzswap_sys::mem::IoVec;
 use uzswap_sys::syscall::call6;
 use uzswap_sys::{Errno, nr, thread};
 
-use super::frame::{Frame, in_arena};
+use super::frame::Frame;
 use crate::threads;
 
 /// Copies `size_of::<T>() * count` bytes at `from` in the program to `to`.
@@ -46,6 +47,18 @@ pub fn write<T: Copy>(to: usize, value: &T) -> Result<(), Errno> {
     let from = core::ptr::from_ref(value) as usize;
     // SAFETY: the kernel reads the value and checks the destination.
     unsafe { transfer(nr::PROCESS_VM_WRITEV, from, to, size_of::<T>()) }
+}
+
+/// Copies bytes to `to` in the program.
+///
+/// # Errors
+/// `EFAULT`: not writable.
+pub fn write_bytes(to: usize, bytes: &[u8]) -> Result<(), Errno> {
+    // SAFETY: the kernel reads the bytes and checks the destination.
+    unsafe {
+        let from = bytes.as_ptr() as usize;
+        transfer(nr::PROCESS_VM_WRITEV, from, to, bytes.len())
+    }
 }
 
 unsafe fn transfer(call: usize, ours: usize, theirs: usize, len: usize) -> Result<(), Errno> {
@@ -101,5 +114,5 @@ fn is_near_stack(addr: usize, len: usize) -> bool {
     let Some(sp) = (unsafe { Frame::stack_pointer(r) }) else {
         return false;
     };
-    addr >= sp && addr.saturating_add(len) <= sp + NEAR && in_arena(addr, len).is_none()
+    addr >= sp && addr.saturating_add(len) <= sp + NEAR && arena_part(addr, len).is_none()
 }

@@ -8,11 +8,11 @@
 
 use core::mem::offset_of;
 
-use uzswap_core::Masked;
+use uzswap_core::{Masked, arena_part};
 use uzswap_sys::mem::{IoVec, UIO_MAXIOV};
 use uzswap_sys::{Errno, nr};
 
-use super::frame::{Frame, in_arena, is_error};
+use super::frame::{Frame, is_error};
 use super::pieces::{self, Buffers, MSG_WAITALL, Transfer};
 use super::stub::Call;
 use super::{ranges, user};
@@ -123,7 +123,7 @@ unsafe fn any_in_arena(r: *mut Record, count: usize) -> bool {
     // SAFETY: the record is this thread's.
     (0..count).any(|n| unsafe {
         let IoVec { base, len } = nth(&raw const (*r).user_iov, n);
-        in_arena(base, len).is_some()
+        arena_part(base, len).is_some()
     })
 }
 
@@ -224,10 +224,10 @@ unsafe fn message_parts(
         Frame::pin_whole(m, r, at, size_of::<MsgHdr>())?;
         let header: MsgHdr = user::value(at)?;
         let total = load(m, r, header.iov, header.iov_len)?;
-        let ours = in_arena(at, size_of::<MsgHdr>()).is_some()
-            || in_arena(header.name, 1).is_some()
-            || in_arena(header.control, 1).is_some()
-            || in_arena(header.iov, 1).is_some()
+        let ours = arena_part(at, size_of::<MsgHdr>()).is_some()
+            || arena_part(header.name, 1).is_some()
+            || arena_part(header.control, 1).is_some()
+            || arena_part(header.iov, 1).is_some()
             || any_in_arena(r, header.iov_len);
         if !ours || isize::try_from(total).is_err() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! *What*: madvise.
+//! *What*: madvise, msync.
 //!
 //! `MADV_FREE` drops at once, as the kernel may: memory that the program has given up is not worth
 //! compressing. `MADV_WILLNEED` is accepted and left to faults, which read ahead themselves. Huge
@@ -10,15 +10,13 @@ use uzswap_core::arena::region::Flags;
 use uzswap_core::{Fault, ForkPolicy, Masked};
 use uzswap_sys::Errno;
 use uzswap_sys::mem::{
-    self, MADV_COLD, MADV_COLLAPSE, MADV_DODUMP, MADV_DOFORK, MADV_DONTDUMP, MADV_DONTFORK,
-    MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_FREE, MADV_HUGEPAGE, MADV_KEEPONFORK, MADV_MERGEABLE,
-    MADV_NOHUGEPAGE, MADV_NORMAL, MADV_PAGEOUT, MADV_POPULATE_READ, MADV_POPULATE_WRITE,
-    MADV_RANDOM, MADV_SEQUENTIAL, MADV_UNMERGEABLE, MADV_WILLNEED, MADV_WIPEONFORK, PROT_READ,
-    PROT_WRITE,
+    self, MADV_COLD, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_DONTNEED,
+    MADV_DONTNEED_LOCKED, MADV_FREE, MADV_KEEPONFORK, MADV_NORMAL, MADV_PAGEOUT,
+    MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_WIPEONFORK, PROT_READ, PROT_WRITE,
 };
 
-use super::mapped;
 use super::span::Span;
+use super::walk::{Holes, walk};
 use crate::init::ENGINE;
 
 /// `madvise(2)`.
@@ -28,97 +26,90 @@ use crate::init::ENGINE;
 pub fn madvise(m: &Masked, addr: usize, len: usize, advice: i32) -> Result<(), Errno> {
     // SAFETY: the program's call, for memory that the kernel manages.
     let kernel = |addr, len| unsafe { mem::madvise(addr, len, advice) };
-    let span = Span::new(addr, len);
-    let Some(part) = span.and_then(Span::inside).filter(|_| ENGINE.started()) else {
+    let span = Span::new(addr, len).filter(|span| span.touches_arena() && ENGINE.started());
+    let Some(span) = span else {
         return kernel(addr, len);
     };
-    let mut result = Ok(());
-    // Holes are passed over and reported at the end, as in the kernel.
-    let mut keep = |part: Result<(), Errno>| match part {
-        Err(Errno::ENOMEM) => {
-            result = Err(Errno::ENOMEM);
-            Ok(())
-        }
-        other => other,
+    if !is_known(advice) {
+        // Whether there is such advice comes first.
+        kernel(addr, 0)?;
+    }
+    let holes = match advice {
+        MADV_POPULATE_READ | MADV_POPULATE_WRITE => Holes::Stop,
+        _ => Holes::Report,
     };
-    for outside in span.into_iter().flat_map(Span::outside) {
-        keep(kernel(outside.addr, outside.len))?;
-    }
-    // What the program laid over the arena is the kernel's.
-    let mut at = part.addr;
-    while at < part.end() {
-        let foreign = ENGINE
-            .region(at)
-            .filter(|r| r.flags.contains(Flags::FOREIGN));
-        let end = match foreign {
-            Some(region) => region.end.min(part.end()),
-            None => next_foreign(at, part.end()),
-        };
-        if foreign.is_some() {
-            keep(kernel(at, end - at))?;
-        } else {
-            keep(in_arena(m, at, end - at, advice))?;
-        }
-        at = end;
-    }
-    result
+    walk(
+        span,
+        holes,
+        |part| {
+            kernel(part.addr, part.len)?;
+            // So that the child knows what the kernel has not given it.
+            note_fork_policy(m, part, advice);
+            Ok(())
+        },
+        |part, flags| managed(m, part, flags, advice),
+    )
 }
 
-/// Where the next mapping of the kernel's begins.
-fn next_foreign(from: usize, end: usize) -> usize {
-    let mut at = from;
-    while at < end {
-        match ENGINE.region(at) {
-            Some(region) if region.flags.contains(Flags::FOREIGN) => {
-                return at;
-            }
-            Some(region) => at = region.end,
-            // A hole: the caller reports it.
-            None => return end,
-        }
-    }
-    end
+const fn is_known(advice: i32) -> bool {
+    matches!(advice, MADV_NORMAL..=MADV_DONTNEED | MADV_FREE | MADV_DONTFORK..=MADV_COLLAPSE)
 }
 
-fn in_arena(m: &Masked, addr: usize, len: usize, advice: i32) -> Result<(), Errno> {
+fn managed(m: &Masked, part: Span, flags: Flags, advice: i32) -> Result<(), Errno> {
+    let Span { addr, len } = part;
     match advice {
-        MADV_DONTNEED | MADV_DONTNEED_LOCKED | MADV_FREE => ENGINE.discard(m, addr, len),
-        MADV_PAGEOUT => ENGINE.pageout(m, addr, len),
-        MADV_COLD => ENGINE.cold(m, addr, len),
-        MADV_POPULATE_READ | MADV_POPULATE_WRITE => populate(m, addr, len, advice),
-        MADV_DONTFORK => fork_policy(m, addr, len, ForkPolicy::DontFork),
-        MADV_WIPEONFORK => fork_policy(m, addr, len, ForkPolicy::Wipe),
-        MADV_DOFORK | MADV_KEEPONFORK => fork_policy(m, addr, len, ForkPolicy::Inherit),
-        MADV_NORMAL | MADV_RANDOM | MADV_SEQUENTIAL | MADV_WILLNEED | MADV_HUGEPAGE
-        | MADV_NOHUGEPAGE | MADV_MERGEABLE | MADV_UNMERGEABLE | MADV_DONTDUMP | MADV_DODUMP
-        | MADV_COLLAPSE => mapped(addr, len),
+        MADV_DONTNEED | MADV_DONTNEED_LOCKED | MADV_FREE => ENGINE.discard(m, addr, len)?,
+        MADV_PAGEOUT => ENGINE.pageout(m, addr, len)?,
+        MADV_COLD => ENGINE.cold(m, addr, len)?,
+        MADV_POPULATE_READ => populate(m, part, flags, PROT_READ)?,
+        MADV_POPULATE_WRITE => populate(m, part, flags, PROT_WRITE)?,
+        _ if is_known(advice) => note_fork_policy(m, part, advice),
         // MADV_REMOVE wants a file; guard markers would need the kernel's page tables, and their
         // users fall back to mprotect.
-        _ => Err(Errno::EINVAL),
+        _ => return Err(Errno::EINVAL),
     }
+    Ok(())
 }
 
-fn fork_policy(m: &Masked, addr: usize, len: usize, policy: ForkPolicy) -> Result<(), Errno> {
-    ENGINE.fork_policy(m, addr, len, policy);
-    mapped(addr, len)
-}
-
-fn populate(m: &Masked, addr: usize, len: usize, advice: i32) -> Result<(), Errno> {
-    let wanted = if advice == MADV_POPULATE_READ {
-        PROT_READ
-    } else {
-        PROT_WRITE
+fn note_fork_policy(m: &Masked, part: Span, advice: i32) {
+    let (policy, applies) = match advice {
+        MADV_DONTFORK => (ForkPolicy::DontFork, true),
+        MADV_DOFORK => (ForkPolicy::DontFork, false),
+        MADV_WIPEONFORK => (ForkPolicy::Wipe, true),
+        MADV_KEEPONFORK => (ForkPolicy::Wipe, false),
+        _ => return,
     };
-    let mut at = addr;
-    while at < addr + len {
-        let region = ENGINE.region(at).ok_or(Errno::ENOMEM)?;
-        if region.flags.prot() & wanted.unsigned_abs() == 0 {
-            return Err(Errno::EINVAL);
-        }
-        at = region.end;
+    ENGINE.fork_policy(m, part.addr, part.len, policy, applies);
+}
+
+fn populate(m: &Masked, part: Span, flags: Flags, wanted: i32) -> Result<(), Errno> {
+    if flags.prot() & wanted.unsigned_abs() == 0 {
+        return Err(Errno::EINVAL);
     }
-    ENGINE.populate(m, addr, len).map_err(|fault| match fault {
-        Fault::OverLimit { .. } => Errno::ENOMEM,
-        _ => Errno::EFAULT,
-    })
+    ENGINE
+        .populate(m, part.addr, part.len)
+        .map_err(|fault| match fault {
+            Fault::OverLimit { .. } => Errno::ENOMEM,
+            _ => Errno::EFAULT,
+        })
+}
+
+/// `msync(2)`: of managed memory there is nothing to write, but programs ask by it what is mapped.
+///
+/// # Errors
+/// As msync(2).
+pub fn msync(addr: usize, len: usize, flags: i32) -> Result<(), Errno> {
+    // SAFETY: the program's call, for memory that the kernel manages.
+    let kernel = |addr, len| unsafe { mem::msync(addr, len, flags) };
+    let span = Span::new(addr, len).filter(|span| span.touches_arena() && ENGINE.started());
+    match span {
+        // The flags are the kernel's to judge.
+        Some(span) if kernel(addr, 0).is_ok() => walk(
+            span,
+            Holes::Report,
+            |part| kernel(part.addr, part.len),
+            |_, _| Ok(()),
+        ),
+        _ => kernel(addr, len),
+    }
 }

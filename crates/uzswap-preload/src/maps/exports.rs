@@ -7,15 +7,14 @@
 use core::ffi::{c_int, c_uchar, c_void};
 
 use uzswap_core::page::narrow;
-use uzswap_core::{Masked, PAGE_SIZE};
+use uzswap_core::{Masked, PAGE_SIZE, arena_part};
 use uzswap_sys::mem::{self, MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT};
 use uzswap_sys::syscall::{call3, call4, call5, int};
 use uzswap_sys::{Errno, nr};
 
 use super::map::{self, MmapArgs};
-use super::protect::CHUNK;
 use super::remap::{self, MremapArgs};
-use super::span::{Span, aligned};
+use super::span::Span;
 use super::{advise, give_back, protect, set_errno, unmanaged};
 use crate::init;
 use crate::next::Next;
@@ -63,7 +62,7 @@ fn call(
 }
 
 fn in_arena(addr: usize, len: usize) -> bool {
-    uzswap_core::in_arena(addr) || Span::new(addr, len).is_some_and(Span::touches_arena)
+    arena_part(addr, len.max(1)).is_some()
 }
 
 /// `mmap(2)`.
@@ -151,7 +150,20 @@ pub unsafe extern "C" fn mremap(
     let ours = in_arena(call.old, old_len) || (fixed && in_arena(call.new, new_len));
     let kernel = || call.kernel().map(Ok);
     let done = run(ours, kernel, |m| remap::mremap(m, call));
-    address(done.and_then(|done| done.or_else(remap::move_out)))
+    let move_out = |call| remap::move_out(call, remap::copy_faulting);
+    address(done.and_then(|done| done.or_else(move_out)))
+}
+
+/// `msync(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn msync(addr: *mut c_void, len: usize, flags: c_int) -> c_int {
+    let addr = addr as usize;
+    // SAFETY: the program's call.
+    let kernel = || unsafe { mem::msync(addr, len, flags) };
+    call(addr, len, kernel, |_| advise::msync(addr, len, flags))
 }
 
 fn advised(addr: usize, len: usize, advice: i32) -> Result<(), Errno> {
@@ -290,7 +302,7 @@ pub extern "C" fn munlockall() -> c_int {
 /// Residency of `out.len()` pages from `addr`.
 fn resident(addr: usize, out: &mut [u8]) -> Result<(), Errno> {
     if in_arena(addr, out.len() * PAGE_SIZE) && init::managed() {
-        Masked::block(|m| protect::mincore(m, addr, out))
+        Masked::block(|m| protect::residency(m, addr, out))
     } else {
         mem::mincore(addr, out.len() * PAGE_SIZE, out)
     }
@@ -302,33 +314,16 @@ fn resident(addr: usize, out: &mut [u8]) -> Result<(), Errno> {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mincore(addr: *mut c_void, len: usize, vec: *mut c_uchar) -> c_int {
-    let Some(span) = Span::new(addr as usize, len) else {
-        return status(Err(if aligned(addr as usize) {
-            Errno::ENOMEM
-        } else {
-            Errno::EINVAL
-        }));
-    };
-    let mut done = 0;
-    while done < span.len {
-        // Through a buffer: `vec` may be managed memory, and is written with signals not blocked.
-        let mut chunk = [0_u8; CHUNK];
-        let at = span.addr + done;
-        let nr = ((span.len - done) / PAGE_SIZE).min(CHUNK);
-        let Some(out) = chunk.get_mut(..nr) else {
-            break;
-        };
-        if let Err(errno) = resident(at, out) {
-            return status(Err(errno));
-        }
+    // With signals not blocked: `vec` may be managed memory.
+    let put = |from: usize, residency: &[u8]| {
         // SAFETY: the caller's vector has a byte for each page.
         unsafe {
-            vec.add(done / PAGE_SIZE)
-                .copy_from_nonoverlapping(chunk.as_ptr(), nr);
+            let to = vec.add(from);
+            to.copy_from_nonoverlapping(residency.as_ptr(), residency.len());
         }
-        done += nr * PAGE_SIZE;
-    }
-    0
+        Ok(())
+    };
+    status(protect::mincore(addr as usize, len, resident, put))
 }
 
 static IOCTL: Next = Next::new(c"ioctl");

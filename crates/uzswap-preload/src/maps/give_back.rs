@@ -1,8 +1,8 @@
 //! *What*: giving managed memory back to the kernel for good, for uses that an engine between the
 //! program and the kernel would break: a userfaultfd of the program's own, protection keys.
 //!
-//! *Invariants*: the contents stay, and pages without contents stay missing: a userfaultfd of the
-//! program's own is to report them.
+//! *Invariants*: the contents stay, also where the kernel refuses, and pages without contents stay
+//! missing: a userfaultfd of the program's own is to report them.
 //! *Locking*: the engine's, for short. *Context*: the program's, with signals as they are.
 
 use uzswap_core::arena::region::Flags;
@@ -10,9 +10,11 @@ use uzswap_core::{Masked, PAGE_SIZE};
 use uzswap_sys::Errno;
 use uzswap_sys::mem::{self, MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 
-use super::map::lay_over;
+use super::map::{lay_over, place};
 use super::span::Span;
 use crate::init::ENGINE;
+
+const WRITABLE: i32 = PROT_READ | PROT_WRITE;
 
 /// Makes the managed parts of `[addr, addr + len)` ordinary memory of the kernel's, contents and
 /// protection kept. To be called with signals not blocked, before the call that needs it; nobody
@@ -47,28 +49,52 @@ pub fn give_back(addr: usize, len: usize) -> Result<(), Errno> {
 }
 
 fn give_region(span: Span, prot: u32) -> Result<(), Errno> {
-    let writable = PROT_READ | PROT_WRITE;
-    if prot & PROT_READ.unsigned_abs() == 0 {
-        Masked::block(|m| super::protect::mprotect(m, span.addr, span.len, writable))?;
-    }
     // SAFETY: a fresh mapping where the kernel likes.
-    let aside = unsafe { mem::mmap(0, span.len, writable, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) }?;
-    for page in (0..span.len).step_by(PAGE_SIZE) {
-        // SAFETY: both pages are mapped; a fault in the arena is served, as signals are not
-        // blocked.
-        unsafe { copy_unless_zero((span.addr + page) as *const u64, (aside + page) as *mut u64) };
+    let aside = unsafe { mem::mmap(0, span.len, WRITABLE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) }?;
+    let given = read_through(span, prot, || copy(span.addr, aside, span.len)).and_then(|()| {
+        // SAFETY: the copy is this function's. It gets its protection while a refusal still costs
+        // nothing.
+        unsafe { mem::mprotect(aside, span.len, prot.cast_signed()) }?;
+        let given = Masked::block(|m| lay_over(m, span, || place(aside, span)));
+        given.inspect_err(|_| put_back(aside, span, prot))
+    });
+    if given.is_err() {
+        // SAFETY: as above.
+        let _ = unsafe { mem::munmap(aside, span.len) };
     }
-    Masked::block(|m| {
-        lay_over(m, span, || {
-            let flags = mem::MREMAP_MAYMOVE | mem::MREMAP_FIXED;
-            // SAFETY: both ranges are this function's to move: the copy, and the range that
-            // `lay_over` holds free for it.
-            unsafe {
-                mem::mremap(aside, span.len, span.len, flags, span.addr)?;
-                mem::mprotect(span.addr, span.len, prot.cast_signed())
-            }
-        })
-    })
+    given
+}
+
+/// Makes the range managed memory again, with the contents of the copy.
+fn put_back(aside: usize, span: Span, prot: u32) {
+    let writable = WRITABLE.unsigned_abs();
+    let mapped = Masked::block(|m| ENGINE.map_fixed(m, span.addr, span.len, writable));
+    // SAFETY: the copy is the caller's; if it has been moved, this fails.
+    let readable = unsafe { mem::mprotect(aside, span.len, WRITABLE) };
+    if mapped.is_ok() && readable.is_ok() {
+        copy(aside, span.addr, span.len);
+        let _ = Masked::block(|m| ENGINE.protect(m, span.addr, span.len, prot));
+    }
+}
+
+/// Runs `reads` while the range can be read, and leaves it with the protection `prot`, as it is.
+pub(super) fn read_through(span: Span, prot: u32, reads: impl FnOnce()) -> Result<(), Errno> {
+    if prot & PROT_READ.unsigned_abs() != 0 {
+        reads();
+        return Ok(());
+    }
+    let protect = |prot| Masked::block(|m| ENGINE.protect(m, span.addr, span.len, prot));
+    protect(WRITABLE.unsigned_abs())?;
+    reads();
+    protect(prot)
+}
+
+/// Copies what is not zero, with signals not blocked: faults in the arena are served.
+fn copy(from: usize, to: usize, len: usize) {
+    for page in (0..len).step_by(PAGE_SIZE) {
+        // SAFETY: both ranges are mapped, and the destination is fresh.
+        unsafe { copy_unless_zero((from + page) as *const u64, (to + page) as *mut u64) };
+    }
 }
 
 /// Copies a page; one of zeroes is left missing at its new place.

@@ -2,8 +2,9 @@
 //!
 //! Anonymous private memory becomes managed, unless the program insists on an address outside the
 //! arena. That, and what is shared, executable, a stack, of huge pages or below 2 GiB, is left to
-//! the kernel and counted. File mappings, whose pages the kernel can drop itself, and large
-//! reservations without access are left to it and not counted.
+//! the kernel and counted. File mappings, whose pages the kernel can drop itself, are left to it
+//! and not counted, and so are reservations without access that would leave too little of the
+//! arena.
 //!
 //! *Invariants*: a mapping of the kernel's inside the arena is marked foreign in the engine before
 //! the program knows of it.
@@ -21,9 +22,11 @@ use super::span::Span;
 use super::unmanaged::{self, Reason};
 use crate::init::ENGINE;
 
-/// Reservations of address space above this are left to the kernel: they would leave too little of
-/// the arena, and programs commit a small part of them only.
-const MAX_RESERVATION: usize = ARENA_LEN / 8;
+/// Reservations of address space above this, of which programs use a small part, are managed only
+/// while [`ROOM`] is left.
+const LARGE_RESERVATION: usize = ARENA_LEN / 64;
+/// The part of the arena that large reservations leave to all else.
+const ROOM: usize = ARENA_LEN / 4;
 /// The protection that a new managed mapping may have.
 const PROT_BITS: i32 = PROT_READ | PROT_WRITE;
 
@@ -47,7 +50,7 @@ impl MmapArgs {
 
     /// `Ok` if this mapping can be managed; `Err` if the kernel keeps it, with the reason if it
     /// counts as unmanaged.
-    fn managed(self, len: usize) -> Result<(), Option<Reason>> {
+    fn managed(self) -> Result<(), Option<Reason>> {
         if !self.has(MAP_ANONYMOUS) {
             return Err(None);
         }
@@ -60,10 +63,16 @@ impl MmapArgs {
         if self.has(MAP_STACK | MAP_GROWSDOWN) {
             return Err(Some(Reason::Stack));
         }
-        if self.prot == PROT_NONE && len > MAX_RESERVATION {
-            return Err(None);
-        }
         Ok(())
+    }
+
+    const fn is_large_reservation(self, len: usize) -> bool {
+        self.prot == PROT_NONE && len > LARGE_RESERVATION
+    }
+
+    /// Whether the arena has room for `len` bytes of it.
+    fn fits(self, len: usize) -> bool {
+        !self.is_large_reservation(len) || ENGINE.free_space().saturating_sub(len) >= ROOM
     }
 }
 
@@ -84,27 +93,34 @@ pub fn mmap(m: &Masked, addr: usize, len: usize, request: MmapArgs) -> Result<us
     if fixed && span.touches_arena() {
         return map_in_arena(m, span, request);
     }
-    match request.managed(span.len) {
-        Ok(()) if !fixed => {
+    match request.managed() {
+        Ok(()) if !fixed && request.fits(span.len) => {
             let prot = request.prot.unsigned_abs();
-            let addr = ENGINE.map(m, span.len, 0, prot).map_err(errno_of)?;
+            let hint = addr & !(PAGE_SIZE - 1);
+            let addr = ENGINE.map(m, span.len, hint, prot).map_err(errno_of)?;
             ready_now(m, addr, span.len, request);
             Ok(addr)
         }
-        why => {
-            let addr = kernel(addr, len, request)?;
-            let made = Span { addr, ..span };
-            if fixed {
-                unmanaged::uncount(made);
-            }
-            match why {
-                Ok(()) => unmanaged::count(made, Reason::Fixed),
-                Err(Some(why)) => unmanaged::count(made, why),
-                Err(None) => {}
-            }
-            Ok(addr)
-        }
+        _ => outside(addr, len, request),
     }
+}
+
+/// Leaves a mapping outside the arena to the kernel, and counts it.
+fn outside(addr: usize, len: usize, request: MmapArgs) -> Result<usize, Errno> {
+    let addr = kernel(addr, len, request)?;
+    let Some(made) = Span::new(addr, len) else {
+        return Ok(addr);
+    };
+    if request.has(MAP_FIXED | MAP_FIXED_NOREPLACE) {
+        unmanaged::uncount(made);
+    }
+    match request.managed() {
+        _ if request.is_large_reservation(made.len) => {}
+        Ok(()) => unmanaged::count(made, Reason::Fixed),
+        Err(Some(why)) => unmanaged::count(made, why),
+        Err(None) => {}
+    }
+    Ok(addr)
 }
 
 /// Passes the call on.
@@ -124,23 +140,20 @@ pub(super) fn kernel(addr: usize, len: usize, request: MmapArgs) -> Result<usize
 
 /// A mapping that has to be exactly there, and there is at least partly in the arena.
 fn map_in_arena(m: &Masked, span: Span, request: MmapArgs) -> Result<usize, Errno> {
-    // The engine knows what lies at an address, not what comes next; a fixed mapping that must not
-    // replace is rare and small.
-    let taken = |part: Span| {
-        (part.addr..part.end())
-            .step_by(PAGE_SIZE)
-            .any(|at| ENGINE.region(at).is_some())
-    };
     let Some(part) = span.inside() else {
         return Err(Errno::EINVAL);
     };
-    if request.has(MAP_FIXED_NOREPLACE) && (part != span || taken(part)) {
-        return Err(Errno::EEXIST);
-    }
+    let taken = || request.has(MAP_FIXED_NOREPLACE) && !ENGINE.is_free(part.addr, part.len);
     if part != span {
+        if taken() {
+            return Err(Errno::EEXIST);
+        }
         return straddle(m, span, part, request);
     }
-    if request.managed(span.len).is_ok() {
+    if request.managed().is_ok() {
+        if taken() {
+            return Err(Errno::EEXIST);
+        }
         let prot = request.prot.unsigned_abs();
         ENGINE
             .map_fixed(m, span.addr, span.len, prot)
@@ -148,12 +161,29 @@ fn map_in_arena(m: &Masked, span: Span, request: MmapArgs) -> Result<usize, Errn
         ready_now(m, span.addr, span.len, request);
         return Ok(span.addr);
     }
-    lay_over(m, span, || {
-        let mut over = request;
-        over.flags = (request.flags & !MAP_FIXED_NOREPLACE) | MAP_FIXED;
-        kernel(span.addr, span.len, over).map(|_| ())
-    })?;
-    Ok(span.addr)
+    // Made elsewhere and moved: if the kernel refuses it, what is there stays.
+    let mut aside = request;
+    aside.flags &= !(MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT);
+    let made = kernel(0, span.len, aside)?;
+    let mut placed = false;
+    let done = if taken() {
+        Err(Errno::EEXIST)
+    } else {
+        lay_over(m, span, || place(made, span).inspect(|()| placed = true))
+    };
+    if !placed {
+        // SAFETY: made above, and nobody knows of it.
+        let _ = unsafe { mem::munmap(made, span.len) };
+    }
+    done.map(|()| span.addr)
+}
+
+/// Moves a mapping of the kernel's to where the program has it.
+pub(super) fn place(aside: usize, span: Span) -> Result<(), Errno> {
+    let flags = mem::MREMAP_MAYMOVE | mem::MREMAP_FIXED;
+    // SAFETY: both ranges are the caller's to move: the mapping, and the range that `lay_over`
+    // holds free for it.
+    unsafe { mem::mremap(aside, span.len, span.len, flags, span.addr) }.map(drop)
 }
 
 /// Lets `make` put a mapping of the kernel's over `span` of the arena.
@@ -180,8 +210,8 @@ fn straddle(m: &Masked, span: Span, part: Span, request: MmapArgs) -> Result<usi
         offset: request.offset + (part.addr - span.addr),
         ..request
     };
-    for outside in span.outside() {
-        kernel(outside.addr, outside.len, cut(outside))?;
+    for beside in span.outside() {
+        outside(beside.addr, beside.len, cut(beside))?;
     }
     map_in_arena(m, part, cut(part))?;
     Ok(span.addr)

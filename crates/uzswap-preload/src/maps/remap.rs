@@ -5,13 +5,15 @@
 //! *Locking*: the engine's. *Context*: the program's.
 
 use uzswap_core::arena::region::Flags;
-use uzswap_core::{Masked, RemapTo};
-use uzswap_sys::Errno;
+use uzswap_core::{Fault, Masked, RemapTo};
 use uzswap_sys::mem::{self, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
+use uzswap_sys::{Errno, PAGE_SIZE};
 
 use super::errno_of;
+use super::give_back::read_through;
 use super::map::lay_over;
 use super::span::{Span, aligned};
+use super::unmanaged::{self, Reason};
 use crate::init::ENGINE;
 
 /// The arguments of mremap(2).
@@ -51,9 +53,11 @@ impl MremapArgs {
             return Err(Errno::EINVAL);
         }
         let old = Span::new(self.old, self.old_len).ok_or(Errno::EINVAL)?;
-        let new_at = if self.has(MREMAP_FIXED) { self.new } else { 0 };
+        // A hint is judged as if it were none.
+        let placed = self.has(MREMAP_FIXED | MREMAP_DONTUNMAP);
+        let new_at = if placed { self.new } else { 0 };
         let new = Span::new(new_at, self.new_len).ok_or(Errno::EINVAL)?;
-        let overlap = self.has(MREMAP_FIXED) && new.addr < old.end() && old.addr < new.end();
+        let overlap = placed && new.addr < old.end() && old.addr < new.end();
         if new.len == 0 || overlap || !aligned(new_at) {
             return Err(Errno::EINVAL);
         }
@@ -62,7 +66,7 @@ impl MremapArgs {
 }
 
 /// `mremap(2)`. `Ok(Err(move))`: managed memory is to go to a fixed place outside the arena, which
-/// needs a copy that only [`move_out`] may make, without signals blocked.
+/// needs a copy, which is for [`move_out`] to make.
 ///
 /// # Errors
 /// As mremap(2).
@@ -73,6 +77,16 @@ pub fn mremap(m: &Masked, call: MremapArgs) -> Result<Result<usize, MremapArgs>,
     }
     let (old, new) = call.check()?;
     if !uzswap_core::in_arena(old.addr) {
+        if old.len > 0 {
+            // Whether it is mapped at all is found out while that costs nothing.
+            let stays = MremapArgs {
+                old_len: PAGE_SIZE,
+                new_len: PAGE_SIZE,
+                flags: 0,
+                ..call
+            };
+            stays.kernel()?;
+        }
         lay_over(m, new, || call.kernel().map(|_| ()))?;
         return Ok(Ok(new.addr));
     }
@@ -93,7 +107,7 @@ pub fn mremap(m: &Masked, call: MremapArgs) -> Result<Result<usize, MremapArgs>,
     if call.has(MREMAP_DONTUNMAP) && !call.has(MREMAP_FIXED) {
         // Always elsewhere, even where it could stay.
         let prot = region.flags.prot();
-        let to = ENGINE.map(m, new.len, 0, prot).map_err(errno_of)?;
+        let to = ENGINE.map(m, new.len, new.addr, prot).map_err(errno_of)?;
         let new = Span {
             addr: to,
             len: new.len,
@@ -114,17 +128,13 @@ pub fn mremap(m: &Masked, call: MremapArgs) -> Result<Result<usize, MremapArgs>,
 
 /// Moves managed memory to `new` in the arena.
 fn relocate(m: &Masked, call: MremapArgs, old: Span, new: Span) -> Result<usize, Errno> {
-    let region = ENGINE.region(old.addr).ok_or(Errno::EFAULT)?;
-    let to = RemapTo::Fixed(new.addr);
-    let at = ENGINE
+    let to = match call.has(MREMAP_DONTUNMAP) {
+        true => RemapTo::Leaving(new.addr),
+        false => RemapTo::Fixed(new.addr),
+    };
+    ENGINE
         .remap(m, old.addr, old.len, new.len, to)
-        .map_err(errno_of)?;
-    if call.has(MREMAP_DONTUNMAP) {
-        ENGINE
-            .map_fixed(m, old.addr, old.len, region.flags.prot())
-            .map_err(errno_of)?;
-    }
-    Ok(at)
+        .map_err(errno_of)
 }
 
 /// A mapping of the kernel's that lies in the arena.
@@ -148,38 +158,74 @@ fn foreign(m: &Masked, call: MremapArgs, old: Span, new: Span) -> Result<usize, 
     Ok(at)
 }
 
-/// Moves managed memory out of the arena by copying it, as [`mremap`] asked for.
+/// Moves managed memory out of the arena as [`mremap`] asked for, by `copy`: from, to, how much.
 ///
 /// # Errors
 /// As mremap(2).
-pub fn move_out(call: MremapArgs) -> Result<usize, Errno> {
+pub fn move_out(
+    call: MremapArgs,
+    copy: impl FnOnce(usize, usize, usize) -> Result<(), Errno>,
+) -> Result<usize, Errno> {
     let (old, new) = call.check()?;
     let prot = ENGINE.region(old.addr).ok_or(Errno::EFAULT)?.flags.prot();
     let writable = mem::PROT_READ | mem::PROT_WRITE;
     let flags = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_FIXED;
     // SAFETY: the program asked for this range to be replaced.
     unsafe { mem::mmap(new.addr, new.len, writable, flags, -1, 0) }?;
-    if prot & mem::PROT_READ.unsigned_abs() == 0 {
-        Masked::block(|m| super::protect::mprotect(m, old.addr, old.len, writable))?;
-    }
-    // SAFETY: the old range is mapped and readable, the new one was mapped writable above, and
-    // `check` refuses ranges that overlap. Faults in the old one are served, since signals are not
-    // blocked.
-    unsafe {
-        core::ptr::copy_nonoverlapping(
-            old.addr as *const u8,
-            new.addr as *mut u8,
-            old.len.min(new.len),
-        );
-        mem::mprotect(new.addr, new.len, prot.cast_signed())?;
-    }
-    Masked::block(|m| {
-        if call.has(MREMAP_DONTUNMAP) {
-            ENGINE.map_fixed(m, old.addr, old.len, prot)
-        } else {
-            ENGINE.unmap(m, old.addr, old.len)
-        }
+    unmanaged::uncount(new);
+    // The old range is readable now, the new one was mapped writable above, and `check` refuses
+    // ranges that overlap.
+    let mut copied = Ok(());
+    let copied = read_through(old, prot, || {
+        copied = copy(old.addr, new.addr, old.len.min(new.len));
     })
-    .map_err(errno_of)?;
+    .and(copied);
+    let moved = copied
+        // SAFETY: the new range is the program's, which does not use it yet.
+        .and_then(|()| unsafe { mem::mprotect(new.addr, new.len, prot.cast_signed()) })
+        .and_then(|()| leave(old, prot, call.has(MREMAP_DONTUNMAP)));
+    if moved.is_err() {
+        // SAFETY: as above. What was there before is gone, as natively.
+        let _ = unsafe { mem::munmap(new.addr, new.len) };
+        return moved.map(|()| new.addr);
+    }
+    unmanaged::count(new, Reason::Fixed);
     Ok(new.addr)
+}
+
+/// Copies managed memory with signals not blocked: faults are served.
+pub fn copy_faulting(from: usize, to: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: the promise of `move_out`.
+    unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len) };
+    Ok(())
+}
+
+/// Copies managed memory piece by piece, pinned: with signals blocked, no fault could be served.
+pub fn copy_pinned(m: &Masked, from: usize, to: usize, len: usize) -> Result<(), Errno> {
+    const PIECE: usize = 64 << 10;
+    for done in (0..len).step_by(PIECE) {
+        let piece = PIECE.min(len - done);
+        let pin = ENGINE
+            .pin(m, from + done, piece)
+            .map_err(|fault| match fault {
+                Fault::OverLimit { .. } => Errno::ENOMEM,
+                _ => Errno::EFAULT,
+            })?;
+        // SAFETY: the one range is pinned; the promise of `move_out`.
+        unsafe {
+            let (from, to) = ((from + done) as *const u8, (to + done) as *mut u8);
+            core::ptr::copy_nonoverlapping(from, to, piece);
+        }
+        ENGINE.unpin(m, pin);
+    }
+    Ok(())
+}
+
+/// Drops what has been moved away.
+fn leave(old: Span, prot: u32, stays_mapped: bool) -> Result<(), Errno> {
+    let left = Masked::block(|m| match stays_mapped {
+        true => ENGINE.map_fixed(m, old.addr, old.len, prot),
+        false => ENGINE.unmap(m, old.addr, old.len),
+    });
+    left.map_err(errno_of)
 }

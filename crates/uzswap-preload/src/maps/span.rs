@@ -3,7 +3,7 @@
 //!
 //! *Invariants*: a [`Span`] is page aligned and does not wrap. *Locking*: none. *Context*: any.
 
-use uzswap_core::{ARENA_BASE, ARENA_LEN, PAGE_SIZE};
+use uzswap_core::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, arena_part};
 
 const ARENA_END: usize = ARENA_BASE + ARENA_LEN;
 
@@ -51,13 +51,20 @@ impl Span {
 
     /// Its part in the arena.
     pub fn inside(self) -> Option<Span> {
-        self.between(ARENA_BASE, ARENA_END)
+        let (addr, len) = arena_part(self.addr, self.len)?;
+        Some(Span { addr, len })
+    }
+
+    /// Its part below the arena, and that above.
+    pub fn beside(self) -> (Option<Span>, Option<Span>) {
+        let below = self.between(0, ARENA_BASE);
+        let above = self.between(ARENA_END, usize::MAX);
+        (below, above)
     }
 
     /// Its parts below and above the arena.
     pub fn outside(self) -> impl Iterator<Item = Span> {
-        let below = self.between(0, ARENA_BASE);
-        let above = self.between(ARENA_END, usize::MAX);
+        let (below, above) = self.beside();
         below.into_iter().chain(above)
     }
 

@@ -9,7 +9,7 @@
 //! not show the program's own alternate stack.
 //! *Locking*: the table of actions, for a moment. *Context*: signal.
 
-use uzswap_core::Masked;
+use uzswap_core::{Masked, arena_part};
 use uzswap_sys::signal::{
     self, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SIG_DFL, SIG_IGN, SigAction, SigInfo, SigSet,
     SignalFrame, UContext, tgsigqueueinfo,
@@ -18,9 +18,24 @@ use uzswap_sys::{Errno, thread};
 
 use super::{action, is_on, reset};
 use crate::guard::fast;
-use crate::guard::frame::{Frame, in_arena, unblockable};
+use crate::guard::frame::{Frame, unblockable};
 use crate::init::ENGINE;
 use crate::threads::{self, Record};
+
+/// A signal that has arrived, and what it interrupted.
+#[derive(Clone, Copy)]
+pub struct Arrived<'a> {
+    /// Its number.
+    pub signal: i32,
+    /// What the kernel, or the sender, says of it.
+    pub info: &'a SigInfo,
+    /// The context that it interrupted, [collapsed](collapse).
+    pub uc: *mut UContext,
+    /// The mask that was in force.
+    pub mask: SigSet,
+    /// The thread itself caused it, so it can be neither ignored nor put off.
+    pub raised: bool,
+}
 
 /// The body of [`crate::arch::entry::program`].
 ///
@@ -36,8 +51,14 @@ pub unsafe extern "C" fn on_program(
     unsafe {
         let m = Masked::assume();
         let r = threads::at(scratch as usize);
-        let mask = collapse(&m, uc);
-        deliver(&m, r, signal, &*info, uc, scratch, mask, false)
+        let arrived = Arrived {
+            signal,
+            info: &*info,
+            uc,
+            mask: collapse(&m, uc),
+            raised: false,
+        };
+        deliver(&m, r, &arrived, scratch)
     }
 }
 
@@ -57,37 +78,28 @@ pub unsafe fn collapse(m: &Masked, uc: *mut UContext) -> SigSet {
     }
 }
 
-/// Returns the context that starts the program's handler for `signal`, or that ends the process if
-/// the program's action does. `raised`: the thread itself caused it, so it can be neither ignored
-/// nor put off.
+/// Returns the context that starts the program's handler for the signal, or that ends the process
+/// if the program's action does.
 ///
 /// # Safety
-/// In a handler of ours: `uc` is its context, `scratch` memory for another on the handler stack;
-/// `r` is the thread's record.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "what a handler knows of its signal"
-)]
+/// In a handler of ours, with its context in `arrived`: `scratch` is memory for another on the
+/// handler stack; `r` is the thread's record.
 pub unsafe fn deliver(
     m: &Masked,
     r: Option<*mut Record>,
-    signal: i32,
-    info: &SigInfo,
-    uc: *mut UContext,
+    arrived: &Arrived<'_>,
     scratch: *mut UContext,
-    mask: SigSet,
-    raised: bool,
 ) -> *mut UContext {
-    let action = action(signal);
+    let action = action(arrived.signal);
     match action.handler {
-        SIG_IGN if !raised => uc,
+        SIG_IGN if !arrived.raised => arrived.uc,
         // SAFETY: the caller's promise.
-        SIG_DFL | SIG_IGN => unsafe { default(signal, info, uc) },
+        SIG_DFL | SIG_IGN => unsafe { default(arrived.signal, arrived.info, arrived.uc) },
         // SAFETY: the caller's promise.
         _ => unsafe {
-            let context = build(m, r, signal, info, uc, scratch, mask, &action);
+            let context = build(m, r, arrived, &action, scratch);
             if action.flags & SA_RESETHAND != 0 {
-                reset(signal, &action);
+                reset(arrived.signal, &action);
             }
             context
         },
@@ -114,20 +126,20 @@ pub unsafe fn default(signal: i32, info: &SigInfo, uc: *mut UContext) -> *mut UC
 
 /// Puts a frame for the handler of `action` where it belongs and returns the context that enters
 /// it.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "what a handler knows of its signal"
-)]
 unsafe fn build(
     m: &Masked,
     r: Option<*mut Record>,
-    signal: i32,
-    info: &SigInfo,
-    uc: *mut UContext,
-    scratch: *mut UContext,
-    mask: SigSet,
+    arrived: &Arrived<'_>,
     action: &SigAction,
+    scratch: *mut UContext,
 ) -> *mut UContext {
+    let &Arrived {
+        signal,
+        info,
+        uc,
+        mask,
+        ..
+    } = arrived;
     // SAFETY: the context, the record and the scratch space are this thread's.
     unsafe {
         // A thread without a handler stack has the frame on its own stack already: there it stays.
@@ -157,7 +169,7 @@ unsafe fn build(
         if !core::ptr::eq(at, info) {
             at.write(*info);
         }
-        let restorer = if in_arena(frame as usize, 1).is_some() {
+        let restorer = if arena_part(frame as usize, 1).is_some() {
             signal::touching_restorer as *const () as usize
         } else {
             action.restorer
@@ -187,7 +199,7 @@ unsafe fn place(m: &Masked, uc: *mut UContext, from: usize) -> *mut SignalFrame 
     unsafe {
         let (state, state_len) = (*uc).fp_state();
         let (frame, state_to) = SignalFrame::below(from, state_len);
-        let pin = in_arena(frame as usize, from.wrapping_sub(frame as usize))
+        let pin = arena_part(frame as usize, from.wrapping_sub(frame as usize))
             .and_then(|(addr, len)| ENGINE.pin(m, addr, len).ok());
         core::ptr::copy(state as *const u8, state_to as *mut u8, state_len);
         let context = &raw mut (*frame).context;

@@ -12,7 +12,8 @@ use uzswap_sys::signal::{
     Access, BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGSEGV, SigInfo, UContext,
 };
 
-use super::{deliver, has_blocked, ours};
+use super::deliver::{self, Arrived};
+use super::{has_blocked, ours};
 use crate::init::ENGINE;
 use crate::threads;
 
@@ -56,7 +57,14 @@ pub unsafe extern "C" fn on_fault(
             // The kernel ends a process that faults with the signal blocked.
             return deliver::default(number, &info, uc);
         }
-        deliver::deliver(&m, r, number, &info, uc, scratch, mask, raised)
+        let arrived = Arrived {
+            signal: number,
+            info: &info,
+            uc,
+            mask,
+            raised,
+        };
+        deliver::deliver(&m, r, &arrived, scratch)
     }
 }
 

@@ -8,14 +8,16 @@
 //! `restart_syscall` continues the call that was interrupted last, so it is issued only after one
 //! that can be continued by it. *Locking*: none. *Context*: signal.
 
-use uzswap_core::Masked;
+use uzswap_core::page::narrow;
+use uzswap_core::{Masked, arena_part};
 use uzswap_sys::signal::UContext;
 use uzswap_sys::syscall::to_int;
-use uzswap_sys::{Errno, PAGE_SIZE, nr};
+use uzswap_sys::thread::Timespec;
+use uzswap_sys::{Errno, PAGE_SIZE, nr, thread};
 
 use crate::arch::code;
 use crate::guard::fast;
-use crate::guard::frame::{Frame, fail, in_arena};
+use crate::guard::frame::{Frame, fail};
 use crate::guard::stub::{self, Call, PROGRAM_GATE_RETURN};
 use crate::threads::{self, Record};
 
@@ -28,48 +30,94 @@ const MIN_STACK_LEFT: usize = 24 << 10;
 /// In a handler of ours of the thread of record `r`; `uc` is its frame.
 pub unsafe fn resume(m: &Masked, r: *mut Record, uc: *mut UContext) {
     // SAFETY: the caller's promise.
-    let ([_, b, c, d, ..], interrupted) = unsafe { ((*uc).syscall_args(), interrupted(r, &*uc)) };
+    let (args, interrupted) = unsafe { ((*uc).syscall_args(), interrupted(r, &*uc)) };
     let Some((number, by)) = interrupted else {
         return;
     };
-    let again = match number {
-        nr::NANOSLEEP | nr::POLL | nr::RESTART_SYSCALL => false,
-        nr::CLOCK_NANOSLEEP => b & 1 != 0,
-        // Where these take a time, the kernel has written back what is left of it.
-        nr::PAUSE | nr::SELECT | nr::PSELECT6 | nr::PPOLL => true,
-        nr::EPOLL_WAIT | nr::EPOLL_PWAIT if to_int(d) < 0 => true,
-        nr::RT_SIGTIMEDWAIT if c == 0 => true,
-        _ => return,
+    // SAFETY: the record is this thread's.
+    let Some(way) = way(number, args, unsafe { (*r).deadline }) else {
+        return;
     };
     // SAFETY: the caller's promise; a thread that is in no window has no open frame.
     unsafe {
-        if again {
-            (*uc).set_syscall_nr(number);
-            (*uc).rewind_syscall();
-            return;
-        }
-        let here = (&raw const again).addr();
+        let call = match way {
+            Way::By(call) => call,
+            Way::Within(ns, at) => {
+                (*r).time_left = Timespec::from_nanos(ns);
+                let mut call = Call { nr: number, args };
+                if let Some(time) = call.args.get_mut(at) {
+                    *time = (&raw const (*r).time_left).addr();
+                }
+                call
+            }
+            Way::Again => {
+                (*uc).set_syscall_nr(number);
+                (*uc).rewind_syscall();
+                return;
+            }
+        };
+        let here = (&raw const call).addr();
         if here.saturating_sub(threads::kernel_stack(r).sp) < MIN_STACK_LEFT {
             return;
         }
-        let restart = Call {
-            nr: nr::RESTART_SYSCALL,
-            args: [0; 6],
-        };
         let ret = match by {
             // Its frame is open, and its pins hold.
-            Issuer::Guard => Frame::issue(r, &restart),
+            Issuer::Guard => Frame::issue(r, &call),
             Issuer::Program => {
-                // A handler of the program's that runs meanwhile finds the restart about to be
+                // A handler of the program's that runs meanwhile finds a restart about to be
                 // issued, which then returns EINTR: as it does after a handler.
-                (*uc).set_syscall_nr(restart.nr);
+                (*uc).set_syscall_nr(nr::RESTART_SYSCALL);
                 Frame::open(r, uc);
-                let ret = Frame::issue(r, &restart);
+                let ret = Frame::issue(r, &call);
                 Frame::close(m, r);
                 ret
             }
         };
         (*uc).set_syscall_return(ret);
+    }
+}
+
+/// How a call is continued.
+enum Way {
+    /// As it was: it is issued again.
+    Again,
+    /// By another one.
+    By(Call),
+    /// With so many nanoseconds in place of the time that the argument of that number points to.
+    Within(u64, usize),
+}
+
+/// How call `number` is continued; `None`: it returns EINTR. `deadline`: of a wait whose end is
+/// known, else 0.
+fn way(number: usize, args: [usize; 6], deadline: u64) -> Option<Way> {
+    const FUTEX_WAIT: usize = 0;
+    const FUTEX_WAIT_BITSET: usize = 9;
+    let [_, b, c, d, ..] = args;
+    let left = || deadline.saturating_sub(thread::monotonic_ns());
+    let restart = Call {
+        nr: nr::RESTART_SYSCALL,
+        args: [0; 6],
+    };
+    match number {
+        nr::NANOSLEEP | nr::POLL | nr::RESTART_SYSCALL => Some(Way::By(restart)),
+        nr::CLOCK_NANOSLEEP if b & 1 == 0 => Some(Way::By(restart)),
+        nr::FUTEX if b & 0x7f == FUTEX_WAIT => Some(Way::By(restart)),
+        // Their time is a moment, or the kernel has written back what is left of it.
+        nr::CLOCK_NANOSLEEP | nr::SELECT | nr::PSELECT6 | nr::PPOLL => Some(Way::Again),
+        nr::FUTEX if b & 0x7f == FUTEX_WAIT_BITSET => Some(Way::Again),
+        // These wait without end.
+        nr::PAUSE | nr::RT_SIGSUSPEND | nr::SEMOP | nr::MSGSND | nr::MSGRCV => Some(Way::Again),
+        nr::EPOLL_WAIT | nr::EPOLL_PWAIT if to_int(d) < 0 => Some(Way::Again),
+        nr::RT_SIGTIMEDWAIT if c == 0 => Some(Way::Again),
+        nr::EPOLL_WAIT | nr::EPOLL_PWAIT if deadline != 0 => {
+            let mut call = Call { nr: number, args };
+            call.args[3] = narrow(left().div_ceil(1_000_000));
+            Some(Way::By(call))
+        }
+        nr::EPOLL_PWAIT2 | nr::SEMTIMEDOP if d == 0 => Some(Way::Again),
+        nr::EPOLL_PWAIT2 | nr::SEMTIMEDOP if deadline != 0 => Some(Way::Within(left(), 3)),
+        nr::RT_SIGTIMEDWAIT if deadline != 0 => Some(Way::Within(left(), 2)),
+        _ => None,
     }
 }
 
@@ -110,7 +158,7 @@ unsafe fn loaded(uc: &UContext) -> Option<usize> {
     let at = uc.instruction_pointer().checked_sub(code::LEN)?;
     // Code in managed memory may be evicted, and the page before may not be mapped. A call of the C
     // library's that lies so returns EINTR.
-    if in_arena(at, code::LEN).is_some() || at % PAGE_SIZE > PAGE_SIZE - code::LEN {
+    if arena_part(at, code::LEN).is_some() || at % PAGE_SIZE > PAGE_SIZE - code::LEN {
         return None;
     }
     // SAFETY: code of the page that the thread has just executed a call from.

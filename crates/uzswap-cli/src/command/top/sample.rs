@@ -12,10 +12,13 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use uzswap_group::group::{Group, Process};
+use uzswap_group::group::Process;
 
+use crate::chosen::{Chosen, Whom};
 use crate::group_file::{self, Access, Mapping};
-use crate::group_view::{PAGE, Sizes, live_processes, name_of, pid_of};
+use crate::group_view::{
+    PAGE, Part, Sizes, followed, live_processes, name_of, name_of_path, pid_of,
+};
 
 /// Samples kept of each process.
 const MAX_HISTORY: usize = 600;
@@ -27,7 +30,14 @@ pub struct Row {
     /// Process id of its `uzswap run`.
     pub supervisor: u32,
     pub name: String,
+    /// The name of its group.
+    pub group: Option<String>,
+    /// The groups that it lies in, the outermost first, each with its limit.
+    #[serde(skip)]
+    pub groups: Vec<(String, u64)>,
     pub ram_limit: u64,
+    /// What the limit follows; none if it is fixed.
+    pub ram_follows: Option<&'static str>,
     pub resident: u64,
     pub zswap: u64,
     pub metadata: u64,
@@ -92,47 +102,33 @@ impl Counts {
     }
 }
 
-/// Which processes are watched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Whom {
-    #[default]
-    All,
-    /// Those of the run of this supervisor.
-    Run(u32),
-}
-
 /// The watched processes and their history.
 #[derive(Default)]
 pub struct Watch {
-    whom: Whom,
-    groups: HashMap<u32, Mapping>,
+    /// Which processes are watched; none: all.
+    only: Option<Chosen>,
+    /// By supervisor; with the number of its run.
+    groups: HashMap<u32, (Mapping, usize)>,
     counts: HashMap<(u32, u32), Counts>,
     history: HashMap<u32, VecDeque<Row>>,
     rows: Vec<Row>,
 }
 
 impl Watch {
-    /// Watches the run that process `pid` belongs to, or every run that this user may read.
-    pub fn new(pid: Option<u32>) -> Result<Self> {
-        let mut groups = HashMap::new();
-        let whom = match pid {
-            None => Whom::All,
-            Some(pid) => {
-                let group = group_file::of_process(pid, Access::Read)?;
-                let supervisor = group.supervisor.load(Relaxed);
-                groups.insert(supervisor, group);
-                Whom::Run(supervisor)
-            }
-        };
+    /// Watches the group, or the run of the process, that is named, or every run that this user may
+    /// read.
+    pub fn new(whom: Option<&Whom>) -> Result<Self> {
+        let chosen = whom
+            .map(|whom| Chosen::open(whom, Access::Read))
+            .transpose()?;
         let mut watch = Watch {
-            whom,
-            groups,
+            only: chosen,
             ..Watch::default()
         };
         watch.sample();
-        if let Some(pid) = pid
-            && watch.whom != Whom::Run(pid)
-            && watch.row(pid).is_none()
+        if let (Some(chosen), Some(Whom::Pid(pid))) = (&watch.only, whom)
+            && chosen.run_by(*pid).is_none()
+            && watch.row(*pid).is_none()
         {
             bail!("process {pid} manages no memory");
         }
@@ -149,16 +145,23 @@ impl Watch {
 
     /// Takes a sample. Rates are those since the one before.
     pub fn sample(&mut self) {
-        if self.whom == Whom::All {
+        if self.only.is_none() {
             self.find_runs();
         }
         let at = Instant::now();
         let mut rows = Vec::new();
         let mut counts = HashMap::new();
-        for (&supervisor, group) in &self.groups {
-            for process in live_processes(group) {
+        let all = self
+            .groups
+            .values()
+            .map(|(group, run)| Part::run(group, *run));
+        let parts = self.only.iter().map(Chosen::part).chain(all);
+        for part in parts {
+            for process in live_processes(&part) {
+                let part = Part::run(part.group(), process.run.load(Relaxed) as usize);
+                let supervisor = part.run_of(process).supervisor.load(Relaxed);
                 let now = Counts::of(process, at);
-                let mut row = row(group, supervisor, process);
+                let mut row = row(&part, supervisor, process);
                 let key = (supervisor, row.pid);
                 if let Some(before) = self.counts.get(&key) {
                     let [faults, refaults, swap_in, swap_out] = now.since(before);
@@ -213,21 +216,24 @@ impl Watch {
             // version.
             if !self.groups.contains_key(&pid)
                 && let Ok(group) = group_file::of_process(pid, Access::Read)
-                && group.supervisor.load(Relaxed) == pid
+                && let Some(run) = group.run_by(pid)
             {
-                self.groups.insert(pid, group);
+                self.groups.insert(pid, (group, run));
             }
         }
     }
 }
 
-fn row(group: &Group, supervisor: u32, process: &Process) -> Row {
+fn row(group: &Part<'_>, supervisor: u32, process: &Process) -> Row {
     let sizes = Sizes::of(process);
     Row {
         pid: pid_of(process),
         supervisor,
         name: name_of(process),
-        ram_limit: group.knobs.ram.load(Relaxed),
+        group: group.name(),
+        groups: groups(group),
+        ram_limit: group.limit(),
+        ram_follows: followed(group),
         resident: sizes.resident,
         zswap: sizes.pool,
         metadata: sizes.metadata,
@@ -237,6 +243,18 @@ fn row(group: &Group, supervisor: u32, process: &Process) -> Row {
         thrashing: process.thrashing.percent.load(Relaxed),
         ..Row::default()
     }
+}
+
+/// The groups of a part, and their limits; none without a name.
+fn groups(part: &Part<'_>) -> Vec<(String, u64)> {
+    let on_path = part.path().nodes().map(|nr| {
+        let path = part.ledger.node(nr).path.load();
+        Some((
+            name_of_path(part, path)?,
+            Part::node(part.group(), path).limit(),
+        ))
+    });
+    on_path.collect::<Option<_>>().unwrap_or_default()
 }
 
 /// Candidates for supervisors: processes with the name of this program.

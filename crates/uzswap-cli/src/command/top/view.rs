@@ -5,6 +5,7 @@
 //! *Locking*: none. *Context*: one thread.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use ratatui::Frame;
@@ -28,6 +29,7 @@ struct Column {
 enum Value {
     Pid,
     Name,
+    Limit,
     Size(fn(&Row) -> u64),
     Rate(fn(&Row) -> f64),
     Ratio,
@@ -44,7 +46,7 @@ const fn column(title: &'static str, width: u16, value: Value) -> Column {
 const COLUMNS: [Column; 12] = [
     column("PID", 8, Value::Pid),
     column("NAME", 15, Value::Name),
-    column("LIMIT", 9, Value::Size(|row| row.ram_limit)),
+    column("LIMIT", 10, Value::Limit),
     column("IN USE", 9, Value::Size(Row::in_use)),
     column("RESIDENT", 9, Value::Size(|row| row.resident)),
     column("POOL", 9, Value::Size(|row| row.zswap)),
@@ -61,9 +63,12 @@ const IN_USE: usize = 3;
 impl Column {
     fn text(&self, row: &Row) -> String {
         match self.value {
+            // A group has none.
+            Value::Pid if row.pid == 0 => String::new(),
             Value::Pid => row.pid.to_string(),
             Value::Name if row.thrashing > 0 => format!("{}!", row.name),
             Value::Name => row.name.clone(),
+            Value::Limit => limit(row),
             Value::Size(of) => Size(of(row)).to_string(),
             Value::Rate(of) => format!("{:.0}", of(row)),
             Value::Ratio => row
@@ -78,6 +83,7 @@ impl Column {
         let order = match self.value {
             Value::Pid => Ordering::Equal,
             Value::Name => a.name.cmp(&b.name),
+            Value::Limit => b.ram_limit.cmp(&a.ram_limit),
             Value::Size(of) => of(b).cmp(&of(a)),
             Value::Rate(of) => of(b).total_cmp(&of(a)),
             Value::Ratio => ratio(b).total_cmp(&ratio(a)),
@@ -90,6 +96,12 @@ impl Column {
     }
 }
 
+/// The limit, marked if it follows what is left.
+fn limit(row: &Row) -> String {
+    let mark = if row.ram_follows.is_some() { "~" } else { "" };
+    format!("{}{mark}", Size(row.ram_limit))
+}
+
 /// A rate as a whole number.
 #[expect(
     clippy::cast_possible_truncation,
@@ -100,11 +112,59 @@ fn whole(rate: f64) -> u64 {
     rate as u64
 }
 
-/// The rows, sorted by a column of this index.
-fn sorted(rows: &[Row], by: usize) -> Vec<&Row> {
-    let mut rows: Vec<_> = rows.iter().collect();
+/// The rows, sorted by a column of this index; where there are groups, as a tree with a row for
+/// each.
+fn sorted(rows: &[Row], by: usize) -> Vec<Row> {
+    let mut rows = rows.to_vec();
     rows.sort_by(|a, b| COLUMNS[by].compare(a, b));
-    rows
+    let mut groups = BTreeMap::new();
+    for row in &rows {
+        for (depth, (name, limit)) in row.groups.iter().enumerate() {
+            let group = groups
+                .entry(name.clone())
+                .or_insert_with(|| group_row(name, depth, *limit));
+            add(group, row);
+        }
+    }
+    let (alone, mut grouped): (Vec<_>, Vec<_>) =
+        rows.into_iter().partition(|row| row.group.is_none());
+    let mut tree = alone;
+    for (name, group) in groups {
+        tree.push(group);
+        let own = grouped.extract_if(.., |row| row.group.as_ref() == Some(&name));
+        tree.extend(own.map(|row| Row {
+            name: format!("{}{}", INDENT.repeat(row.groups.len()), row.name),
+            ..row
+        }));
+    }
+    tree
+}
+
+/// A step inwards in the tree.
+const INDENT: &str = "  ";
+
+/// A group without anything in it.
+fn group_row(name: &str, depth: usize, limit: u64) -> Row {
+    let own = name.rsplit('/').next().unwrap_or_default();
+    Row {
+        name: format!("{}{own}/", INDENT.repeat(depth)),
+        ram_limit: limit,
+        ..Row::default()
+    }
+}
+
+/// Adds a process to the sums of a group.
+fn add(group: &mut Row, row: &Row) {
+    group.resident += row.resident;
+    group.zswap += row.zswap;
+    group.metadata += row.metadata;
+    group.unmanaged += row.unmanaged;
+    group.zswapped += row.zswapped;
+    group.swapped += row.swapped;
+    group.faults_per_s += row.faults_per_s;
+    group.refaults_per_s += row.refaults_per_s;
+    group.swap_in_per_s += row.swap_in_per_s;
+    group.swap_out_per_s += row.swap_out_per_s;
 }
 
 /// The table as plain text.
@@ -122,7 +182,7 @@ pub fn plain(rows: &[Row]) -> String {
     };
     line(&|column| column.title.to_owned());
     for row in sorted(rows, IN_USE) {
-        line(&|column| column.text(row));
+        line(&|column| column.text(&row));
     }
     text
 }
@@ -176,7 +236,8 @@ impl View {
 
     /// Moves the selection down by `further` rows.
     fn select(&mut self, watch: &Watch, further: isize) {
-        let rows = sorted(watch.rows(), self.sort);
+        let mut rows = sorted(watch.rows(), self.sort);
+        rows.retain(|row| row.pid != 0);
         let Some(last) = rows.len().checked_sub(1) else {
             return;
         };
@@ -247,7 +308,7 @@ fn aligned(column: &Column, text: String) -> Cell<'static> {
 
 /// A process over time.
 fn draw_process(frame: &mut Frame<'_>, area: Rect, row: &Row, watch: &Watch) {
-    let [head, limit, charts] = Layout::vertical([
+    let [head, gauged, charts] = Layout::vertical([
         Constraint::Length(3),
         Constraint::Length(1),
         Constraint::Min(0),
@@ -284,11 +345,11 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, row: &Row, watch: &Watch) {
         ]),
         head,
     );
-    let in_use = format!("{} of {}", Size(row.in_use()), Size(row.ram_limit));
+    let in_use = format!("{} of {}", Size(row.in_use()), limit(row));
     #[expect(clippy::cast_precision_loss, reason = "a bar")]
     let part = row.in_use() as f64 / row.ram_limit.max(1) as f64;
     let gauge = Gauge::default().ratio(part.min(1.0)).label(in_use);
-    frame.render_widget(gauge.gauge_style(Style::new().fg(Color::Blue)), limit);
+    frame.render_widget(gauge.gauge_style(Style::new().fg(Color::Blue)), gauged);
     let areas = Layout::vertical([Constraint::Fill(1); CHARTS.len()]).split(charts);
     for (chart, area) in CHARTS.iter().zip(areas.iter()) {
         // The latest sample is at the right edge.
@@ -402,6 +463,14 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_follows_is_marked() {
+        let mut one = row(12, "busy", 90 << 20, 0.0);
+        assert!(!plain(&[one.clone()]).contains('~'));
+        one.ram_follows = Some("cgroup");
+        assert!(plain(&[one]).contains(" 256 MiB~ "));
+    }
+
+    #[test]
     fn one_process_over_time() {
         let watch = watch();
         let mut view = View::new(None);
@@ -446,6 +515,30 @@ mod tests {
                 let Ok(_) = terminal.draw(|frame| view.draw(frame, &watch()));
             }
         }
+    }
+
+    #[test]
+    fn groups_are_a_tree_with_sums() {
+        let member = |pid, name: &str, group: &str, resident| {
+            let parts: Vec<_> = group.split('/').collect();
+            let names = (1..=parts.len()).map(|nr| parts[..nr].join("/"));
+            Row {
+                group: Some(group.to_owned()),
+                groups: names.map(|name| (name, 64 << 20)).collect(),
+                ..row(pid, name, resident, 0.0)
+            }
+        };
+        let rows = [
+            member(12, "inner", "g/a", 90 << 20),
+            row(11, "alone", 7 << 20, 0.0),
+            member(13, "outer", "g", 1 << 20),
+        ];
+        let tree = sorted(&rows, IN_USE);
+        let names: Vec<_> = tree.iter().map(|row| &*row.name).collect();
+        assert_eq!(names, ["alone", "g/", "  outer", "  a/", "    inner"]);
+        assert_eq!((tree[1].resident, tree[1].ram_limit), (91 << 20, 64 << 20));
+        assert_eq!(tree[3].resident, 90 << 20);
+        assert_eq!(plain(&rows).lines().count(), 6);
     }
 
     #[test]

@@ -10,15 +10,15 @@ use uzswap_sys::signal::{
 use super::{Mask, next, real};
 use crate::arch::tls;
 use crate::guard::enabled;
-use crate::guard::frame::in_arena;
 use crate::signals::ours;
+use uzswap_core::arena_part;
 
 /// Changes the mask without a trap, if that can be done; returns the old one.
 unsafe fn change_mask(how: i32, set: usize) -> Option<u64> {
     /// The C library's own signals, which programs cannot block: cancellation, change of user.
     const LIBRARY: u64 = 3 << 31;
     const _: () = assert!(NSIG == 64);
-    if !enabled() || in_arena(set, 8).is_some() {
+    if !enabled() || arena_part(set, 8).is_some() {
         return None;
     }
     let r = tls::record();

@@ -3,15 +3,15 @@
 //!
 //! *Invariants*, *Locking*, *Context*: as [`super`].
 
-use uzswap_core::Masked;
+use uzswap_core::{Masked, arena_part};
 use uzswap_sys::arch::abi::USER_END;
 use uzswap_sys::mem::IoVec;
 use uzswap_sys::syscall::int;
 use uzswap_sys::{PAGE_SIZE, nr};
 
 use super::{
-    Attempt, IoVecs, MAX_FAST_BYTES, MAX_FAST_VECTORS, Message, NOT_ISSUED, attempt, in_arena,
-    is_present, is_regular, issue, next, on, real, returned, write,
+    Attempt, IoVecs, MAX_FAST_BYTES, MAX_FAST_VECTORS, Message, NOT_ISSUED, attempt, is_present,
+    issue, next, nr_handled, on, real, returned, takes_all,
 };
 use crate::guard::vector::MsgHdr;
 use crate::init::ENGINE;
@@ -41,12 +41,12 @@ unsafe fn buffers(iov: usize, count: usize, done: usize) -> impl Iterator<Item =
 unsafe fn is_foreign(iov: usize, count: usize) -> bool {
     if count > MAX_FAST_VECTORS
         || !is_plausible(iov)
-        || in_arena(iov, count * size_of::<IoVec>()).is_some()
+        || arena_part(iov, count * size_of::<IoVec>()).is_some()
     {
         return false;
     }
     // SAFETY: the program's vector.
-    unsafe { buffers(iov, count, 0) }.all(|(at, len)| in_arena(at, len).is_none())
+    unsafe { buffers(iov, count, 0) }.all(|(at, len)| arena_part(at, len).is_none())
 }
 
 unsafe fn vector(real: IoVecs, nr: usize, fd: i32, iov: usize, count: i32) -> isize {
@@ -88,9 +88,10 @@ pub unsafe extern "C" fn writev(fd: i32, iov: usize, count: i32) -> isize {
         let Some(total) = bring_in(iov, nr_vectors) else {
             return real(fd, iov, count);
         };
+        let handled = nr_handled();
         match attempt(nr::WRITEV, [int(fd), iov, int(count), 0, 0, 0], 0, 0) {
             Attempt::Done(ret) if ret > 0 && ret.cast_unsigned() < total => {
-                carry_on(fd, iov, nr_vectors, ret.cast_unsigned())
+                carry_on(real, fd, (iov, nr_vectors), ret.cast_unsigned(), handled)
             }
             Attempt::Done(ret) => returned(ret),
             Attempt::Library | Attempt::Partly(_) => real(fd, iov, count),
@@ -105,7 +106,7 @@ unsafe fn bring_in(iov: usize, count: usize) -> Option<usize> {
     if count == 0 || count > MAX_FAST_VECTORS || !is_plausible(iov) {
         return None;
     }
-    if in_arena(iov, size).is_some() && !is_present(iov, size) {
+    if arena_part(iov, size).is_some() && !is_present(iov, size) {
         return None;
     }
     let mut total = 0usize;
@@ -115,7 +116,7 @@ unsafe fn bring_in(iov: usize, count: usize) -> Option<usize> {
         if total > MAX_FAST_BYTES {
             return None;
         }
-        if let Some((at, len)) = in_arena(base, len)
+        if let Some((at, len)) = arena_part(base, len)
             && !is_present(at, len)
         {
             // Not by an access: where nothing is mapped, the call reports it.
@@ -126,36 +127,40 @@ unsafe fn bring_in(iov: usize, count: usize) -> Option<usize> {
 }
 
 /// Writes the rest of a vector of which `done` bytes are written, if a missing page stopped it.
-unsafe fn carry_on(fd: i32, iov: usize, count: usize, done: usize) -> isize {
-    let is_out = |(at, len)| in_arena(at, len).is_some_and(|(ours, len)| !is_present(ours, len));
+unsafe fn carry_on(
+    real: IoVecs,
+    fd: i32,
+    (iov, count): (usize, usize),
+    done: usize,
+    handled: Option<u32>,
+) -> isize {
+    let is_out = |(at, len)| arena_part(at, len).is_some_and(|(ours, len)| !is_present(ours, len));
     // SAFETY: the caller's promise.
-    let stopped_by_us = unsafe { buffers(iov, count, done).any(is_out) } || is_regular(int(fd));
-    if !stopped_by_us {
+    let has_gap = unsafe { buffers(iov, count, done) }.any(is_out);
+    if !has_gap && !takes_all(int(fd), handled) {
         return done.cast_signed();
     }
-    let mut sum = done;
+    let mut rest = [IoVec { base: 0, len: 0 }; MAX_FAST_VECTORS];
+    let mut nr = 0;
     // SAFETY: see above.
-    for (at, part) in unsafe { buffers(iov, count, done) } {
-        // SAFETY: the program's own call.
-        let ret = unsafe { write(fd, at, part) };
-        let Ok(moved) = usize::try_from(ret) else {
-            break;
-        };
-        sum += moved;
-        if moved < part {
-            break;
-        }
+    let left = unsafe { buffers(iov, count, done) };
+    for (to, (base, len)) in rest.iter_mut().zip(left) {
+        *to = IoVec { base, len };
+        nr += 1;
     }
-    sum.cast_signed()
+    // Not buffer by buffer: a pipe takes nothing of a page that it cannot have whole.
+    // SAFETY: the program's own call.
+    let ret = unsafe { real(fd, (&raw const rest) as usize, nr) };
+    done.cast_signed() + ret.max(0)
 }
 
 unsafe fn message(real: Message, nr: usize, fd: i32, at: usize, flags: i32) -> isize {
     // SAFETY: the program's own call; the C library's callers pass a header that can be read.
     unsafe {
-        if on() && is_plausible(at) && in_arena(at, size_of::<MsgHdr>()).is_none() {
+        if on() && is_plausible(at) && arena_part(at, size_of::<MsgHdr>()).is_none() {
             let header = (at as *const MsgHdr).read_unaligned();
-            let foreign = in_arena(header.name, 1).is_none()
-                && in_arena(header.control, 1).is_none()
+            let foreign = arena_part(header.name, 1).is_none()
+                && arena_part(header.control, 1).is_none()
                 && (header.iov_len == 0 || is_foreign(header.iov, header.iov_len));
             if foreign {
                 let ret = issue(nr, int(fd), at, int(flags), 0, 0, 0);

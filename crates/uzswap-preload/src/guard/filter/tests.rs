@@ -47,6 +47,7 @@ fn a_pointer_into_the_arena_traps_and_any_other_argument_does_not() {
                 // Its flags, by chance, say that the address is no hint.
                 nr::MMAP | nr::MUNMAP | nr::MREMAP | nr::MPROTECT if arg == 0 => TRAP_A,
                 nr::MADVISE | nr::MLOCK | nr::MLOCK2 | nr::MUNLOCK if arg == 0 => TRAP_A,
+                nr::MINCORE | nr::MSYNC | nr::PKEY_MPROTECT if arg == 0 => TRAP_A,
                 _ if table::mask(nr) & 1 << arg != 0 => TRAP_A,
                 _ => RET_ALLOW,
             };

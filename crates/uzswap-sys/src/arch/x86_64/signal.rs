@@ -181,6 +181,15 @@ impl UContext {
         }
     }
 
+    /// Bytes of the floating-point state by which [`UContext::fp_state`] knows its length.
+    pub const FP_HEAD_LEN: usize = FP_LEGACY_LEN;
+
+    /// Where the floating-point state lies; 0: nowhere.
+    #[must_use]
+    pub fn fp_address(&self) -> usize {
+        self.uc_mcontext.fpstate as usize
+    }
+
     /// Says where the floating-point state lies now; 0: nowhere.
     pub fn set_fp_state(&mut self, addr: usize) {
         self.uc_mcontext.fpstate = addr as *mut c_void;

@@ -48,3 +48,31 @@ pub(crate) unsafe extern "C" fn clone_thread(
         gate = sym GATE,
     )
 }
+
+/// Ends a thread or process that has its stack in `[addr, addr + len)`, and unmaps that. Not issued
+/// at the gate, which would use the stack.
+///
+/// # Safety
+/// As [`crate::process::leave`].
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn leave(addr: usize, len: usize) -> ! {
+    naked_asm!(
+        "mov r12, rdi",
+        "mov r13, rsi",
+        // The kernel would write to memory that may be another's by then.
+        "xor edi, edi",
+        "mov eax, {set_tid_address}",
+        "syscall",
+        "mov rdi, r12",
+        "mov rsi, r13",
+        "mov eax, {munmap}",
+        "syscall",
+        "xor edi, edi",
+        "mov eax, {exit}",
+        "syscall",
+        "ud2",
+        set_tid_address = const nr::SET_TID_ADDRESS,
+        munmap = const nr::MUNMAP,
+        exit = const nr::EXIT,
+    )
+}
