@@ -3,6 +3,7 @@
 //! One module a story. Each has its own scratch directory, process groups and cgroups, so stories
 //! may run in parallel.
 
+mod address_space;
 mod analyze;
 mod auto_compressor;
 mod bad_input;
