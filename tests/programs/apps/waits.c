@@ -20,6 +20,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef __GLIBC__
+// musl 1.2.3 has no function for it.
+#define epoll_pwait2(...) syscall(SYS_epoll_pwait2, __VA_ARGS__, 0)
+#endif
+
 enum { PAGES = 8192 };
 
 static uint64_t *memory;
