@@ -170,7 +170,7 @@ fn way_into(file: &Path, path: Option<&OsStr>, depth: u32) -> Way {
         Kind::Other if file != Path::new(SHELL) => return interpreted_by(Path::new(SHELL)),
         Kind::Other => Way::Library,
         Kind::Dynamic(section) if is_linked(file, section) => Way::Library,
-        Kind::Dynamic(_) | Kind::Linker(_) => Way::Image,
+        Kind::Dynamic(_) | Kind::Linker(_) | Kind::Go => Way::Image,
         Kind::Static if image::is_linker(file.as_os_str().as_bytes()) => Way::Library,
         Kind::Static => Way::Image,
         Kind::InArena => Way::Unmanaged(format!(

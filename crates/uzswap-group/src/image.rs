@@ -13,6 +13,9 @@ pub enum Kind<'a> {
     /// An x86-64 program with a dynamic linker: glibc's, as far as its path tells. If it is not
     /// [linked](is_linked) with a library, as Go's are, there is no C library in it either.
     Dynamic(Section),
+    /// A program of Go with glibc's dynamic linker (cgo): its run-time makes system calls behind the
+    /// C library.
+    Go,
     /// A program without a dynamic linker, or a dynamic linker.
     Static,
     /// A program with another dynamic linker, at this path.
@@ -46,6 +49,7 @@ const ET_EXEC: u16 = 2;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
+const PT_NOTE: u32 = 4;
 
 /// Classifies a file by its first [`HEAD`] bytes; `arena`: the addresses to be managed.
 #[must_use]
@@ -67,6 +71,7 @@ pub fn inspect<'a>(head: &'a [u8], arena: &Range<usize>) -> Kind<'a> {
     }
     match interpreter(head) {
         None => Kind::Static,
+        Some(path) if is_linker(path) && has_go_note(head) => Kind::Go,
         Some(path) if is_linker(path) || path.is_empty() => Kind::Dynamic(dynamic(head)),
         // Nix, Guix and others keep glibc's linker elsewhere, under its usual name.
         Some(path) => Kind::Linker(path),
@@ -139,6 +144,45 @@ fn dynamic(head: &[u8]) -> Section {
     }
 }
 
+/// Whether Go's linker has left its mark: a note of its own, which lies right behind the headers.
+fn has_go_note(head: &[u8]) -> bool {
+    let segments = segments(head).filter(|s| s.kind == PT_NOTE);
+    segments
+        .filter_map(|s| contents(head, &s))
+        .any(|mut notes| {
+            while let Some((owner, rest)) = first_note(notes) {
+                if owner == b"Go\0\0" {
+                    return true;
+                }
+                notes = rest;
+            }
+            false
+        })
+}
+
+/// As much of a segment as lies in the head; none if it begins outside.
+fn contents<'a>(head: &'a [u8], segment: &Segment) -> Option<&'a [u8]> {
+    let field = |offset| u64_at(head, segment.at + offset).and_then(|n| usize::try_from(n).ok());
+    let rest = head.get(field(8)?..)?;
+    Some(rest.get(..field(32)?).unwrap_or(rest))
+}
+
+/// The owner of the first note, and the notes behind it.
+fn first_note(notes: &[u8]) -> Option<(&[u8], &[u8])> {
+    const HEADER: usize = 12;
+    let size = |at| {
+        Some(
+            usize::try_from(u32_at(notes, at)?)
+                .ok()?
+                .next_multiple_of(4),
+        )
+    };
+    let (owner, len) = (size(0)?, size(4)?);
+    let behind = notes.get(HEADER..)?;
+    let owned = behind.get(..owner)?;
+    Some((owned, behind.get(owner + len..).unwrap_or_default()))
+}
+
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
@@ -189,6 +233,35 @@ mod tests {
         kind(&elf(2, 62, PT_INTERP, musl), Kind::Linker(musl.as_bytes()));
         kind(b"\x7fELF", Kind::Foreign);
         kind(&elf(2, 62, PT_INTERP, linux)[..70], Kind::Static);
+    }
+
+    #[test]
+    fn a_go_program_is_told_by_its_note() {
+        let mut head = elf(2, 62, PT_INTERP, "/lib64/ld-linux-x86-64.so.2");
+        // A second program header, of two notes behind all else.
+        head[56] = 2;
+        let interpreter = head.split_off(120);
+        head.resize(120 + 56, 0);
+        head[72..80].copy_from_slice(&176_u64.to_le_bytes());
+        head.extend_from_slice(&interpreter);
+        let notes = head.len().next_multiple_of(4);
+        head.resize(notes, 0);
+        let note = |owner: &[u8; 4], len: u32| {
+            let numbers = [4, len, 4].map(u32::to_le_bytes).concat();
+            [&numbers, &owner[..], &vec![7; len as usize]].concat()
+        };
+        let both = [note(b"GNU\0", 20), note(b"Go\0\0", 83)].concat();
+        head[120..124].copy_from_slice(&PT_NOTE.to_le_bytes());
+        head[128..136].copy_from_slice(&(notes as u64).to_le_bytes());
+        head[152..160].copy_from_slice(&(both.len() as u64).to_le_bytes());
+        head.extend_from_slice(&both);
+        assert_eq!(inspect(&head, &ARENA), Kind::Go);
+        // Notes that lie, or lie outside the head.
+        for len in 0..both.len() - 87 {
+            assert!(is_dynamic(&head[..notes + len]), "{len}");
+        }
+        head[notes + 4..notes + 8].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(is_dynamic(&head));
     }
 
     #[test]

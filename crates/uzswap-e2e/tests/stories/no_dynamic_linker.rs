@@ -156,19 +156,28 @@ fn proc_shows_the_program_itself() {
     }
 }
 
+/// By itself, and linked with the C library (cgo).
 #[test]
 fn a_go_program() {
     let Some(go) = find_or_skip("go", "golang-go") else {
         return;
     };
     let scratch = Scratch::new();
-    for mode in ["exe", "pie"] {
-        let program = scratch.join(format!("go-{mode}"));
+    let (alone, linked) = (&["main.go"][..], &["main.go", "cgo.go"][..]);
+    for (mode, sources) in [
+        ("exe", alone),
+        ("pie", alone),
+        ("exe", linked),
+        ("pie", linked),
+    ] {
+        let cgo = u8::from(sources.len() > 1).to_string();
+        let program = scratch.join(format!("go-{mode}-{cgo}"));
         let output = Command::new(&go)
             .args(["build", "-buildmode", mode, "-o"])
             .arg(&program)
-            .arg(workspace().join("tests/programs/go/main.go"))
-            .env("CGO_ENABLED", "0")
+            .args(sources)
+            .current_dir(workspace().join("tests/programs/go"))
+            .env("CGO_ENABLED", &cgo)
             .env("GOCACHE", scratch.join("cache"))
             .output()
             .expect("go starts");

@@ -113,7 +113,7 @@ fn judge(fd: i32, path: &[u8], depth: u32) -> By {
     let by = match image::inspect(head.get(..len).unwrap_or_default(), &arena) {
         Kind::Dynamic(section) if is_linked(fd, section) => By::Library,
         Kind::Static if image::is_linker(path) => By::Library,
-        Kind::Dynamic(_) | Kind::Static | Kind::Linker(_) => By::Image,
+        Kind::Dynamic(_) | Kind::Go | Kind::Static | Kind::Linker(_) => By::Image,
         Kind::Script(line) => {
             return match depth.checked_sub(1) {
                 Some(depth) => interpreter_served_by(line, depth),
