@@ -81,6 +81,18 @@ static void where_the_program_wants_it(void) {
     CHECK(munmap(wanted, TIB) == 0);
 }
 
+/* The same, where nothing is managed. */
+static void where_the_program_has_it_in_its_code(void) {
+    for (size_t tib = 4; tib <= 8; tib += 4) {
+        uint8_t *wanted = (uint8_t *)(tib * TIB);
+        CHECK(reserve(wanted, 4 * GIB) == wanted);
+        CHECK(mprotect(wanted + GIB, MIB, OPEN) == 0);
+        stamp(wanted + GIB, MIB, tib);
+        STAMPED(wanted + GIB, MIB, tib);
+        CHECK(munmap(wanted, 4 * GIB) == 0);
+    }
+}
+
 /* Others still find room. */
 static void more_than_all_there_is(void) {
     uint8_t *first = reserve(NULL, 6 * TIB), *second = reserve(NULL, 2 * TIB);
@@ -97,6 +109,7 @@ int main(void) {
     a_terabyte_and_a_guard();
     aligned_by_trimming();
     where_the_program_wants_it();
+    where_the_program_has_it_in_its_code();
     more_than_all_there_is();
     puts("ok");
     return 0;

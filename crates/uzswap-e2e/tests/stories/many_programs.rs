@@ -192,6 +192,13 @@ fn shells_with_functions_arrays_and_jobs() {
     );
 }
 
+/// ZGC maps its heap, which is shared memory, at three addresses that it has in its code.
+#[test]
+fn java_with_a_collector_that_needs_its_addresses() {
+    let script = "java -XX:+UseZGC -Xmx64m -version 2>&1";
+    same(&[("java", "default-jre-headless")], 256, script, &[]);
+}
+
 #[test]
 fn a_debugger_starts_a_program() {
     let script = "gdb -nx -batch -ex 'handle SIGSYS SIGBUS nostop noprint pass' -ex run \

@@ -10,7 +10,7 @@
 //! the program knows of it.
 //! *Locking*: the engine's. *Context*: the program's.
 
-use uzswap_core::{ARENA_LEN, Masked};
+use uzswap_core::{ARENA_LEN, Masked, in_arena};
 use uzswap_sys::mem::{
     self, MAP_32BIT, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGETLB,
     MAP_LOCKED, MAP_POPULATE, MAP_PRIVATE, MAP_STACK, MAP_TYPE, PROT_NONE, PROT_READ, PROT_WRITE,
@@ -27,6 +27,8 @@ use crate::init::ENGINE;
 const LARGE_RESERVATION: usize = ARENA_LEN / 64;
 /// The part of the arena that large reservations leave to all else.
 const ROOM: usize = ARENA_LEN / 4;
+/// Addresses that programs have in their code are multiples of this.
+const NAMED_PLACES: usize = 1 << 40;
 /// The protection that a new managed mapping may have.
 const PROT_BITS: i32 = PROT_READ | PROT_WRITE;
 
@@ -70,6 +72,13 @@ impl MmapArgs {
         self.prot == PROT_NONE && len > LARGE_RESERVATION
     }
 
+    /// Whether `hint` is no guess: a program that reserves a whole multiple of a tebibyte has the
+    /// address in its code, as Java's ZGC, and cannot do without it. Others name theirs at random,
+    /// or take what they get.
+    const fn names_its_place(self, hint: usize) -> bool {
+        self.prot == PROT_NONE && hint != 0 && hint % NAMED_PLACES == 0
+    }
+
     /// Whether the arena has room for `len` bytes of it.
     fn fits(self, len: usize) -> bool {
         !self.is_large_reservation(len) || ENGINE.free_space().saturating_sub(len) >= ROOM
@@ -93,8 +102,9 @@ pub fn mmap(m: &Masked, addr: usize, len: usize, request: MmapArgs) -> Result<us
     if fixed && span.touches_arena() {
         return map_in_arena(m, span, request);
     }
+    let elsewhere = request.names_its_place(addr) && !in_arena(addr);
     match request.managed() {
-        Ok(()) if !fixed && request.fits(span.len) => {
+        Ok(()) if !fixed && !elsewhere && request.fits(span.len) => {
             let prot = request.prot.unsigned_abs();
             let hint = addr & !(PAGE_SIZE - 1);
             let addr = ENGINE.map(m, span.len, hint, prot).map_err(errno_of)?;
@@ -115,7 +125,7 @@ fn outside(addr: usize, len: usize, request: MmapArgs) -> Result<usize, Errno> {
         unmanaged::uncount(made);
     }
     match request.managed() {
-        _ if request.is_large_reservation(made.len) => {}
+        _ if request.is_large_reservation(made.len) || request.names_its_place(addr) => {}
         Ok(()) => unmanaged::count(made, Reason::Fixed),
         Err(Some(why)) => unmanaged::count(made, why),
         Err(None) => {}
