@@ -76,7 +76,7 @@ impl MmapArgs {
     /// address in its code, as Java's ZGC, and cannot do without it. Others name theirs at random,
     /// or take what they get.
     const fn names_its_place(self, hint: usize) -> bool {
-        self.prot == PROT_NONE && hint != 0 && hint % NAMED_PLACES == 0
+        self.prot == PROT_NONE && hint != 0 && hint.is_multiple_of(NAMED_PLACES)
     }
 
     /// Whether the arena has room for `len` bytes of it.
