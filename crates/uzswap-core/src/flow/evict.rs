@@ -17,6 +17,7 @@ use crate::arena::FaultMode;
 use crate::op::{OpGuard, RESERVE_PAGES};
 use crate::page::batch::{BATCH_PAGES, BatchFolio, BatchPage};
 use crate::page::folio::{CANCELLED, FolioGuard, PROT_STALE, RECLAIM, SHARED, TRIED};
+use crate::page::lru::Wanted;
 use crate::page::tally::Tally;
 use crate::page::{Entry, Page, PageRange, wide};
 use crate::parts::Parts;
@@ -26,15 +27,16 @@ use uzswap_group::group::FailureReason;
 use uzswap_sync::strict_assert;
 use uzswap_sys::{arch, thread};
 
-/// Evicts up to about `target` pages; what is freed goes into the operation's reserve.
-pub(crate) fn reclaim_batch(parts: &Parts, op: &mut OpGuard<'_>, target: usize) -> usize {
-    let Some(target) = shrink::make_pool_room(parts, op, target) else {
+/// Evicts about as many pages as are wanted; what is freed goes into the operation's reserve.
+pub(crate) fn reclaim_batch(parts: &Parts, op: &mut OpGuard<'_>, wanted: Wanted) -> usize {
+    let Some(least) = shrink::make_pool_room(parts, op, wanted.least) else {
         return 0;
     };
+    let wanted = Wanted { least, ..wanted };
     let started = arch::ticks();
     let wrote = op.stalls.write;
-    compact::compact_if_fragmented(parts, op, wide(target));
-    isolate(parts, op, target);
+    compact::compact_if_fragmented(parts, op, wide(least));
+    isolate(parts, op, wanted);
     let dropped = evict_batch(parts, op);
     shrink::shrink(parts, op);
     let counters = parts.account.counters();
@@ -63,7 +65,7 @@ fn evict_batch(parts: &Parts, op: &mut OpGuard<'_>) -> usize {
 
 /// Whether this thread is the only one that can write to the process's memory. The reclaimer does
 /// not, and is another process; the accelerator's workers only read what a batch of ours names.
-fn is_single_threaded(parts: &Parts) -> bool {
+pub(super) fn is_single_threaded(parts: &Parts) -> bool {
     // Read before all threads are counted: a thread that starts in between is then in the total.
     let ours = parts.store.workers().nr_threads();
     parts.arena.mode() != FaultMode::Thread
@@ -72,9 +74,9 @@ fn is_single_threaded(parts: &Parts) -> bool {
 }
 
 /// Fills the operation's batch with the coldest folios.
-fn isolate(parts: &Parts, op: &mut OpGuard<'_>, target: usize) {
+fn isolate(parts: &Parts, op: &mut OpGuard<'_>, wanted: Wanted) {
     op.batch.clear();
-    parts.pages.scan(target, |index, guard| {
+    parts.pages.scan(wanted, |index, guard| {
         isolate_folio(parts, op, index, guard, parts.pages.range_of(index))
     });
 }

@@ -10,6 +10,7 @@ use super::reclaim::EVICT_PAGES;
 use super::{follow, reclaim};
 use crate::masked::Masked;
 use crate::op::RESERVE_PAGES;
+use crate::page::lru::Wanted;
 use crate::page::narrow;
 use crate::parts::Parts;
 use crate::policy::colder::Member;
@@ -52,7 +53,8 @@ fn give_up(parts: &Parts, masked: &Masked, wish: Wish) -> u64 {
         let mut op = parts.op(masked);
         follow::follow_knobs(parts, &mut op);
         let before = op.reserve.pages();
-        let is_less = reclaim::reclaim_or_write_back(parts, &mut op, target, failures > 0);
+        let is_less =
+            reclaim::reclaim_or_write_back(parts, &mut op, Wanted::about(target), failures > 0);
         // What a family shares is free once all of it have evicted it.
         let freed = op.reserve.pages().saturating_sub(before) + op.batch.nr_shared;
         op.reserve.shrink_to(RESERVE_PAGES);

@@ -9,6 +9,7 @@
 use super::reclaim::{EVICT_PAGES, evict_above_floor};
 use crate::op::{OpGuard, RESERVE_PAGES};
 use crate::page::batch::BATCH_PAGES;
+use crate::page::lru::Wanted;
 use crate::page::narrow;
 use crate::parts::Parts;
 use uzswap_group::counters::add;
@@ -35,7 +36,7 @@ fn evict_above_high(parts: &Parts, op: &mut OpGuard<'_>) {
     }
     add(&parts.account.counters().high_limit_hit, 1);
     let target = narrow(above).clamp(EVICT_PAGES, BATCH_PAGES);
-    evict_above_floor(parts, op, target);
+    evict_above_floor(parts, op, Wanted::about(target));
     op.reserve.shrink_to(RESERVE_PAGES);
     let above = charge.settle_below_high();
     if above > 0 {

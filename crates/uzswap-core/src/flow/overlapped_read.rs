@@ -27,6 +27,7 @@ use crate::backing::readahead::MAX_WINDOW;
 use crate::op::{OpGuard, RESERVE_PAGES, SLACK_PAGES};
 use crate::page::block::Entries;
 use crate::page::folio::FolioGuard;
+use crate::page::lru::Wanted;
 use crate::page::{Entry, Page, PageRange, wide};
 use crate::parts::Parts;
 use uzswap_group::counters::add;
@@ -214,6 +215,6 @@ pub(crate) fn evict_during_read(parts: &Parts, op: &mut OpGuard<'_>) {
     follow::follow_knobs(parts, op);
     let room = |op: &OpGuard<'_>| op.reserve.pages() + parts.account.charge().room();
     let before = room(op);
-    evict_above_floor(parts, op, READ_EVICT_PAGES);
+    evict_above_floor(parts, op, Wanted::about(READ_EVICT_PAGES));
     op.window.freed_nothing = room(op) <= before;
 }

@@ -21,6 +21,7 @@ use super::{follow, give_up, others};
 use crate::masked::Masked;
 use crate::memory;
 use crate::op::RESERVE_PAGES;
+use crate::page::lru::Wanted;
 use crate::parts::{NR_FDS, Parts};
 use crate::policy::watermark::{high, low};
 use uzswap_group::counters::add;
@@ -180,7 +181,7 @@ fn keep_room(parts: &Parts, masked: &Masked, asking: &mut others::Asking, pace: 
         let mut op = parts.op(masked);
         follow::follow_knobs(parts, &mut op);
         let began_ticks = arch::ticks();
-        let freed = evict_above_floor(parts, &mut op, BATCH_PAGES);
+        let freed = evict_above_floor(parts, &mut op, Wanted::about(BATCH_PAGES));
         op.reserve.shrink_to(RESERVE_PAGES);
         drop(op);
         let Some(freed) = freed else { break };

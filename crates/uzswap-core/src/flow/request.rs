@@ -11,6 +11,7 @@ use crate::backing::device::MAX_RECLAIM_RETRIES;
 use crate::masked::Masked;
 use crate::op::{RESERVE_PAGES, SLACK_PAGES};
 use crate::page::batch::BATCH_PAGES;
+use crate::page::lru::Wanted;
 use crate::page::{PAGE_SIZE, narrow, wide};
 use crate::parts::Parts;
 use uzswap_group::request::{Request, RequestKind};
@@ -64,7 +65,8 @@ fn evict_bytes(parts: &Parts, masked: &Masked, wanted: u64) -> u64 {
         let pages = (wanted - done).div_ceil(wide(PAGE_SIZE));
         // One operation a batch: faults and fork do not wait for the rest.
         let mut op = parts.op(masked);
-        let dropped = evict::reclaim_batch(parts, &mut op, narrow(pages).min(BATCH_PAGES));
+        let wanted = Wanted::about(narrow(pages).min(BATCH_PAGES));
+        let dropped = evict::reclaim_batch(parts, &mut op, wanted);
         op.reserve.shrink_to(RESERVE_PAGES);
         drop(op);
         done += wide(dropped * PAGE_SIZE);
@@ -88,7 +90,7 @@ fn come_down(parts: &Parts, masked: &Masked, wanted: u64) -> u64 {
         let mut op = parts.op(masked);
         follow::follow_knobs(parts, &mut op);
         let target = narrow(least - goal).min(BATCH_PAGES);
-        if !reclaim::reclaim_or_write_back(parts, &mut op, target, failures > 0) {
+        if !reclaim::reclaim_or_write_back(parts, &mut op, Wanted::about(target), failures > 0) {
             reclaim::compact_and_yield(parts, &mut op);
         }
         op.reserve.shrink_to(RESERVE_PAGES);

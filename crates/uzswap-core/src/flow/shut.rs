@@ -8,6 +8,7 @@ use super::follow::follow_knobs;
 use super::reclaim::EVICT_PAGES;
 use crate::op::{OpGuard, RESERVE_PAGES};
 use crate::page::folio::PROT_STALE;
+use crate::page::lru::Wanted;
 use crate::parts::Parts;
 use uzswap_group::group::FailureReason;
 use uzswap_sys::Errno;
@@ -27,7 +28,7 @@ pub(crate) fn open_shut_folio(parts: &Parts, op: &mut OpGuard<'_>, index: u32) {
             return;
         }
         drop(guard);
-        reclaim_batch(parts, op, EVICT_PAGES);
+        reclaim_batch(parts, op, Wanted::about(EVICT_PAGES));
         op.reserve.shrink_to(RESERVE_PAGES);
     }
     parts

@@ -152,6 +152,35 @@ impl Lists {
     }
 }
 
+/// Pages that a scan is to take.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// It goes on until it has as many.
+    pub least: usize,
+    /// Neighbours go along as long as it has no more than that.
+    pub most: usize,
+}
+
+impl Wanted {
+    /// About so many, whole groups of neighbours.
+    #[must_use]
+    pub const fn about(pages: usize) -> Self {
+        Wanted {
+            least: pages,
+            most: usize::MAX,
+        }
+    }
+
+    /// The same, but no more than `max`.
+    #[must_use]
+    pub fn at_most(self, max: usize) -> Self {
+        Wanted {
+            least: self.least.min(max),
+            ..self
+        }
+    }
+}
+
 /// The lists of resident folios.
 #[derive(Debug)]
 pub struct Lru {
@@ -251,13 +280,13 @@ impl Lru {
     }
 
     /// Takes the coldest folios off their lists, with those of their neighbours that are on the
-    /// same one, and passes each, locked, to `isolate`, neighbours in rising order, until
-    /// `nr_pages` are taken. `isolate` returns how many pages it took; `None`: it is full. Busy and
-    /// pinned folios go round to the head.
+    /// same one, and passes each, locked, to `isolate`, neighbours in rising order, until there are
+    /// as many pages as `wanted` says. `isolate` returns how many pages it took; `None`: it is full.
+    /// Busy and pinned folios go round to the head.
     pub fn scan<'a>(
         &self,
         folios: &'a FolioTable,
-        nr_pages: usize,
+        wanted: Wanted,
         mut isolate: impl FnMut(u32, &FolioGuard<'a>) -> Option<usize>,
     ) {
         let mut locked = self.lock();
@@ -268,7 +297,7 @@ impl Lru {
         let mut looked = 0;
         let mut taken = 0;
         let mut refused = 0;
-        while taken < nr_pages && looked < left {
+        while taken < wanted.least && looked < left {
             looked += 1;
             let from_active = lists.takes_from_active(refused);
             let list = if from_active {
@@ -293,7 +322,9 @@ impl Lru {
                 continue;
             }
             let (below, above) = group_around(index, folios.order());
-            taken += take_neighbours(list, folios, below, &mut isolate);
+            let own = taken + usize::from(guard.nr_resident());
+            let max = wanted.most.saturating_sub(own);
+            taken += take_neighbours(list, folios, below, max, &mut isolate);
             match isolate(index, &guard) {
                 None => {
                     list.push_tail(folios, index);
@@ -306,7 +337,8 @@ impl Lru {
                 }
                 Some(got) => taken += got,
             }
-            taken += take_neighbours(list, folios, above, &mut isolate);
+            let max = wanted.most.saturating_sub(taken);
+            taken += take_neighbours(list, folios, above, max, &mut isolate);
         }
     }
 }
@@ -319,11 +351,12 @@ fn group_around(index: u32, order: u32) -> (Range<u32>, Range<u32>) {
 }
 
 /// Takes those folios of a group off `list` that are on it, idle and not used again, and passes
-/// each to `isolate`. Returns the pages taken.
+/// each to `isolate`, up to `max` pages. Returns the pages taken.
 fn take_neighbours<'a>(
     list: &mut List,
     folios: &'a FolioTable,
     group: Range<u32>,
+    max: usize,
     isolate: &mut impl FnMut(u32, &FolioGuard<'a>) -> Option<usize>,
 ) -> usize {
     let mut taken = 0;
@@ -338,6 +371,9 @@ fn take_neighbours<'a>(
         };
         if !guard.has(list.bit) || guard.has(REFERENCED) || guard.is_pinned() {
             continue;
+        }
+        if taken + usize::from(guard.nr_resident()) > max {
+            break;
         }
         list.remove(folios, index);
         match isolate(index, &guard) {
@@ -355,24 +391,28 @@ mod tests {
 
     /// Folios of 2 MiB.
     fn folios() -> FolioTable {
-        const ORDER: u32 = 9;
+        folios_of(9)
+    }
+
+    fn folios_of(order: u32) -> FolioTable {
         let room = |len| {
             let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
             // SAFETY: a fresh mapping at an address of the kernel's choice, kept.
             unsafe { mmap(0, len, PROT_READ | PROT_WRITE, flags, -1, 0) }.unwrap() as *mut u8
         };
         let (folios, bitmap) = (
-            room(FolioTable::len_for(ORDER)),
-            room(FolioTable::bitmap_len_for(ORDER)),
+            room(FolioTable::len_for(order)),
+            room(FolioTable::bitmap_len_for(order)),
         );
         // SAFETY: fresh memory of those lengths.
-        unsafe { FolioTable::new(folios, bitmap, ORDER) }
+        unsafe { FolioTable::new(folios, bitmap, order) }
     }
 
     /// Scans for one folio of a page while those in `stays` cannot go.
     fn taken(lru: &Lru, folios: &FolioTable, stays: core::ops::Range<u32>) -> Option<u32> {
         let mut taken = None;
-        lru.scan(folios, 1, |index, _| {
+        let wanted = Wanted { least: 1, most: 1 };
+        lru.scan(folios, wanted, |index, _| {
             if stays.contains(&index) {
                 return Some(0);
             }
@@ -380,6 +420,31 @@ mod tests {
             Some(1)
         });
         taken
+    }
+
+    #[test]
+    fn neighbours_go_along_up_to_the_bound() {
+        const NR_EACH: u16 = 20;
+        // Folios of 64 KiB: eight of them are a group.
+        let order = 4;
+        for (most, expected) in [(0, 3), (59, 3), (100, 5), (usize::MAX, 8)] {
+            let (lru, folios) = (Lru::new(), folios_of(order));
+            for index in 0..8 {
+                let guard = folios.at(index).lock();
+                guard.add_resident(NR_EACH);
+                lru.add(&folios, &guard, index);
+            }
+            let mut taken = Vec::new();
+            let wanted = Wanted { least: 41, most };
+            lru.scan(&folios, wanted, |index, guard| {
+                taken.push(index);
+                Some(guard.nr_resident().into())
+            });
+            assert_eq!(taken.len(), expected, "at most {most}: {taken:?}");
+            taken.sort_unstable();
+            taken.dedup();
+            assert_eq!(taken.len(), expected, "each once");
+        }
     }
 
     #[test]

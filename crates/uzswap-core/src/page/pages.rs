@@ -11,7 +11,7 @@ use super::block::Entries;
 use super::clock::Clock;
 use super::entry::Entry;
 use super::folio::{Folio, FolioGuard, FolioTable};
-use super::lru::Lru;
+use super::lru::{Lru, Wanted};
 use super::table::{CHUNK_PAGES, PageTable};
 use super::transition::EntriesMut;
 use uzswap_sync::primitive::{AtomicU64, Ordering::Relaxed};
@@ -155,10 +155,10 @@ impl Pages {
     /// As [`Lru::scan`].
     pub(crate) fn scan<'a>(
         &'a self,
-        nr_pages: usize,
+        wanted: Wanted,
         isolate: impl FnMut(u32, &FolioGuard<'a>) -> Option<usize>,
     ) {
-        self.lru.scan(&self.folios, nr_pages, isolate);
+        self.lru.scan(&self.folios, wanted, isolate);
     }
 }
 
