@@ -279,6 +279,10 @@ static void closing(void) {
         closefrom(3);
         CHECK(is_filled(data, LEN, 8));
         evict(data, LEN);
+        /* Nor do they look open. */
+        struct stat status;
+        for (int fd = 3; fd < 4096; fd++)
+            CHECK(fcntl(fd, F_GETFD) == -1 && errno == EBADF && fstat(fd, &status) == -1);
         for (int fd = 3; fd < 1100; fd++)
             dup2(0, fd);
         CHECK(is_filled(data, LEN, 8));

@@ -18,6 +18,7 @@ mod exit_status;
 mod families_keep_their_data;
 mod faults_in_awkward_places;
 mod foreign_programs;
+mod foreign_suites;
 mod gcc;
 mod group_limit;
 mod groups;

@@ -14,7 +14,8 @@ use uzswap_sys::file::{self, AT_FDCWD, O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK, O_RDON
 
 /// Flags of execveat(2), which fstatat(2) has, too.
 const AT_SYMLINK_NOFOLLOW: i32 = 0x100;
-const AT_EMPTY_PATH: i32 = 0x1000;
+/// The descriptor itself, if the path is empty.
+pub const AT_EMPTY_PATH: i32 = 0x1000;
 const S_IXGRP: u32 = 0o10;
 /// How deep the kernel follows scripts that name scripts.
 const MAX_SCRIPT_DEPTH: u32 = 5;

@@ -12,6 +12,7 @@ use uzswap_sys::{Errno, nr};
 
 use super::{clone, program_break};
 use crate::fds::is_ours;
+use crate::guard::servable::AT_EMPTY_PATH;
 use crate::guard::stub::Call;
 use crate::guard::tracee::{self, PTRACE_TRACEME};
 use crate::inject::PR_SET_SYSCALL_USER_DISPATCH;
@@ -36,7 +37,11 @@ pub unsafe fn serve(
         nr::BRK => Ok(program_break::brk(m, a).cast_signed()),
         // SAFETY: the caller's promise.
         _ if clone::shares_memory(call) => unsafe { clone::clone(m, r, uc, call) },
-        nr::CLOSE if is_ours(to_int(a)) => Err(Errno::EBADF),
+        nr::CLOSE | nr::FSTAT | nr::FCNTL if is_ours(to_int(a)) => Err(Errno::EBADF),
+        // The C library's `fstat`.
+        nr::NEWFSTATAT if is_ours(to_int(a)) && to_int(call.args[3]) & AT_EMPTY_PATH != 0 => {
+            Err(Errno::EBADF)
+        }
         nr::DUP2 | nr::DUP3 if is_ours(to_int(a)) || is_ours(to_int(b)) => Err(Errno::EBADF),
         nr::PTRACE if to_int(a) == PTRACE_TRACEME && tracee::ask() => Ok(0),
         nr::MLOCKALL => mlockall(to_int(a)),
