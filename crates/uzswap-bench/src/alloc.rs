@@ -19,7 +19,6 @@ mod clusters;
 mod fallbacks;
 mod memory;
 mod one_lock;
-mod random;
 mod workload;
 
 use std::time::Duration;

@@ -58,6 +58,8 @@ pub enum Suite {
     SameFilled(compare::Measured),
     /// See [`crate::alloc`].
     Alloc(compare::Measured),
+    /// See [`crate::tail`].
+    Tail(compare::Measured),
     /// See [`crate::apps`].
     Apps(compare::Measured),
     /// See [`crate::apps::build`].
@@ -79,6 +81,7 @@ impl Suite {
             | Suite::Group(measured)
             | Suite::SameFilled(measured)
             | Suite::Alloc(measured)
+            | Suite::Tail(measured)
             | Suite::Apps(measured)
             | Suite::Build(measured)
             | Suite::Saving(measured) => measured.section(),

@@ -3,7 +3,7 @@
 use uzswap_slots::Run;
 
 use super::Allocator;
-use super::random::Random;
+use crate::random::Random;
 
 const ORDER_OF_64K: u8 = 4;
 /// Share of runs of 16 slots: one in 17, so that half of the bytes are in them.

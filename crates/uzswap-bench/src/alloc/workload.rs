@@ -12,7 +12,7 @@ use uzswap_sys::arch::prefetch;
 use uzswap_sys::thread::sched_getcpu;
 
 use super::Allocator;
-use super::random::Random;
+use crate::random::Random;
 
 /// Which of its runs a thread frees next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

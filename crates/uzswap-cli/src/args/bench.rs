@@ -52,6 +52,14 @@ pub enum Suite {
     },
     /// Eight processes under one limit, beside the kernel's zswap in one cgroup (needs root)
     Group(Options),
+    /// Latency and throughput of redis with half of its memory, beside the kernel's zswap (needs root)
+    Tail {
+        #[command(flatten)]
+        options: Options,
+        /// Requests per second of the open loop
+        #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        rate: u32,
+    },
     /// Folios of 4K, 64K and 2M: throughput, and the time to store a page
     Store(Options),
     /// Pages compressed by workers beside the program, in batches, and by the program's own threads
@@ -71,7 +79,7 @@ pub enum Suite {
     Build(Options),
     /// The least memory at which real programs keep 95 % of their speed; takes long
     Saving(Options),
-    /// Every suite but 'saving'
+    /// Every suite but 'saving' and 'tail'
     All {
         #[command(flatten)]
         codecs: CodecOptions,
@@ -124,6 +132,7 @@ impl Suite {
             Suite::Codecs { common, .. } | Suite::Alloc { common, .. } => common,
             Suite::Usemem { options, .. }
             | Suite::Disk { options, .. }
+            | Suite::Tail { options, .. }
             | Suite::All { options, .. }
             | Suite::Group(options)
             | Suite::Store(options)

@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use uzswap_bench::results::{self, Results};
 use uzswap_bench::sides::{Side, Sides};
-use uzswap_bench::{alloc, apps, disk, group, same_filled, store, usemem, work};
+use uzswap_bench::{alloc, apps, disk, group, same_filled, store, tail, usemem, work};
 use uzswap_corpus::{self as corpus, codecs, interrupt};
 
 use super::with_status;
@@ -97,6 +97,9 @@ fn measure(suite: &Suite, skipped: &mut Vec<String>) -> Result<results::Suite> {
         }),
         Suite::Group(options) => beside(options, &group::DEFAULT_PEERS, skipped, |sides| {
             group::measure(sides, options.mib(2048), rounds).map(Measured::Group)
+        }),
+        Suite::Tail { options, rate } => beside(options, &tail::DEFAULT_PEERS, skipped, |sides| {
+            tail::measure(sides, options.mib(512), *rate, rounds).map(Measured::Tail)
         }),
         Suite::Store(options) => beside(options, &[], skipped, |sides| {
             store::folios(sides, options.mib(2048), rounds).map(Measured::Store)

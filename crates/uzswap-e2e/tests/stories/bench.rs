@@ -86,6 +86,31 @@ fn programs_with_less_memory() {
 }
 
 #[test]
+fn requests_to_a_server_with_half_of_its_memory() {
+    if find_or_skip("redis-server", "redis-server").is_none() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let outcome = bench("tail", &scratch)
+        .words("--peer native --mib 64 --rate 20000")
+        .uzswap_itself()
+        .expect_success("tail");
+    let text = outcome.text();
+    assert!(text.contains("99.9 % within, µs"), "{text}");
+    let results = results(&scratch);
+    let runs = results["suites"][0]["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 4, "two jobs on two sides: {results}");
+    for run in runs {
+        let value = |key: &str| run["values"][key].as_f64();
+        let sorted = value("p50_us") <= value("p99_us") && value("p99_us") <= value("p999_us");
+        assert!(sorted && value("per_s") > Some(0.0), "{run}");
+        let faulted = value("fault_p99_us") > Some(0.0);
+        assert_eq!(faulted, run["side"] == "uzswap", "{run}");
+    }
+    assert!(leftovers(&scratch).is_empty());
+}
+
+#[test]
 fn an_interrupt_keeps_what_was_measured() {
     if !has_sqlite() {
         return;
