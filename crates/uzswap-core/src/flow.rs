@@ -2,7 +2,8 @@
 //! owners it needs. A flow calls those below it, never those above:
 //!
 //! ```text
-//! fork  remap  threads                          requests of the program or the kernel
+//! fork                                          requests of the program or the kernel
+//! fork_policy  remap  threads
 //! pin  request  space
 //! fault  swapoff                                pages come back
 //! overlapped_read  reserve  shut                room for a caller
@@ -33,6 +34,7 @@ mod evict;
 pub(crate) mod fault;
 mod follow;
 pub(crate) mod fork;
+mod fork_policy;
 mod give_up;
 mod high;
 mod load;

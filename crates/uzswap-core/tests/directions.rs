@@ -43,7 +43,8 @@ const FLOWS: &[&[&str]] = &[
     &["unshare"],
     &["fault", "swapoff"],
     &["pin", "request", "space"],
-    &["fork", "remap", "threads"],
+    &["fork_policy", "remap", "threads"],
+    &["fork"],
 ];
 
 fn sources(dir: &Path, into: &mut Vec<PathBuf>) {

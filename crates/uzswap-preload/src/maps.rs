@@ -3,7 +3,7 @@
 //!
 //! Where to look: [`map`] (mmap, munmap), [`remap`], [`advise`] (madvise,
 //! msync), [`protect`] (mprotect, mlock,
-//! mincore), [`give_back`] (memory that the program wants the kernel to manage after all), [`span`]
+//! mincore), [`fork_policy`] (what children get), [`give_back`] (memory that the program wants the kernel to manage after all), [`span`]
 //! (splitting a range at the arena's edges), [`walk`] (what is mapped of a range), [`unmanaged`]
 //! (gauges of unmanaged memory), [`exports`] (the C functions), [`raw_calls`] (the same calls, not
 //! made by those functions).
@@ -16,6 +16,7 @@
 mod advise;
 #[cfg(not(feature = "loader"))]
 mod exports;
+mod fork_policy;
 mod give_back;
 mod map;
 mod protect;

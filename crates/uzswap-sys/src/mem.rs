@@ -58,6 +58,8 @@ mod consts {
     pub const MADV_DONTNEED_LOCKED: i32 = 24;
     pub const MADV_COLLAPSE: i32 = 25;
 
+    pub const MS_ASYNC: i32 = 1;
+
     pub const MCL_CURRENT: i32 = 1;
     pub const MCL_FUTURE: i32 = 2;
     pub const MCL_ONFAULT: i32 = 4;

@@ -170,6 +170,49 @@ static void a_file_that_is_not_inherited(void) {
     close(fd);
 }
 
+/* A mapping takes along that it is not inherited, wherever it is moved; its neighbours are. */
+static void a_moved_file_that_is_not_inherited(void) {
+    int fd = file_of(4);
+    uint8_t *p = rw(LEN), *outside = mmap(NULL, 4 * PAGE, OPEN, MAP_SHARED, fd, 0);
+    stamp(p, LEN, 15);
+    CHECK(outside != MAP_FAILED && madvise(outside + PAGE, 2 * PAGE, MADV_DONTFORK) == 0);
+    CHECK(mmap(p, LEN / 2, OPEN, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == p);
+    CHECK(mremap(outside + PAGE, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, p + 3 * PAGE) == p + 3 * PAGE);
+    for (size_t at = 3; at < 12; at += 8) {
+        IN_CHILD(stamp(p, 3 * PAGE, 16);
+                 FAILS(msync(p + at * PAGE, 2 * PAGE, MS_ASYNC) == -1, ENOMEM);
+                 CHECK(mmap(p + at * PAGE, 2 * PAGE, OPEN, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) ==
+                       p + at * PAGE);
+                 CHECK(zero(p + at * PAGE, 2 * PAGE) && msync(p + 5 * PAGE, 6 * PAGE, MS_ASYNC) == 0);
+                 STAMPED(p + LEN / 2, LEN / 2, 15 + LEN / 2));
+        STAMPED(p, 3 * PAGE, 16);
+        if (at == 3) CHECK(mremap(p + 3 * PAGE, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, p + 11 * PAGE) == p + 11 * PAGE);
+        if (at == 3) CHECK(mmap(p + 3 * PAGE, 2 * PAGE, OPEN, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == p + 3 * PAGE);
+    }
+    CHECK(munmap(p, LEN) == 0 && munmap(outside, 4 * PAGE) == 0);
+    close(fd);
+}
+
+/* What children get of memory goes along to where it is not managed, and stays where it was. */
+static void a_policy_leaves_the_arena(void) {
+    for (int wiped = 0; wiped < 2; wiped++) {
+        uint8_t *p = rw(LEN), *outside = mmap(NULL, LEN, OPEN, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        CHECK(outside != MAP_FAILED && munmap(outside, LEN) == 0);
+        stamp(p, LEN, 17);
+        CHECK(madvise(p, LEN, wiped ? MADV_WIPEONFORK : MADV_DONTFORK) == 0);
+        CHECK(mremap(p, LEN, LEN, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, outside) == outside);
+        STAMPED(outside, LEN, 17);
+        CHECK(zero(p, LEN));
+        stamp(p, LEN, 18);
+        for (int i = 0; i < 2; i++) {
+            uint8_t *here = i ? p : outside;
+            if (wiped) IN_CHILD(CHECK(zero(here, LEN)));
+            else IN_CHILD(FAILS(msync(here, PAGE, MS_ASYNC) == -1, ENOMEM));
+        }
+        CHECK(munmap(p, LEN) == 0 && munmap(outside, LEN) == 0);
+    }
+}
+
 /* What stays behind is as it was, but for its contents, and goes where it was asked to. */
 static void moved_and_still_there(void) {
     enum { ALL = MREMAP_MAYMOVE | MREMAP_DONTUNMAP };
@@ -201,6 +244,8 @@ int main(void) {
     protecting_a_file();
     policies_of_a_fork();
     a_file_that_is_not_inherited();
+    a_moved_file_that_is_not_inherited();
+    a_policy_leaves_the_arena();
     moved_and_still_there();
     puts("ok");
     return 0;

@@ -300,18 +300,12 @@ impl Arena {
             // A fork child inherits protection.
             return Ok(());
         }
-        // Skip mappings of the program's own.
+        // Skip mappings of the program's own, and holes.
         let end = ARENA_BASE + ARENA_LEN;
         let mut from = ARENA_BASE;
         while from < end {
-            let mut to = end;
-            let mut next = end;
-            self.regions.for_each_in(from, end - from, |region| {
-                if to == end && region.flags.contains(Flags::FOREIGN) {
-                    to = region.start;
-                    next = region.end;
-                }
-            });
+            let other = self.regions.next_other(from, end - from);
+            let (to, next) = other.map_or((end, end), |other| (other.start, other.end));
             if to > from {
                 self.mapping
                     .adopt(from, to - from)

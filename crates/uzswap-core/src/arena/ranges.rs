@@ -4,11 +4,12 @@
 //! *Invariants*: the region map calls a range readable only while the kernel lets it be read: it
 //! learns of new read permission after the kernel, and of its loss before. So a reclaimer never
 //! reads a page that the kernel protects.
-//! *Locking*: `protecting` while the protection of a range changes. *Context*: signal, worker.
+//! *Locking*: `protecting` while the protection of a range changes, or a hole comes or goes.
+//! *Context*: signal, worker.
 
 use crate::arena::Arena;
-use crate::arena::region::Flags;
-use crate::page::{Page, PageRange, Pages};
+use crate::arena::region::{Flags, RegionError};
+use crate::page::{PAGE_SIZE, Page, PageRange, Pages};
 use uzswap_sys::{Errno, mem};
 
 /// Protection of the arena where the program has not set its own.
@@ -76,10 +77,30 @@ impl Arena {
         self.set_prot_now(pages, addr, len, prot)
     }
 
+    /// Lets a touch of a page that is not mapped end in SIGSEGV: takes the kernel's mapping away.
+    /// Nothing, if the page is mapped by now, or a hole already.
+    pub(crate) fn make_hole(&self, addr: usize) -> Result<(), Errno> {
+        let _turn = self.protecting.lock();
+        match self.regions.insert_free(addr, PAGE_SIZE, Flags::HOLE) {
+            // SAFETY: nothing that the program may use is there, and whoever maps it now waits for
+            // its turn.
+            Ok(()) => unsafe { mem::munmap(addr, PAGE_SIZE) },
+            Err(RegionError::Taken) => Ok(()),
+            Err(RegionError::NoSpace | RegionError::TableFull) => Err(Errno::ENOMEM),
+        }
+    }
+
+    /// Restores the arena's own mapping where there is a hole.
+    pub(crate) fn mend_hole(&self, addr: usize, len: usize) -> Result<(), Errno> {
+        // The region map knows of a hole before the kernel does.
+        let _turn = self.protecting.lock();
+        self.reclaim_foreign(addr, len)
+    }
+
     /// Restores the arena's own mapping where the program had one of its own.
     pub(crate) fn reclaim_foreign(&self, addr: usize, len: usize) -> Result<(), Errno> {
-        // SAFETY: the region map says that the program's own mapping lies exactly there, and the
-        // program is unmapping it.
+        // SAFETY: the region map says that the program's own mapping, or a hole, lies exactly there,
+        // and the program is unmapping it.
         unsafe {
             mem::mmap(
                 addr,

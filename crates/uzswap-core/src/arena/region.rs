@@ -47,6 +47,9 @@ impl Flags {
     pub const LOCKED: Self = Self(1 << 6);
     /// Being unmapped: no longer the program's, not yet free.
     pub const DYING: Self = Self(1 << 7);
+    /// Not mapped, and not by the kernel either: a touch of it became SIGSEGV (thread mode). Free to
+    /// the program; the arena's own mapping comes back before it is given away.
+    pub const HOLE: Self = Self(1 << 8);
 
     /// The flags of a region with `PROT_` bits `prot`; other bits are dropped.
     #[must_use]
@@ -64,6 +67,11 @@ impl Flags {
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// Whether the program has something mapped there.
+    const fn is_live(self) -> bool {
+        self.0 & (Self::DYING.0 | Self::HOLE.0) == 0
     }
 
     /// Both sets together.
@@ -231,32 +239,64 @@ impl RegionMap {
         t.replace(start, end, Some(flags))
     }
 
-    /// Maps exactly `[addr, addr + len)` if all of it is free: growing in place,
-    /// `MAP_FIXED_NOREPLACE`.
+    /// [`insert_fixed`](Self::insert_fixed), if nothing is there but what is dying.
+    pub fn insert_emptied(&self, addr: usize, len: usize, flags: Flags) -> Result<(), RegionError> {
+        let is_left = |flags: Flags| !flags.contains(Flags::DYING);
+        self.insert_unless(addr, len, flags, is_left)
+    }
+
+    /// Maps exactly `[addr, addr + len)` if all of it is free, and no [hole](Flags::HOLE): growing
+    /// in place, hints.
     pub fn insert_free(&self, addr: usize, len: usize, flags: Flags) -> Result<(), RegionError> {
+        self.insert_unless(addr, len, flags, |_| true)
+    }
+
+    fn insert_unless(
+        &self,
+        addr: usize,
+        len: usize,
+        flags: Flags,
+        is_taken: impl Fn(Flags) -> bool,
+    ) -> Result<(), RegionError> {
         let mut t = self.table.lock();
         let (start, end) = t.span(addr, len).ok_or(RegionError::NoSpace)?;
-        if t.first_from(start).is_some_and(|(_, e)| e.start < end) {
+        if t.next(start, end, is_taken).is_some() {
             return Err(RegionError::Taken);
         }
         t.replace(start, end, Some(flags))
     }
 
-    /// Marks the first live part of `[addr, addr + len)` dying and returns it with its
-    /// former flags; `None`: there is none. The caller drops the
+    /// Marks the first part of `[addr, addr + len)` that is live or a hole dying and returns it
+    /// with its former flags; `None`: there is none. The caller drops the
     /// pages of the part, then [`finish_unmap`](Self::finish_unmap)s it (or inserts
     /// over it), and goes on behind it: a part that was finished may be mapped
     /// again by somebody else. Two callers never get the same part.
     pub fn begin_unmap(&self, addr: usize, len: usize) -> Result<Option<Region>, RegionError> {
+        self.begin(addr, len, |flags| !flags.contains(Flags::DYING))
+    }
+
+    /// [`begin_unmap`](Self::begin_unmap) for holes alone.
+    pub fn begin_mend(&self, addr: usize, len: usize) -> Result<Option<Region>, RegionError> {
+        self.begin(addr, len, |flags| {
+            flags.contains(Flags::HOLE) && !flags.contains(Flags::DYING)
+        })
+    }
+
+    fn begin(
+        &self,
+        addr: usize,
+        len: usize,
+        is_wanted: impl Fn(Flags) -> bool,
+    ) -> Result<Option<Region>, RegionError> {
         let mut t = self.table.lock();
         let Some((start, end)) = t.clip(addr, len) else {
             return Ok(None);
         };
-        let Some(live) = t.next_live(start, end) else {
+        let Some(part) = t.next(start, end, is_wanted) else {
             return Ok(None);
         };
-        t.replace(live.start, live.end, Some(live.flags.with(Flags::DYING)))?;
-        Ok(Some(t.region(live)))
+        t.replace(part.start, part.end, Some(part.flags.with(Flags::DYING)))?;
+        Ok(Some(t.region(part)))
     }
 
     /// Frees the dying parts of `[addr, addr + len)` for reuse.
@@ -311,7 +351,7 @@ impl RegionMap {
         let t = self.table.lock();
         let page = t.page(addr)?;
         let (_, e) = t.first_from(page)?;
-        (e.start <= page && !e.flags.contains(Flags::DYING)).then(|| t.region(e))
+        (e.start <= page && e.flags.is_live()).then(|| t.region(e))
     }
 
     /// The first live region in `[addr, addr + len)`, clipped to it.
@@ -320,6 +360,15 @@ impl RegionMap {
         let t = self.table.lock();
         let (start, end) = t.clip(addr, len)?;
         t.next_live(start, end).map(|e| t.region(e))
+    }
+
+    /// The first part of `[addr, addr + len)` where the kernel has not the arena's own mapping.
+    #[must_use]
+    pub fn next_other(&self, addr: usize, len: usize) -> Option<Region> {
+        let t = self.table.lock();
+        let (start, end) = t.clip(addr, len)?;
+        let is_other = |flags: Flags| flags.contains(Flags::FOREIGN) || flags.contains(Flags::HOLE);
+        t.next(start, end, is_other).map(|e| t.region(e))
     }
 
     /// Calls `f` with each live region in `[addr, addr + len)`, clipped to it, lowest first. The
@@ -443,8 +492,13 @@ impl Table {
         self.entries().get(i).map(|e| (i, *e))
     }
 
-    /// The first entry in `[start, end)` that is not dying, clipped.
+    /// The first live entry in `[start, end)`, clipped.
     fn next_live(&self, start: u32, end: u32) -> Option<Entry> {
+        self.next(start, end, Flags::is_live)
+    }
+
+    /// The first entry in `[start, end)` whose flags are wanted, clipped.
+    fn next(&self, start: u32, end: u32, is_wanted: impl Fn(Flags) -> bool) -> Option<Entry> {
         // An empty range inside an entry would clip to nothing for ever.
         if start >= end {
             return None;
@@ -454,7 +508,7 @@ impl Table {
             .get(i..)?
             .iter()
             .take_while(|e| e.start < end)
-            .find(|e| !e.flags.contains(Flags::DYING))
+            .find(|e| is_wanted(e.flags))
             .map(|e| Entry {
                 start: e.start.max(start),
                 end: e.end.min(end),

@@ -9,16 +9,15 @@
 //! *Locking*: all operations, then the region map.
 //! *Context*: the SIGSYS handler that re-issues clone.
 
+use super::fork_policy::apply_fork_policies;
 use super::reserve::reserve_pages;
 use super::share::{protect_shared, share_resident, whole_arena};
-use super::space;
 use crate::account::Account;
 use crate::arena::FaultMode;
-use crate::arena::region::{Flags, Held};
+use crate::arena::region::Held;
 use crate::backing::Owners;
 use crate::masked::Masked;
 use crate::op::RESERVE_PAGES;
-use crate::page::{ARENA_BASE, ARENA_LEN};
 use crate::parts::Parts;
 use crate::start_error::StartError;
 use uzswap_group::counters::{Counters, Kind, add};
@@ -257,25 +256,6 @@ pub(crate) fn prepare(parts: Option<&'static Parts>, masked: &Masked) -> ForkGua
         used: account.charge().used(),
         shared: account.charge().share().shared(),
         refused,
-    }
-}
-
-/// What the program asked not to be inherited goes.
-fn apply_fork_policies(parts: &Parts, masked: &Masked) {
-    let regions = parts.arena.regions();
-    let mut at = ARENA_BASE;
-    while let Some(region) = regions.next_in(at, ARENA_BASE + ARENA_LEN - at) {
-        at = region.end;
-        let (start, len) = (region.start, region.len());
-        let mut op = parts.op(masked);
-        if region.flags.contains(Flags::DONT_FORK) {
-            // Of the program's own mappings, too: the kernel has left a hole.
-            let _ = space::unmap(parts, &mut op, start, len);
-        } else if region.flags.contains(Flags::FOREIGN) {
-            // The kernel has wiped it.
-        } else if region.flags.contains(Flags::WIPE_ON_FORK) {
-            let _ = space::discard(parts, start, len);
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use super::load::bring_in;
 use super::reserve::{ready_chunk, reserve_pages};
 use super::share::count_new;
 use super::sizes::count_resident;
-use super::space::{MapError, replace, unmap};
+use super::space::{MapError, insert_free, replace, unmap};
 use crate::arena::region::Flags;
 use crate::op::OpGuard;
 use crate::page::block::Entries;
@@ -64,7 +64,7 @@ pub(crate) fn remap(
         return Ok(old);
     }
     let (end, more) = (old + old_len, new_len - old_len);
-    if regions.insert_free(end, more, region.flags).is_ok() {
+    if insert_free(parts, end, more, region.flags) {
         let prot = region.flags.prot();
         if let Err(errno) = parts.arena.set_prot(&parts.pages, end, more, prot) {
             let _ = unmap(parts, op, end, more);

@@ -2,12 +2,12 @@
 //! arena's one mapping.
 //!
 //! Mapping takes a range from the region map; its pages come at first touch. Unmapping drops the
-//! pages and returns the range. Only protections, and mappings that the program lays over a part of
-//! the arena, change the kernel's mappings.
+//! pages and returns the range. Only protections, mappings that the program lays over a part of the
+//! arena, and holes change the kernel's mappings.
 //!
 //! *Invariants*: a range in no live region has no contents and no pages (entries only of
 //! [blocks](crate::page::block) that lie partly elsewhere), and is covered by the arena's own
-//! mapping, so that it can be mapped again.
+//! mapping, so that it can be mapped again: at once, or when a [hole](Flags::HOLE) is mended.
 //! *Locking*: op → folios (as [`super::drop`]) or the region map.
 //! *Context*: worker; the caller's addresses and lengths are page aligned.
 
@@ -61,7 +61,7 @@ pub(crate) fn map(
     prot: u32,
 ) -> Result<usize, MapError> {
     let (regions, flags) = (parts.arena.regions(), Flags::from_prot(prot));
-    let addr = match in_arena(hint) && regions.insert_free(hint, len, flags).is_ok() {
+    let addr = match in_arena(hint) && insert_free(parts, hint, len, flags) {
         true => hint,
         false => regions.reserve(len, 0, flags)?,
     };
@@ -71,6 +71,33 @@ pub(crate) fn map(
         return Err(MapError::Kernel(errno));
     }
     Ok(addr)
+}
+
+/// Gives a range to the program if nothing is mapped there.
+pub(crate) fn insert_free(parts: &Parts, addr: usize, len: usize, flags: Flags) -> bool {
+    let insert = || parts.arena.regions().insert_free(addr, len, flags).is_ok();
+    insert() || (mend_holes(parts, addr, len) && insert())
+}
+
+/// Makes holes in a range what they were before they were touched; `false`: there are none.
+fn mend_holes(parts: &Parts, addr: usize, len: usize) -> bool {
+    let (regions, end) = (parts.arena.regions(), addr + len);
+    let (mut at, mut mended) = (addr, false);
+    while let Ok(Some(hole)) = regions.begin_mend(at, end - at) {
+        at = hole.end;
+        if empty_region(parts, &hole).is_ok() {
+            regions.finish_unmap(hole.start, hole.len());
+            mended = true;
+        }
+    }
+    mended
+}
+
+/// A touch of a page that is not mapped ends in SIGSEGV from now on.
+pub(crate) fn make_hole(parts: &Parts, op: &mut OpGuard<'_>, addr: usize) -> Result<(), Errno> {
+    parts.arena.make_hole(addr)?;
+    charge_regions(parts, op);
+    Ok(())
 }
 
 /// Maps fresh memory exactly there, in the arena, in place of what was.
@@ -201,9 +228,14 @@ pub(crate) fn replace(
     len: usize,
     flags: Flags,
 ) -> Result<(), MapError> {
-    let emptied = empty(parts, addr, len, |_| {});
-    let inserted =
-        emptied.and_then(|()| Ok(parts.arena.regions().insert_fixed(addr, len, flags)?));
+    let inserted = loop {
+        let emptied = empty(parts, addr, len, |_| {});
+        match emptied.map(|()| parts.arena.regions().insert_emptied(addr, len, flags)) {
+            // Another thread has mapped some of it, or touched what was not mapped.
+            Ok(Err(RegionError::Taken)) => {}
+            done => break done.and_then(|inserted| Ok(inserted?)),
+        }
+    };
     if inserted.is_err() {
         parts.arena.regions().finish_unmap(addr, len);
     }
@@ -236,6 +268,9 @@ fn empty_region(parts: &Parts, region: &Region) -> Result<(), Errno> {
     let (start, len) = (region.start, region.len());
     if region.flags.contains(Flags::FOREIGN) {
         return parts.arena.reclaim_foreign(start, len);
+    }
+    if region.flags.contains(Flags::HOLE) {
+        return parts.arena.mend_hole(start, len);
     }
     drop_pages(parts, region.pages())?;
     let prot = PROT_ARENA.unsigned_abs();

@@ -52,9 +52,11 @@ fn serve_one(parts: &Parts, masked: &Masked, addr: usize) {
         Fault::Resolved | Fault::Foreign => {}
         // The thread sleeps in the kernel; with nothing mapped there it gets its SIGSEGV.
         Fault::NotMapped => {
-            // SAFETY: nothing that the program may use is there.
-            let _ = unsafe { mem::munmap(base, PAGE_SIZE) };
-            let _ = space::foreign(parts, &mut parts.op(masked), base, PAGE_SIZE);
+            if let Err(errno) = space::make_hole(parts, &mut parts.op(masked), base) {
+                // It would fault for ever.
+                let errno = errno.0.unsigned_abs();
+                parts.account.die(FailureReason::Internal, errno, 0);
+            }
         }
         Fault::Corrupt => give_up(parts, masked, base),
         Fault::OverLimit { needed_bytes } => {

@@ -7,14 +7,14 @@
 //! *Invariants*: none of its own. *Locking*: the engine's. *Context*: the program's.
 
 use uzswap_core::arena::region::Flags;
-use uzswap_core::{Fault, ForkPolicy, Masked};
+use uzswap_core::{Fault, Masked};
 use uzswap_sys::Errno;
 use uzswap_sys::mem::{
-    self, MADV_COLD, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_DONTNEED,
-    MADV_DONTNEED_LOCKED, MADV_FREE, MADV_KEEPONFORK, MADV_NORMAL, MADV_PAGEOUT,
-    MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_WIPEONFORK, PROT_READ, PROT_WRITE,
+    self, MADV_COLD, MADV_COLLAPSE, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_FREE,
+    MADV_NORMAL, MADV_PAGEOUT, MADV_POPULATE_READ, MADV_POPULATE_WRITE, PROT_READ, PROT_WRITE,
 };
 
+use super::fork_policy;
 use super::span::Span;
 use super::walk::{Holes, walk};
 use crate::init::ENGINE;
@@ -41,12 +41,7 @@ pub fn madvise(m: &Masked, addr: usize, len: usize, advice: i32) -> Result<(), E
     walk(
         span,
         holes,
-        |part| {
-            kernel(part.addr, part.len)?;
-            // So that the child knows what the kernel has not given it.
-            note_fork_policy(m, part, advice);
-            Ok(())
-        },
+        |part| kernel(part.addr, part.len),
         |part, flags| managed(m, part, flags, advice),
     )
 }
@@ -63,23 +58,12 @@ fn managed(m: &Masked, part: Span, flags: Flags, advice: i32) -> Result<(), Errn
         MADV_COLD => ENGINE.cold(m, addr, len)?,
         MADV_POPULATE_READ => populate(m, part, flags, PROT_READ)?,
         MADV_POPULATE_WRITE => populate(m, part, flags, PROT_WRITE)?,
-        _ if is_known(advice) => note_fork_policy(m, part, advice),
+        _ if is_known(advice) => fork_policy::note(m, part, advice),
         // MADV_REMOVE wants a file; guard markers would need the kernel's page tables, and their
         // users fall back to mprotect.
         _ => return Err(Errno::EINVAL),
     }
     Ok(())
-}
-
-fn note_fork_policy(m: &Masked, part: Span, advice: i32) {
-    let (policy, applies) = match advice {
-        MADV_DONTFORK => (ForkPolicy::DontFork, true),
-        MADV_DOFORK => (ForkPolicy::DontFork, false),
-        MADV_WIPEONFORK => (ForkPolicy::Wipe, true),
-        MADV_KEEPONFORK => (ForkPolicy::Wipe, false),
-        _ => return,
-    };
-    ENGINE.fork_policy(m, part.addr, part.len, policy, applies);
 }
 
 fn populate(m: &Masked, part: Span, flags: Flags, wanted: i32) -> Result<(), Errno> {

@@ -1,7 +1,7 @@
 //! *What*: giving managed memory back to the kernel for good, for uses that an engine between the
 //! program and the kernel would break: a userfaultfd of the program's own, protection keys.
 //!
-//! *Invariants*: the contents stay, also where the kernel refuses, and pages without contents stay
+//! *Invariants*: contents and properties stay, also where the kernel refuses, and pages without contents stay
 //! missing: a userfaultfd of the program's own is to report them.
 //! *Locking*: the engine's, for short. *Context*: the program's, with signals as they are.
 
@@ -10,6 +10,7 @@ use uzswap_core::{Masked, PAGE_SIZE};
 use uzswap_sys::Errno;
 use uzswap_sys::mem::{self, MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 
+use super::fork_policy;
 use super::map::{lay_over, place};
 use super::span::Span;
 use crate::init::ENGINE;
@@ -40,7 +41,7 @@ pub fn give_back(addr: usize, len: usize) -> Result<(), Errno> {
                     addr: at,
                     len: end - at,
                 },
-                region.flags.prot(),
+                region.flags,
             )?;
         }
         at = end;
@@ -48,32 +49,41 @@ pub fn give_back(addr: usize, len: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-fn give_region(span: Span, prot: u32) -> Result<(), Errno> {
+fn give_region(span: Span, flags: Flags) -> Result<(), Errno> {
+    let prot = flags.prot();
     // SAFETY: a fresh mapping where the kernel likes.
     let aside = unsafe { mem::mmap(0, span.len, WRITABLE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) }?;
+    let made = Span {
+        addr: aside,
+        len: span.len,
+    };
     let given = read_through(span, prot, || copy(span.addr, aside, span.len)).and_then(|()| {
-        // SAFETY: the copy is this function's. It gets its protection while a refusal still costs
+        // SAFETY: the copy is this function's. It gets its properties while a refusal still costs
         // nothing.
         unsafe { mem::mprotect(aside, span.len, prot.cast_signed()) }?;
+        fork_policy::pass_on(flags, made)?;
         let given = Masked::block(|m| lay_over(m, span, || place(aside, span)));
-        given.inspect_err(|_| put_back(aside, span, prot))
+        given.inspect_err(|_| put_back(aside, span, flags))
     });
     if given.is_err() {
-        // SAFETY: as above.
+        // SAFETY: as above; it has not been placed.
         let _ = unsafe { mem::munmap(aside, span.len) };
     }
     given
 }
 
 /// Makes the range managed memory again, with the contents of the copy.
-fn put_back(aside: usize, span: Span, prot: u32) {
+fn put_back(aside: usize, span: Span, flags: Flags) {
     let writable = WRITABLE.unsigned_abs();
     let mapped = Masked::block(|m| ENGINE.map_fixed(m, span.addr, span.len, writable));
-    // SAFETY: the copy is the caller's; if it has been moved, this fails.
+    // SAFETY: the copy is the caller's.
     let readable = unsafe { mem::mprotect(aside, span.len, WRITABLE) };
     if mapped.is_ok() && readable.is_ok() {
         copy(aside, span.addr, span.len);
-        let _ = Masked::block(|m| ENGINE.protect(m, span.addr, span.len, prot));
+        Masked::block(|m| {
+            fork_policy::restore(m, flags, span);
+            let _ = ENGINE.protect(m, span.addr, span.len, flags.prot());
+        });
     }
 }
 

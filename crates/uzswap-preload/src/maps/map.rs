@@ -175,14 +175,13 @@ fn map_in_arena(m: &Masked, span: Span, request: MmapArgs) -> Result<usize, Errn
     let mut aside = request;
     aside.flags &= !(MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_32BIT);
     let made = kernel(0, span.len, aside)?;
-    let mut placed = false;
     let done = if taken() {
         Err(Errno::EEXIST)
     } else {
-        lay_over(m, span, || place(made, span).inspect(|()| placed = true))
+        lay_over(m, span, || place(made, span))
     };
-    if !placed {
-        // SAFETY: made above, and nobody knows of it.
+    if done.is_err() {
+        // SAFETY: made above, not placed, and nobody knows of it.
         let _ = unsafe { mem::munmap(made, span.len) };
     }
     done.map(|()| span.addr)
@@ -196,7 +195,8 @@ pub(super) fn place(aside: usize, span: Span) -> Result<(), Errno> {
     unsafe { mem::mremap(aside, span.len, span.len, flags, span.addr) }.map(drop)
 }
 
-/// Lets `make` put a mapping of the kernel's over `span` of the arena.
+/// Lets `make` put a mapping of the kernel's over `span` of the arena. On failure it is not there:
+/// `make` comes last.
 pub(super) fn lay_over(
     m: &Masked,
     span: Span,
@@ -206,7 +206,8 @@ pub(super) fn lay_over(
     ENGINE
         .map_fixed(m, span.addr, span.len, 0)
         .map_err(errno_of)?;
-    let made = make().and_then(|()| ENGINE.foreign(m, span.addr, span.len).map_err(errno_of));
+    let marked = ENGINE.foreign(m, span.addr, span.len).map_err(errno_of);
+    let made = marked.and_then(|()| make());
     if made.is_err() {
         // As after a failed MAP_FIXED of the kernel's: what was there is gone.
         let _ = ENGINE.unmap(m, span.addr, span.len);

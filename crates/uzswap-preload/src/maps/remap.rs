@@ -9,11 +9,11 @@ use uzswap_core::{Fault, Masked, RemapTo};
 use uzswap_sys::mem::{self, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 use uzswap_sys::{Errno, PAGE_SIZE};
 
-use super::errno_of;
 use super::give_back::read_through;
 use super::map::lay_over;
 use super::span::{Span, aligned};
 use super::unmanaged::{self, Reason};
+use super::{errno_of, fork_policy};
 use crate::init::ENGINE;
 
 /// The arguments of mremap(2).
@@ -167,11 +167,12 @@ pub fn move_out(
     copy: impl FnOnce(usize, usize, usize) -> Result<(), Errno>,
 ) -> Result<usize, Errno> {
     let (old, new) = call.check()?;
-    let prot = ENGINE.region(old.addr).ok_or(Errno::EFAULT)?.flags.prot();
+    let flags = ENGINE.region(old.addr).ok_or(Errno::EFAULT)?.flags;
+    let prot = flags.prot();
     let writable = mem::PROT_READ | mem::PROT_WRITE;
-    let flags = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_FIXED;
+    let fixed = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_FIXED;
     // SAFETY: the program asked for this range to be replaced.
-    unsafe { mem::mmap(new.addr, new.len, writable, flags, -1, 0) }?;
+    unsafe { mem::mmap(new.addr, new.len, writable, fixed, -1, 0) }?;
     unmanaged::uncount(new);
     // The old range is readable now, the new one was mapped writable above, and `check` refuses
     // ranges that overlap.
@@ -183,7 +184,8 @@ pub fn move_out(
     let moved = copied
         // SAFETY: the new range is the program's, which does not use it yet.
         .and_then(|()| unsafe { mem::mprotect(new.addr, new.len, prot.cast_signed()) })
-        .and_then(|()| leave(old, prot, call.has(MREMAP_DONTUNMAP)));
+        .and_then(|()| fork_policy::pass_on(flags, new))
+        .and_then(|()| leave(old, call.has(MREMAP_DONTUNMAP)));
     if moved.is_err() {
         // SAFETY: as above. What was there before is gone, as natively.
         let _ = unsafe { mem::munmap(new.addr, new.len) };
@@ -222,10 +224,9 @@ pub fn copy_pinned(m: &Masked, from: usize, to: usize, len: usize) -> Result<(),
 }
 
 /// Drops what has been moved away.
-fn leave(old: Span, prot: u32, stays_mapped: bool) -> Result<(), Errno> {
-    let left = Masked::block(|m| match stays_mapped {
-        true => ENGINE.map_fixed(m, old.addr, old.len, prot),
-        false => ENGINE.unmap(m, old.addr, old.len),
-    });
-    left.map_err(errno_of)
+fn leave(old: Span, stays_mapped: bool) -> Result<(), Errno> {
+    Masked::block(|m| match stays_mapped {
+        true => ENGINE.discard(m, old.addr, old.len),
+        false => ENGINE.unmap(m, old.addr, old.len).map_err(errno_of),
+    })
 }

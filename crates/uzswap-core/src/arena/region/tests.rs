@@ -78,6 +78,33 @@ fn finishing_an_unmap_leaves_a_new_mapping_alone() {
 }
 
 #[test]
+fn a_hole_is_not_mapped_and_is_mended_before_it_is_given_away() {
+    let map = map_of(4 * FOLIO, 16);
+    let a = map.reserve(2 * FOLIO, 0, RW).unwrap();
+    let (hole, page) = (a + 2 * FOLIO, PAGE_SIZE);
+    map.insert_free(hole, page, Flags::HOLE).unwrap();
+    assert_eq!(map.lookup(hole), None);
+    assert_eq!(regions(&map), [(0, 2 * FOLIO, RW)]);
+    assert_eq!(map.first_hole(a, 4 * FOLIO), Some(hole));
+    assert_eq!(map.next_other(a, 4 * FOLIO).unwrap().start, hole);
+    map.set_prot(a, 4 * FOLIO, 1).unwrap();
+    assert_eq!(map.insert_free(hole, FOLIO, RW), Err(RegionError::Taken));
+    assert_eq!(map.insert_emptied(hole, FOLIO, RW), Err(RegionError::Taken));
+    let begun = map.begin_mend(a, 4 * FOLIO).unwrap().unwrap();
+    assert_eq!((begun.start, begun.len()), (hole, page));
+    assert_eq!(begun.flags, Flags::HOLE);
+    assert_eq!(map.begin_mend(a, 4 * FOLIO), Ok(None));
+    assert_eq!(map.insert_emptied(hole, FOLIO, RW), Ok(()));
+    assert_eq!(map.lookup(hole).unwrap().end, hole + FOLIO);
+    // Who unmaps mends, too.
+    map.insert_free(hole + FOLIO, page, Flags::HOLE).unwrap();
+    let part = map.begin_unmap(hole + FOLIO, FOLIO).unwrap().unwrap();
+    assert_eq!(part.flags, Flags::HOLE);
+    map.finish_unmap(part.start, part.len());
+    assert_eq!(map.insert_free(hole + FOLIO, FOLIO, RW), Ok(()));
+}
+
+#[test]
 fn large_requests_are_aligned_for_allocators() {
     let map = map_of(1 << 30, 16);
     map.reserve(4096, 0, RW).unwrap();
