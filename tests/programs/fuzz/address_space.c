@@ -116,7 +116,7 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < nr; i++) {
         a.random = mix(seed * 1000003 + i);
-        a.next_vma = i * 1000000;
+        a.next_vma = (i + 1) * 1000000;
         if (!listed(argc > 3 ? argv[3] : NULL, i)) continue;
         say(&a, "%d: ", i);
         one_step(&a);

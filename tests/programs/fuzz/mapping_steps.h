@@ -1,6 +1,7 @@
 /* Steps that change mappings. */
 #ifndef MAPPING_STEPS_H
 #define MAPPING_STEPS_H
+#include <sys/sysinfo.h>
 
 static void say_pages_of(struct actor *a, const char *what, struct range r) {
     say(a, "%s %d+%d", what, r.first, r.nr);
@@ -167,8 +168,11 @@ static void step_mincore(struct actor *a) {
     say_pages_of(a, "mincore", r);
     long done = mincore(at(r.first) + (chance(a, 20) ? 1 : 0), r.nr * PAGE, vector);
     say_result(a, done);
-    /* Pages that were read alone, and neighbours of what was touched, are resident or not. */
-    for (int i = 0; done == 0 && i < r.nr; i++)
+    /* Pages that were read alone, and neighbours of what was touched, are resident or not; so is
+     * everything on a machine with swap. */
+    struct sysinfo machine;
+    MUST(sysinfo(&machine) == 0);
+    for (int i = 0; done == 0 && machine.totalswap == 0 && i < r.nr; i++)
         if (pages[r.first + i].written && pages[r.first + i].kind == PRIVATE)
             say(a, " %d", vector[i]);
 }

@@ -58,6 +58,8 @@ static void step_fork(struct actor *a) {
             if (pages[r.first + k].kind == PRIVATE) fill(a, (struct range){r.first + k, 1});
     }
     MUST(write(told[1], "g", 1) == 1);
+    /* How often it reads is chance. */
+    uint64_t kept = a->random;
     for (;;) {
         struct range r = mappable_range(a);
         if (chance(a, 2)) madvise(at(r.first), r.nr * PAGE, MADV_PAGEOUT);
@@ -66,11 +68,21 @@ static void step_fork(struct actor *a) {
         if (n <= 0) break;
         a->len += n;
     }
+    a->random = kept;
     int status;
     MUST(waitpid(child, &status, 0) == child);
     close(told[1]), close(said[0]);
     say(a, "  child ended with %x", status);
     say_windows(a);
+}
+
+/* Threads would see through it what the others do. */
+static void unmap_shared(struct actor *a) {
+    for (int i = 0; i < MANAGED_PAGES; i++)
+        if (pages[i].kind != NOTHING && pages[i].kind != PRIVATE) {
+            MUST(munmap(at(i), PAGE) == 0);
+            unmapped(a, (struct range){i, 1});
+        }
 }
 
 static void *thread(void *arg) {
@@ -87,9 +99,11 @@ static void step_threads(struct actor *a) {
     pthread_t threads[THREADS];
     if (a->depth > 0) return;
     say(a, "threads\n");
+    unmap_shared(a);
     for (int i = 0; i < THREADS; i++) {
         struct actor *t = &actors[i];
-        *t = (struct actor){.first = i * (MANAGED_PAGES / THREADS), .end = (i + 1) * (MANAGED_PAGES / THREADS)};
+        /* The page between is for calls that write beyond what they were given. */
+        *t = (struct actor){.first = i * (MANAGED_PAGES / THREADS), .end = (i + 1) * (MANAGED_PAGES / THREADS) - 1};
         t->depth = 1, t->threaded = 1, t->random = mix(a->random + i);
         /* Numbers that nobody else gives. */
         t->next_vma = a->next_vma + (i + 1) * 100000;

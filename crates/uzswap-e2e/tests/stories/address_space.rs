@@ -1,5 +1,5 @@
 //! Random use of the address space prints the same managed as natively: `fuzz/address_space.c`
-//! carries out steps that a seed determines, in two fault modes, under a limit that evicts what it
+//! carries out steps that a seed determines, in all fault modes, under a limit that evicts what it
 //! works on. A difference is shrunk to the steps that it takes.
 //!
 //! `UZSWAP_SEED=N` repeats a run, `UZSWAP_LONG=1` goes on for an hour.
@@ -8,10 +8,15 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use uzswap_e2e::{DISK, Job, Outcome, Scratch, long_form, seed, workspace};
+use uzswap_e2e::{DISK, Job, Outcome, Scratch, long_form, root_or_skip, seed, workspace};
 
-/// In mode thread a page that is not mapped counts as mapped once it was touched.
-const MODES: [&str; 2] = ["signal", "segv"];
+fn modes() -> Vec<&'static str> {
+    let mut modes = vec!["signal", "segv"];
+    if root_or_skip("fault mode thread") {
+        modes.push("thread");
+    }
+    modes
+}
 
 /// Steps of a seed.
 const STEPS: u64 = 100;
@@ -42,7 +47,7 @@ const FORMS: [Form; 7] = [
         ..PLAIN
     },
     Form {
-        options: "--ram 16M --swap none --folio 4K --background-reclaim=off",
+        options: "--ram 24M --swap none --folio 4K --background-reclaim=off",
         ..PLAIN
     },
     Form {
@@ -109,7 +114,7 @@ impl Case<'_> {
             .args([self.seed.to_string(), STEPS.to_string(), list.join(",")])
             .options(self.form.options)
             .option("--fault-mode", self.mode)
-            .timeout(Duration::from_secs(60));
+            .timeout(Duration::from_secs(300));
         if self.form.ticks {
             job = job.env("UZSWAP_FUZZ_TICKS", "1");
         }
@@ -185,14 +190,15 @@ impl std::fmt::Display for Case<'_> {
 #[test]
 fn random_steps_do_what_they_do_natively() {
     let programs = Programs::compile();
-    // About one seed in fifty still differs: the short form is of some that do not.
+    // The short form is of the same seeds every time: what is found elsewhere does not fail it.
     let is_search = long_form() || std::env::var_os("UZSWAP_SEED").is_some();
     let first = if is_search { seed() } else { 7000 };
     let (began, mut failed) = (Instant::now(), String::new());
-    let cases = FORMS.len() * MODES.len();
+    let modes = modes();
+    let cases = FORMS.len() * modes.len();
     let is_time_left = |nr: usize| match long_form() {
         true => began.elapsed() < Duration::from_secs(3600),
-        false => nr < 3 * cases,
+        false => nr < 2 * cases,
     };
     let (mut nr, mut nr_failed) = (0, 0);
     while is_time_left(nr) && nr_failed < 3 {
@@ -200,7 +206,7 @@ fn random_steps_do_what_they_do_natively() {
         let case = Case {
             program: programs.of(form),
             form,
-            mode: MODES[nr / FORMS.len() % MODES.len()],
+            mode: modes[nr / FORMS.len() % modes.len()],
             seed: first.wrapping_add(nr as u64) & 0xffff_ffff,
         };
         nr += 1;
