@@ -59,7 +59,7 @@ impl Job {
             within: None,
             failing: false,
             forbidden: None,
-            timeout: Duration::from_secs(240),
+            timeout: Duration::from_secs(400),
         }
     }
 

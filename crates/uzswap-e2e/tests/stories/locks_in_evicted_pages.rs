@@ -16,7 +16,7 @@ fn race(threads: u32, fault_mode: &str) {
     let outcome = Job::compiled(&scratch, "race/race.c", &args)
         .ram_mib(mib / 8)
         .option("--fault-mode", fault_mode)
-        .timeout(Duration::from_secs(if long_form() { 3600 } else { 120 }))
+        .timeout(Duration::from_secs(if long_form() { 3600 } else { 300 }))
         .managed()
         .expect_success("race");
     print!("{}", outcome.text());

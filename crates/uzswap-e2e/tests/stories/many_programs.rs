@@ -31,7 +31,7 @@ fn same(needs: &[(&str, &str)], ram_mib: u64, script: &str, input: &[(&str, &[u8
             .env("HOME", scratch.path())
             .env("LC_ALL", "C")
             .each_mib(ram_mib)
-            .timeout(Duration::from_secs(180))
+            .timeout(Duration::from_secs(400))
             .user(user);
         if managed { job.managed() } else { job.native() }
     };

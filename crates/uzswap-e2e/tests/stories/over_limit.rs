@@ -83,7 +83,7 @@ print('right')
         .ram_mib(48)
         .arg(mib.to_string())
         .arg(accesses.to_string())
-        .timeout(Duration::from_secs(120))
+        .timeout(Duration::from_secs(300))
 }
 
 #[test]

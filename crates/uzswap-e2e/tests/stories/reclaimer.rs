@@ -152,7 +152,7 @@ while is_whole():
     ) else {
         return;
     };
-    let ended = job.timeout(Duration::from_secs(30)).managed();
+    let ended = job.timeout(Duration::from_secs(120)).managed();
     assert_eq!(ended.status, 125, "{}", ended.stderr);
     assert_eq!(ended.text(), "still True True\n");
     ended.expect_stderr(&["killed its reclaimer", "--background-reclaim=off"]);

@@ -50,7 +50,7 @@ fn run_all(kind: &str, link: &[&str]) {
         let program = scratch.compile_path(source, link);
         let mut job = Job::new(program)
             .cwd(scratch.path())
-            .timeout(Duration::from_secs(90));
+            .timeout(Duration::from_secs(300));
         let native = job.native();
         assert_eq!(
             native.status,
