@@ -11,7 +11,7 @@ fn run(threads: u32, order: &str, source: &str, share: u64, options: &str) {
     let (mib, accesses, seconds) = if long_form() {
         (2048, 2_000_000, 3600)
     } else {
-        (128, 40_000, 120)
+        (128, 40_000, 300)
     };
     let scratch = Scratch::new();
     let args = format!("{mib} {threads} {order} {accesses} {} {source}", seed());
