@@ -1,12 +1,11 @@
 //! *What*: the address space as the program sees it: mmap, munmap, mremap, madvise, mprotect,
 //! mlock, mincore and their relatives, over the arena and over memory of the kernel's.
 //!
-//! Where to look: [`map`] (mmap, munmap), [`remap`], [`advise`] (madvise,
-//! msync), [`protect`] (mprotect, mlock,
-//! mincore), [`fork_policy`] (what children get), [`give_back`] (memory that the program wants the kernel to manage after all), [`span`]
-//! (splitting a range at the arena's edges), [`walk`] (what is mapped of a range), [`unmanaged`]
-//! (gauges of unmanaged memory), [`exports`] (the C functions), [`raw_calls`] (the same calls, not
-//! made by those functions).
+//! Where to look: [`map`] (mmap, munmap), [`remap`], [`advise`] (madvise, msync), [`protect`]
+//! (mprotect, mlock, mincore), [`fork_policy`] (what children get), [`give_back`] (memory that the
+//! program wants the kernel to manage after all), [`span`] (splitting a range at the arena's edges),
+//! [`walk`] (what is mapped of a range), [`unmanaged`] (gauges of unmanaged memory), [`exports`] (the
+//! C functions), [`raw_calls`] (the same calls, not made by those functions).
 //!
 //! *Invariants*: arguments are judged as the kernel judges them, in the kernel's order, so that
 //! errors are what they would be without us. Program memory is never touched while signals are
