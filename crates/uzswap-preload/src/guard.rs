@@ -48,6 +48,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use uzswap_core::{FaultMode, Masked, StartError, StartStep, arena_part};
 use uzswap_group::counters::add;
+use uzswap_sys::arch::{PR_SET_TSC, PR_TSC_SIGSEGV};
 use uzswap_sys::signal::{self, SIGSYS, SYS_SECCOMP, SigInfo, SigSet, UContext};
 use uzswap_sys::syscall::to_int;
 use uzswap_sys::{Errno, nr, seccomp};
@@ -292,6 +293,10 @@ unsafe fn serve(
                 ranges::pin_behind(m, r, at, len)?;
             }
             nr::PRCTL if to_int(a) == seccomp::PR_SET_SECCOMP => expect_filter(),
+            // Our handlers read it.
+            nr::PRCTL if to_int(a) == PR_SET_TSC && b == PR_TSC_SIGSEGV => {
+                return Err(Errno::EINVAL);
+            }
             nr::SECCOMP => {
                 expect_filter();
                 ranges::pin_behind(m, r, b, 256)?;

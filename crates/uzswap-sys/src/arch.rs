@@ -33,5 +33,5 @@ mod x86_64 {
 #[cfg(target_arch = "x86_64")]
 use x86_64 as selected;
 
-pub use selected::cpu::{current_cpu, prefetch, ticks};
+pub use selected::cpu::{PR_SET_TSC, PR_TSC_SIGSEGV, current_cpu, prefetch, ticks};
 pub use selected::{abi, nr, ptrace, signal, syscall, thread};

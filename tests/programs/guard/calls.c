@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/statfs.h>
@@ -221,6 +222,16 @@ struct shared {
 
 static struct shared *shared;
 
+/* A fault may come that reads the counter. */
+static void without_the_time_stamp_counter(void) {
+    fill((unsigned char *)page, PAGE, 3);
+    evict(page, PAGE);
+    if (prctl(PR_SET_TSC, PR_TSC_SIGSEGV)) CHECK(errno == EINVAL);
+    int there = (unsigned char)page[99] == pattern(99, 3);
+    CHECK(prctl(PR_SET_TSC, PR_TSC_ENABLE) == 0);
+    CHECK(there);
+}
+
 static void *contend(void *arg) {
     long id = (long)arg;
     for (int i = 0; i < 300; i++) {
@@ -302,6 +313,7 @@ int main(void) {
     TELL(paths());
     TELL(waiting());
     TELL(asking());
+    TELL(without_the_time_stamp_counter());
     TELL(locks());
     TELL(asynchronous());
     return 0;

@@ -33,6 +33,7 @@
 
 use uzswap_core::{ARENA_BASE, ARENA_LEN};
 use uzswap_io::queue::NR_EVENTS;
+use uzswap_sys::arch::PR_SET_TSC;
 use uzswap_sys::mem::{MAP_FIXED, MAP_FIXED_NOREPLACE};
 use uzswap_sys::seccomp::{
     AUDIT_ARCH, DATA_ARCH, DATA_IP_HI, DATA_IP_LO, DATA_NR, FOREIGN_ABI_NR, PR_SET_SECCOMP,
@@ -235,9 +236,10 @@ impl Builder {
                     program.jump(op::JEQ, 0x54, 0, 1);
                     program.ret(RET_ALLOW);
                 }
-                Condition::OwnFilter => {
+                Condition::Forbids => {
                     program.load(data_arg_lo(0));
-                    program.jump(op::JEQ, PR_SET_SECCOMP.cast_unsigned(), 1, 0);
+                    program.jump(op::JEQ, PR_SET_SECCOMP.cast_unsigned(), 2, 0);
+                    program.jump(op::JEQ, PR_SET_TSC.cast_unsigned(), 1, 0);
                     program.ret(RET_ALLOW);
                 }
                 Condition::Arg1 => pointer_given(program, 1),
@@ -396,8 +398,8 @@ enum Condition {
     Arg3 = 5,
     Arg4 = 6,
     Arg5 = 7,
-    /// A `prctl` that installs a filter.
-    OwnFilter = 8,
+    /// A `prctl` that installs a filter, or forbids the time stamp counter.
+    Forbids = 8,
 }
 
 const CONDITIONS: &[Condition] = &[
@@ -408,7 +410,7 @@ const CONDITIONS: &[Condition] = &[
     Condition::Arg3,
     Condition::Arg4,
     Condition::Arg5,
-    Condition::OwnFilter,
+    Condition::Forbids,
 ];
 
 fn class_b(nr: u32) -> u8 {
@@ -424,7 +426,7 @@ fn class_b(nr: u32) -> u8 {
         nr::EXECVE | nr::EXECVEAT | nr::FORK | nr::CLOSE_RANGE => Condition::Always,
         nr::CLONE => Condition::Fork,
         nr::SECCOMP => Condition::Always,
-        nr::PRCTL => Condition::OwnFilter,
+        nr::PRCTL => Condition::Forbids,
         nr::IOCTL => Condition::Terminal,
         nr::RT_SIGPROCMASK => Condition::Arg1,
         nr::PPOLL => Condition::Arg3,

@@ -4,12 +4,18 @@
 
 use core::arch::asm;
 
+/// The option of prctl(2) that decides whether a thread may read the time stamp counter.
+pub const PR_SET_TSC: i32 = 26;
+/// Reading it is SIGSEGV.
+pub const PR_TSC_SIGSEGV: usize = 2;
+
 /// The time stamp counter, in ticks of constant length; not serialising (±20 ns). Differences
 /// between CPUs are meaningful on machines where Linux uses the TSC as its clock source.
 #[inline(always)]
 #[must_use]
 pub fn ticks() -> u64 {
-    // SAFETY: reading the counter has no effect; Linux leaves CR4.TSD clear.
+    // SAFETY: reading the counter has no effect; Linux leaves CR4.TSD clear
+    // unless a thread asks for it, which the guard refuses.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
