@@ -125,12 +125,16 @@ fn the_floor_holds_whatever_the_pool_may_take() {
 }
 
 /// What runs, but hardly, is told so once, and `stat`, the metrics and the statistics say it, too.
+/// By a slow device, which leaves no doubt: how much of its time a program of another kind spends in
+/// the kernel's part of its faults is the machine's.
 #[test]
 fn who_thrashes_is_told_so_once() {
     let scratch = Scratch::new();
     let live = Job::compiled(&scratch, "pattern/pattern.c", "160 1 random 100000000 1")
         .ram_mib(48)
-        .options("--swap none --compressor zstd:9 --background-reclaim=off")
+        .option("--swap", DISK)
+        .options("--max-pool-percent 10 --background-reclaim=off")
+        .failing("read=delay:2000@1+")
         .start_managed();
     wait_until("it thrashes for 30 s", || {
         std::thread::sleep(Duration::from_secs(1));
