@@ -106,12 +106,14 @@ fn descriptor_of(supervisor: u32, access: Access) -> io::Result<File> {
 mod tests {
     use super::*;
     use crate::group_file::GroupFile;
+    use crate::group_file::tests::alone;
     use std::sync::atomic::Ordering;
     use uzswap_sync::node::Path;
 
     #[test]
     fn stat_finds_the_group_of_a_process_that_maps_it() {
         let me = std::process::id();
+        let _alone = alone();
         let group = GroupFile::create().unwrap();
         group.begin_run(Path::ROOT).unwrap();
         group.publish();
@@ -124,6 +126,7 @@ mod tests {
     #[test]
     fn a_group_in_memory_is_found_by_its_supervisor() {
         let me = std::process::id();
+        let _alone = alone();
         let group = GroupFile::create_in_memory().unwrap();
         group.begin_run(Path::ROOT).unwrap();
         group.publish();

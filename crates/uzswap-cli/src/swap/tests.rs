@@ -15,6 +15,7 @@ use super::area::{HEADER, MIN_LEN};
 use super::shared::SwapGroup;
 use super::*;
 use crate::group_file::GroupFile;
+use crate::group_file::tests::alone;
 
 const MIB: u64 = 1 << 20;
 
@@ -202,6 +203,7 @@ fn several_are_opened_each_for_itself() {
     choice.areas.iter().for_each(use_it);
 
     // As they are filled: by priority, then as they were named; and no two have a number in common.
+    let _alone = alone();
     let group = GroupFile::create().unwrap();
     let swap = SwapGroup::new(choice.areas, true, &group.config.swap).unwrap();
     let mut end = None;
@@ -296,6 +298,7 @@ fn a_named_file_gives_its_space_back_when_the_last_process_has_ended() {
     struct Mib([u8; 1 << 20]);
     let Some(dir) = Dir::new("end") else { return };
     let file = dir.file("swap", b"");
+    let _alone = alone();
     let used = || {
         let area = area(&path(&file), 8 * MIB);
         let device = Device::<Fd>::new(area.file.as_raw_fd(), area.nr_slots).expect("a device");
