@@ -18,21 +18,12 @@ use uzswap_corpus::progress::Progress;
 use uzswap_corpus::{Scratch, refused};
 
 use crate::compare::{self, CurrentRound, Figure, Measured, Values};
-use crate::sides::{Completed, Job, Limits, Side, Sides};
+use crate::sides::{Completed, Job, Limits, NATIVE_FIRST, Side, Sides};
 pub use program::{Program, Size, build, chosen};
 pub use saving::measure as saving;
 
 /// Peers by default.
 pub const DEFAULT_PEERS: [Side; 2] = [Side::Native, Side::KernelZswap];
-/// The native run comes first, because it sets the limits; then zswap, whose pool sets uzswap's
-/// limit.
-const ORDER: [Side; 5] = [
-    Side::Native,
-    Side::KernelZswap,
-    Side::Uzswap,
-    Side::KernelSwap,
-    Side::Zram,
-];
 
 /// Measures those of `programs` that are installed.
 ///
@@ -65,7 +56,7 @@ pub fn measure(
         ..Measured::default()
     };
     let mut native = NativeRuns::default();
-    measured.fill(rounds, installed.len() * ORDER.len(), |round| {
+    measured.fill(rounds, installed.len() * NATIVE_FIRST.len(), |round| {
         for program in &installed {
             measure_program(sides, program, &mut native, round)?;
         }
@@ -91,7 +82,7 @@ fn measure_program(
     round: &mut CurrentRound<'_>,
 ) -> Result<()> {
     let mut total_mib = None;
-    for side in ORDER {
+    for side in NATIVE_FIRST {
         round.at(program.name, side.key());
         // One native run is needed even if `native` is no peer.
         let only_for_limits = side == Side::Native && !sides.takes_part(side);

@@ -48,6 +48,16 @@ const ALL: [Side; 5] = [
     Side::Uzswap,
 ];
 
+/// The native run comes first, because it sets the limits; then zswap, whose pool sets uzswap's
+/// limit.
+pub const NATIVE_FIRST: [Side; 5] = [
+    Side::Native,
+    Side::KernelZswap,
+    Side::Uzswap,
+    Side::KernelSwap,
+    Side::Zram,
+];
+
 impl Side {
     /// zswap runs first where its pool sets the total memory.
     pub(crate) const ZSWAP_FIRST: [Side; 5] = [

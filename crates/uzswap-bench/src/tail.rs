@@ -21,20 +21,12 @@ use uzswap_corpus::progress::Progress;
 use uzswap_corpus::{Scratch, find};
 
 use crate::compare::{self, Figure, Measured, Values};
-use crate::sides::{Completed, Job, Limits, Side, Sides};
+use crate::sides::{Completed, Job, Limits, NATIVE_FIRST, Side, Sides};
 use crate::work;
 use load::{Keys, Load, Seen};
 
 /// Peers by default.
 pub const DEFAULT_PEERS: [Side; 2] = [Side::Native, Side::KernelZswap];
-/// The native run comes first, because it sets the limits; then zswap, whose pool sets uzswap's.
-const ORDER: [Side; 5] = [
-    Side::Native,
-    Side::KernelZswap,
-    Side::Uzswap,
-    Side::KernelSwap,
-    Side::Zram,
-];
 const JOBS: [(&str, Keys); 2] = [("all keys", Keys::Alike), ("hot keys", Keys::Skewed)];
 /// Keys for each MiB of the server's memory.
 const KEYS_PER_MIB: u64 = 850;
@@ -64,7 +56,7 @@ pub fn measure(sides: &mut Sides, mib: u64, rate: u32, rounds: usize) -> Result<
         ..Measured::default()
     };
     let mut native_mib = None;
-    measured.fill(rounds, JOBS.len() * ORDER.len(), |round| {
+    measured.fill(rounds, JOBS.len() * NATIVE_FIRST.len(), |round| {
         for (name, keys) in JOBS {
             let nr_keys = usize::try_from(mib * KEYS_PER_MIB)?;
             let load = Load {
@@ -75,7 +67,7 @@ pub fn measure(sides: &mut Sides, mib: u64, rate: u32, rounds: usize) -> Result<
                 seed: round.number as u64 + 1,
             };
             let mut total_mib = None;
-            for side in ORDER {
+            for side in NATIVE_FIRST {
                 round.at(name, side.key());
                 let ran = match (side, native_mib) {
                     // One is needed even if `native` is no peer.

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
-use uzswap_group::group::{Group, Identity, ProcessState, SwapUser};
+use uzswap_group::group::{Group, Identity, Process, ProcessState, SwapUser};
 
 fn group() -> Box<Group> {
     let layout = std::alloc::Layout::new::<Group>();
@@ -17,6 +17,15 @@ fn group() -> Box<Group> {
 const PARENT: u32 = 100;
 const CHILD: u32 = 101;
 const OTHER: u32 = 102;
+
+/// The record that process `pid` claims.
+fn claimed(group: &Group, pid: u32) -> &Process {
+    let identity = Identity {
+        pid,
+        ..Identity::default()
+    };
+    group.claim(0, identity, |_| true)
+}
 
 /// What `reap`, called by a process without a record, releases when only the `living` live.
 fn reaped(group: &Group, living: &[u32]) -> Vec<usize> {
@@ -33,23 +42,9 @@ fn reaped(group: &Group, living: &[u32]) -> Vec<usize> {
 #[test]
 fn who_claims_a_record_while_a_fork_fails_is_seen_ever_after() {
     let group = group();
-    group.claim(
-        0,
-        Identity {
-            pid: PARENT,
-            ..Identity::default()
-        },
-        |_| true,
-    );
+    claimed(&group, PARENT);
     let reserved = group.reserve(&group.processes[0], PARENT).unwrap();
-    let other = group.claim(
-        0,
-        Identity {
-            pid: OTHER,
-            ..Identity::default()
-        },
-        |_| true,
-    );
+    let other = claimed(&group, OTHER);
     other.swap_user.store(SwapUser::Yes, Ordering::Relaxed);
     group.give_back(reserved);
     assert!(group.used().iter().any(|p| std::ptr::eq(p, other)));
@@ -61,14 +56,7 @@ fn who_claims_a_record_while_a_fork_fails_is_seen_ever_after() {
 #[test]
 fn a_child_that_was_killed_before_it_began_gives_its_record_back() {
     let group = group();
-    group.claim(
-        0,
-        Identity {
-            pid: PARENT,
-            ..Identity::default()
-        },
-        |_| true,
-    );
+    claimed(&group, PARENT);
     let reserved = group.reserve(&group.processes[0], PARENT).unwrap();
     // Nobody knows its number yet, and it may be about to begin.
     assert_eq!(reaped(&group, &[PARENT]), []);
@@ -86,14 +74,7 @@ fn a_child_that_was_killed_before_it_began_gives_its_record_back() {
 #[test]
 fn a_child_that_began_first_is_not_told_who_it_is() {
     let group = group();
-    group.claim(
-        0,
-        Identity {
-            pid: PARENT,
-            ..Identity::default()
-        },
-        |_| true,
-    );
+    claimed(&group, PARENT);
     let reserved = group.reserve(&group.processes[0], PARENT).unwrap();
     // In a pid namespace of its own, say.
     reserved.begin(Identity {

@@ -31,7 +31,6 @@ pub(crate) fn make_room(parts: &Parts, op: &mut OpGuard<'_>, nr: u64) -> bool {
     op.window.freed_nothing = false;
     let mut failures = 0;
     let mut patience = Patience::of(parts.account, nr);
-    let wanted = bounded_for(parts, narrow(nr));
     loop {
         // The limit was lowered: freed pages first bring the charge below it. (A process that may
         // exceed its limit comes down on request, not by faults that each evict all they can.)
@@ -44,6 +43,7 @@ pub(crate) fn make_room(parts: &Parts, op: &mut OpGuard<'_>, nr: u64) -> bool {
         if missing == 0 || op.reserve.grow(missing) {
             return op.reserve.take(nr);
         }
+        let wanted = bounded_for(parts, narrow(nr));
         if reclaim_or_write_back(parts, op, wanted, failures > 0) {
             failures = 0;
             continue;
