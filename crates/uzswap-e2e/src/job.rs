@@ -403,13 +403,25 @@ impl Live {
     /// # Panics
     /// If it ends or its time is up before that.
     pub fn wait_for(&mut self, text: &str) {
-        while !self.stdout().contains(text) {
-            self.check_time(&format!("never said {text:?}"));
+        self.wait_until(&format!("said {text:?}"), |live| {
+            live.stdout().contains(text)
+        });
+    }
+
+    /// Waits until something is so of it.
+    ///
+    /// # Panics
+    /// If it ends or its time is up before that.
+    pub fn wait_until(&mut self, what: &str, mut is_so: impl FnMut(&Live) -> bool) {
+        while !is_so(self) {
+            self.check_time(&format!("never: {what}"));
             if let Some((status, _)) = self.try_wait() {
                 panic!(
-                    "{} ended with {status} and never said {text:?}; stderr:\n{}",
+                    "{} ended with {status}, and never: {what}; stdout:\n{}\nstderr:\n{}\n{}",
                     self.what,
-                    self.stderr()
+                    self.stdout(),
+                    self.stderr(),
+                    self.where_it_hangs()
                 );
             }
             std::thread::sleep(Duration::from_millis(10));

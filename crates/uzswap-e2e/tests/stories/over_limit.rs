@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use uzswap_e2e::{DISK, Job, MIB, Scratch, number, wait_until};
+use uzswap_e2e::{DISK, Job, MIB, Scratch, number};
 
 #[test]
 fn ends_with_one_clear_message() {
@@ -130,13 +130,14 @@ fn the_floor_holds_whatever_the_pool_may_take() {
 #[test]
 fn who_thrashes_is_told_so_once() {
     let scratch = Scratch::new();
-    let live = Job::compiled(&scratch, "pattern/pattern.c", "160 1 random 100000000 1")
+    let mut live = Job::compiled(&scratch, "pattern/pattern.c", "160 1 random 100000000 1")
         .ram_mib(48)
         .option("--swap", DISK)
         .options("--max-pool-percent 10 --background-reclaim=off")
         .failing("read=delay:2000@1+")
         .start_managed();
-    wait_until("it thrashes for 30 s", || {
+    live.wait_until("managed", |live| live.uzswap("stat", &[]).status == 0);
+    live.wait_until("it thrashes for 30 s", |live| {
         std::thread::sleep(Duration::from_secs(1));
         number(&live.stat(), "thrashing_s") >= 30
     });
