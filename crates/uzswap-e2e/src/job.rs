@@ -42,7 +42,8 @@ pub struct Live {
     timeout: Duration,
     scratch: Scratch,
     what: String,
-    waited: bool,
+    /// Its exit status and what it used, once it was waited for.
+    ended: Option<(i32, libc::rusage)>,
     peak_rss: u64,
 }
 
@@ -363,7 +364,7 @@ impl Job {
             timeout: self.timeout,
             scratch,
             what,
-            waited: false,
+            ended: None,
             peak_rss: 0,
         }
     }
@@ -416,7 +417,9 @@ impl Live {
         while !is_so(self) {
             self.check_time(&format!("never: {what}"));
             if let Some((status, _)) = self.try_wait() {
-                panic!(
+                // It may have come to be so with its end.
+                assert!(
+                    is_so(self),
                     "{} ended with {status}, and never: {what}; stdout:\n{}\nstderr:\n{}\n{}",
                     self.what,
                     self.stdout(),
@@ -484,6 +487,9 @@ impl Live {
     }
 
     fn try_wait(&mut self) -> Option<(i32, libc::rusage)> {
+        if self.ended.is_some() {
+            return self.ended;
+        }
         let mut status = 0;
         // SAFETY: all zeroes is a valid rusage, and wait4 writes to the two locals only.
         let (pid, usage) = unsafe {
@@ -496,13 +502,13 @@ impl Live {
         if pid != self.pid {
             return None;
         }
-        self.waited = true;
         let code = if libc::WIFSIGNALED(status) {
             128 + libc::WTERMSIG(status)
         } else {
             libc::WEXITSTATUS(status)
         };
-        Some((code, usage))
+        self.ended = Some((code, usage));
+        self.ended
     }
 
     /// Fails the story when the job's time is up.
@@ -580,7 +586,7 @@ impl Drop for Live {
         // SAFETY: plain system call. The group is the job's own; if nothing of it is left, the call
         // finds nobody.
         unsafe { libc::kill(-self.pid, libc::SIGKILL) };
-        if !self.waited {
+        if self.ended.is_none() {
             // SAFETY: a null status is allowed; the child is ours.
             unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
         }

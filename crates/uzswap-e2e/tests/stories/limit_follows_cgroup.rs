@@ -230,33 +230,33 @@ fn a_user_ends_it_and_starts_it_again() {
 }
 
 /// A limit that the cgroup has no room for, and a command that goes on without the process that was
-/// killed.
+/// killed. Where the memory of that one comes back late the kernel kills another, which may be
+/// `uzswap`: the next attempt is looked at.
 #[test]
 fn a_kill_by_the_kernel_is_said() {
-    let Some(limit) = HardLimit::new_or_skip(128 * MIB) else {
-        return;
-    };
     let scratch = Scratch::new();
     let idle = scratch.compile("apps/idle.c");
     let goes_on = "trap 'exit 0' TERM; \"$0\" 256 & wait; while :; do sleep 0.1; done";
-    let job = Job::new("sh").args(["-c", goes_on]).arg(idle).ram_mib(512);
-    let mut live = job.within(&limit).start_managed();
-    live.wait_until("killed", |_| limit.oom_kills() > 0);
-    live.wait_until("the kill is said", |live| {
-        live.stderr().contains("has killed")
-    });
-    // As a rule that was one; but where the memory of the first comes back late, there are more.
-    let kills = limit.oom_kills();
-    let outcome = live.end_by(libc::SIGTERM);
-    if kills == 1 && limit.oom_kills() == 1 {
-        let said = "uzswap: the kernel has killed 1 process in the cgroup, which ran out of memory: \
-                    give less --ram";
-        assert_eq!(
-            outcome.stderr.matches(said).count(),
-            1,
-            "{}",
-            outcome.stderr
-        );
-        assert_eq!(outcome.stderr.matches("has killed").count(), 1);
+    for _ in 0..10 {
+        let Some(limit) = HardLimit::new_or_skip(128 * MIB) else {
+            return;
+        };
+        let job = Job::new("sh").args(["-c", goes_on]).arg(&idle).ram_mib(512);
+        let mut live = job.within(&limit).start_managed();
+        let said = "uzswap: the kernel has killed 1 process in the cgroup, which ran out of \
+                    memory: give less --ram";
+        live.wait_until("killed", |_| limit.oom_kills() > 0);
+        live.wait_until("said", |live| {
+            live.stderr().contains(said) || limit.oom_kills() > 1
+        });
+        live.signal(libc::SIGTERM);
+        let outcome = live.wait();
+        if limit.oom_kills() == 1 {
+            assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+            assert_eq!(outcome.stderr.matches("has killed").count(), 1);
+            return;
+        }
+        println!("the kernel killed {}", limit.oom_kills());
     }
+    panic!("the kernel killed more than one in each of ten attempts");
 }
