@@ -15,14 +15,15 @@ use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result};
-use uzswap_group::group::{GROUP_ENV, GROUP_LEN, Group, MAGIC, RUN_MARK, Run};
+use uzswap_group::environment::{GROUP_ENV, Told};
+use uzswap_group::group::{GROUP_LEN, Group, MAGIC, Run};
 use uzswap_sync::node::Path as NodePath;
 
 pub use find::{Managed, is_managed, of_process};
@@ -192,11 +193,19 @@ impl GroupFile {
         self.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// The value of [`GROUP_ENV`] for the processes of this supervisor's run.
-    pub fn in_environment(&self) -> OsString {
-        let mut value = self.path.clone().into_os_string();
-        value.push(format!("{}{}", char::from(RUN_MARK), std::process::id()));
-        value
+    /// The value of [`GROUP_ENV`] for the processes of this supervisor's run; `engines`: the files
+    /// of the library and of the image.
+    pub fn in_environment(&self, engines: [&Path; 2]) -> OsString {
+        let [library, image] = engines.map(|path| path.as_os_str().as_bytes());
+        let told = Told {
+            group: self.path.as_os_str().as_bytes(),
+            supervisor: std::process::id(),
+            library,
+            image,
+        };
+        let mut value = Vec::new();
+        told.write(|part| value.extend_from_slice(part));
+        OsString::from_vec(value)
     }
 
     /// Whether no other supervisor has it. From then on none can join.
@@ -262,19 +271,11 @@ fn remove_leftovers(dir: &Path) {
 /// Whether this process runs under a live `uzswap run`, and the pid of that if it is known.
 pub fn enclosing_run() -> Option<Option<u32>> {
     let value = std::env::var_os(GROUP_ENV)?;
-    let mark = value
-        .as_bytes()
-        .iter()
-        .rposition(|byte| *byte == RUN_MARK)?;
-    let path = Path::new(OsStr::from_bytes(&value.as_bytes()[..mark]));
-    let supervisor = str::from_utf8(&value.as_bytes()[mark + 1..])
-        .ok()?
-        .parse()
-        .ok()?;
-    match File::open(path) {
+    let told = Told::parse(value.as_bytes())?;
+    match File::open(OsStr::from_bytes(told.group)) {
         Ok(file) if os::lock(&file).is_ok() => None,
         Ok(file) => match map(&file, Access::Read) {
-            Ok(group) => group.run_by(supervisor).map(|_| Some(supervisor)),
+            Ok(group) => group.run_by(told.supervisor).map(|_| Some(told.supervisor)),
             Err(_) => Some(None),
         },
         // Another user's group. It exists, so its run is alive.

@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use uzswap_group::group::Process;
 use uzswap_group::request::{Door, RequestKind, VALUE};
 
+use crate::group_file::{Managed, is_managed};
 use crate::group_view::pid_of;
 
 /// How often a process's answer is looked for.
@@ -91,6 +92,10 @@ pub fn send(process: &Process, what: RequestKind, wanted: u64) -> Result<Done> {
 /// Sends a request to one process.
 pub fn announce(process: &Process, what: RequestKind, wanted: u64) -> Result<()> {
     let (request, pid) = (&process.request, pid_of(process));
+    // Any process of the run may write this number, and SIGSYS ends whoever does not expect it.
+    if is_managed(pid) == Managed::No {
+        bail!("process {pid} is not managed: it runs another program, or never was");
+    }
     request
         .ring(std::process::id())
         .map_err(|door| match door {

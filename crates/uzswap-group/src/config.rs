@@ -5,7 +5,6 @@
 
 use crate::shared::{Shared, encoded};
 use crate::swap_config::SwapConfig;
-use crate::text::Text;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 encoded! {
@@ -46,11 +45,6 @@ pub struct Config {
     pub densifier: AtomicU32,
     /// 1: each process reports its fault mode on stderr.
     pub verbose: AtomicU32,
-    /// Path of the preload library, for programs that execute what the library serves and are not
-    /// served by it themselves. Empty: they go without.
-    pub library: Text,
-    /// Path of the image, which serves what the library does not. Empty: nothing does.
-    pub image: Text,
     /// Inode number of the supervisor's pid namespace: process ids mean nothing elsewhere.
     pub pid_namespace: AtomicU64,
     /// The swap devices.

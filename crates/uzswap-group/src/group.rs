@@ -25,14 +25,9 @@ pub use crate::swap_config::{DeviceConfig, DeviceState, NR_DEVICES, SwapConfig};
 pub use crate::text::Text;
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x000f_5041_5753_5a55;
+pub const MAGIC: u64 = 0x0010_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last record.
 pub const NR_PROCESSES: usize = uzswap_slots::NR_PROCESSES;
-/// Environment variable that holds the path of the group file and, after a [`RUN_MARK`], the
-/// process id of the supervisor.
-pub const GROUP_ENV: &str = "UZSWAP_GROUP_FILE";
-/// What separates them.
-pub const RUN_MARK: u8 = b'#';
 
 /// The shared file: this header, then [`NR_PROCESSES`] records.
 #[derive(Debug)]

@@ -14,6 +14,7 @@
 pub mod ask;
 pub mod config;
 pub mod counters;
+pub mod environment;
 pub mod failure;
 pub mod follow;
 pub mod group;

@@ -1,17 +1,23 @@
-//! *What*: [`Text`], a short text in shared memory.
+//! *What*: [`Text`], a short text that several may read and change, in shared memory mostly.
 //! *Invariants*: UTF-8, padded with zeroes; a cut within a character loses that character.
-//! *Locking*: none; written before the group is published. *Context*: any.
+//! *Locking*: none; written before others read it. *Context*: any.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A short text in shared memory.
-#[derive(Debug)]
+/// A short text.
+#[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Text([AtomicU64; 32]);
 
 impl Text {
     /// Bytes that it holds at most.
     pub const LEN: usize = 256;
+
+    /// An empty one.
+    #[must_use]
+    pub const fn new() -> Self {
+        Text([const { AtomicU64::new(0) }; 32])
+    }
 
     /// Sets it, cut to [`Text::LEN`].
     pub fn set(&self, text: &str) {

@@ -5,7 +5,7 @@
 
 use core::ffi::{CStr, c_char};
 
-use uzswap_group::group::GROUP_ENV;
+use uzswap_group::environment::GROUP_ENV;
 use uzswap_group::library::is_library;
 
 /// The variable with the libraries to preload.

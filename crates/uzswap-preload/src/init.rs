@@ -16,9 +16,8 @@ use core::fmt::Arguments;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use uzswap_core::{Engine, Masked, StartError};
-use uzswap_group::group::{
-    FailureReason, GROUP_ENV, GROUP_LEN, Group, Identity, MAGIC, Process, RUN_MARK, is_alive,
-};
+use uzswap_group::environment::{GROUP_ENV, MAX_FILE, Told};
+use uzswap_group::group::{FailureReason, GROUP_LEN, Group, Identity, MAGIC, Process, is_alive};
 use uzswap_sys::fmt::write_line;
 use uzswap_sys::syscall::call5;
 use uzswap_sys::{Errno, arch, file, mem, nr, thread};
@@ -26,7 +25,7 @@ use uzswap_sys::{Errno, arch, file, mem, nr, thread};
 #[cfg(not(feature = "loader"))]
 use crate::guard::filter::{self, MAX_FILTERS};
 use crate::proc_files::for_each_record;
-use crate::{environ, guard, malloc};
+use crate::{engine_files, environ, guard, malloc};
 
 /// This process's engine. Zero-filled until it starts.
 pub static ENGINE: Engine = Engine::new();
@@ -39,6 +38,8 @@ static RUN: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes of the longest path of a group file, its zero byte included.
 const PATH_LEN: usize = 1024;
+/// Bytes of the longest value of [`GROUP_ENV`].
+const VALUE_LEN: usize = PATH_LEN + 16 + 2 * MAX_FILE;
 
 /// Whether [`start`] has begun.
 static TRIED: AtomicBool = AtomicBool::new(false);
@@ -63,10 +64,10 @@ fn start() {
         return;
     }
     malloc::set_up();
-    let mut path = [0_u8; PATH_LEN];
-    if !group_path(&mut path) {
+    let mut value = [0_u8; VALUE_LEN];
+    let Some(value) = told(&mut value) else {
         return;
-    }
+    };
     #[cfg(not(feature = "loader"))]
     if guard::text::is_go() {
         EXECUTES_UNSEEN.store(true, Ordering::Relaxed);
@@ -84,14 +85,14 @@ fn start() {
         ));
         return;
     }
-    match open_run(&mut path) {
+    match open_run(value) {
         Ok((group, run)) => manage(group, run),
         // The run that this program came from has ended; programs it left behind go on unmanaged.
         Err(Errno::ENOENT) => {}
         Err(errno) => {
             say(format_args!(
                 "uzswap: this process is not managed: cannot open the group file {}: {errno}",
-                CStr::from_bytes_until_nul(&path).map_or("?", |path| path.to_str().unwrap_or("?"))
+                core::str::from_utf8(value).unwrap_or("?")
             ));
         }
     }
@@ -185,27 +186,19 @@ fn identity() -> Identity {
     }
 }
 
-/// Maps the group file for good, and finds the run in it, where `name` says: the path, a mark, the
-/// supervisor's process id. ENOENT: the run has ended.
-fn open_run(name: &mut [u8]) -> Result<(&'static Group, usize), Errno> {
-    let end = name
-        .iter()
-        .position(|byte| *byte == 0)
-        .unwrap_or(name.len());
-    let text = name.get(..end).unwrap_or_default();
-    let mark = text.iter().rposition(|byte| *byte == RUN_MARK);
-    let mark = mark.ok_or(Errno::EINVAL)?;
-    let supervisor = text.get(mark + 1..).unwrap_or_default();
-    let supervisor = core::str::from_utf8(supervisor).map(str::parse::<u32>);
-    let Ok(Ok(supervisor)) = supervisor else {
-        return Err(Errno::EINVAL);
-    };
-    if let Some(mark) = name.get_mut(mark) {
-        *mark = 0;
-    }
-    let path = CStr::from_bytes_until_nul(name).map_err(|_| Errno::EINVAL)?;
+/// Maps the group file for good, and finds the run in it, as a value of [`GROUP_ENV`] says. ENOENT:
+/// the run has ended.
+fn open_run(value: &[u8]) -> Result<(&'static Group, usize), Errno> {
+    let told = Told::parse(value).ok_or(Errno::EINVAL)?;
+    let mut path = [0_u8; PATH_LEN];
+    // With a zero byte behind it.
+    let room = path.split_last_mut().map(|(_, room)| room);
+    let to = room.and_then(|room| room.get_mut(..told.group.len()));
+    to.ok_or(Errno::ENAMETOOLONG)?.copy_from_slice(told.group);
+    let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::EINVAL)?;
     let group = open_group(path)?;
-    let run = group.run_by(supervisor).ok_or(Errno::ENOENT)?;
+    let run = group.run_by(told.supervisor).ok_or(Errno::ENOENT)?;
+    engine_files::keep(&told);
     Ok((group, run))
 }
 
@@ -235,25 +228,25 @@ fn map_group(fd: i32) -> Result<usize, Errno> {
     unsafe { mem::mmap(0, GROUP_LEN, prot, mem::MAP_SHARED, fd, 0) }
 }
 
-/// Writes the value of [`GROUP_ENV`] to `path`, zero-terminated; `false` if it is not set. Reads
-/// the initial environment from the kernel: libc's is not set up yet.
-fn group_path(path: &mut [u8; PATH_LEN]) -> bool {
-    let mut found = false;
-    // A longer entry is cut: it cannot be the path of our file.
-    let mut entry = [0_u8; GROUP_ENV.len() + PATH_LEN];
+/// The value of [`GROUP_ENV`], in `buffer`. Reads the initial environment from the kernel: libc's is
+/// not set up yet.
+fn told(buffer: &mut [u8; VALUE_LEN]) -> Option<&[u8]> {
+    let mut len = 0;
+    // A longer entry is cut: it cannot be ours.
+    let mut entry = [0_u8; GROUP_ENV.len() + 1 + VALUE_LEN];
     for_each_record(c"/proc/self/environ", 0, &mut entry, |entry| {
         let value = entry
             .strip_prefix(GROUP_ENV.as_bytes())
             .and_then(|rest| rest.strip_prefix(b"="))
-            .filter(|value| !value.is_empty() && !found);
-        if let Some(to) = value.and_then(|value| path.get_mut(..value.len()))
-            && let Some(value) = value
+            .filter(|value| !value.is_empty() && len == 0);
+        if let Some(value) = value
+            && let Some(to) = buffer.get_mut(..value.len())
         {
             to.copy_from_slice(value);
-            found = true;
+            len = value.len();
         }
     });
-    found
+    buffer.get(..len).filter(|value| !value.is_empty())
 }
 
 #[cfg(not(feature = "loader"))]

@@ -23,6 +23,7 @@ mod arch;
 mod bare;
 #[cfg(not(feature = "loader"))]
 mod dl;
+mod engine_files;
 mod environ;
 mod fds;
 mod fork;

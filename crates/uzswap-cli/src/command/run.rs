@@ -12,7 +12,8 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, anyhow, bail};
-use uzswap_group::group::{self, GROUP_ENV, Group};
+use uzswap_group::environment::GROUP_ENV;
+use uzswap_group::group::{self, Group};
 
 use crate::args::{OverLimit, Run};
 use crate::clock::Moment;
@@ -46,13 +47,14 @@ pub fn run(options: &Run) -> Result<u8> {
     let trace = create("trace", "--trace", options.trace.as_deref())?;
     let library = LIBRARY.install()?;
     let image = IMAGE.install()?;
-    let mut place = Place::take(options, [library.path(), image.path()], entered)?;
+    let mut place = Place::take(options, entered)?;
     let surroundings = place.surroundings.take();
     let (group, part) = (&place.group, place.part());
 
     let mut kills = Kills::watch(Path::new("/"));
     let begin = Moment::now();
-    let environment = environment(&target, &library, group.in_environment());
+    let told = group.in_environment([library.path(), image.path()]);
+    let environment = environment(&target, &library, told);
     let mut tracer = trace
         .map(|file| Tracer::start(file, part, begin))
         .transpose()?;

@@ -23,6 +23,7 @@ mod gcc;
 mod group_limit;
 mod groups;
 mod groups_as_cgroups;
+mod hostile_member;
 mod hot_pages_stay_in_ram;
 mod idle_costs_nothing;
 mod injected_failures;

@@ -13,7 +13,8 @@ mod copies;
 use core::ffi::CStr;
 
 use uzswap_core::Masked;
-use uzswap_group::group::{GROUP_ENV, Text};
+use uzswap_group::environment::GROUP_ENV;
+use uzswap_group::text::Text;
 use uzswap_sys::file::AT_FDCWD;
 use uzswap_sys::syscall::{call1, to_int};
 use uzswap_sys::{Errno, PAGE_SIZE, nr};
@@ -22,8 +23,9 @@ use super::frame::Frame;
 use super::servable::{self, By, served_by};
 use super::stub::Call;
 use super::{ranges, tracee};
+use crate::engine_files;
 use crate::environ::LD_PRELOAD;
-use crate::init::{self, ENGINE};
+use crate::init::ENGINE;
 use crate::threads::{self, Record};
 use crate::{inject, request};
 use copies::{Ours, copy_out, has_variable, read_string, string_len};
@@ -83,9 +85,8 @@ pub unsafe fn exec(m: &Masked, r: *mut Record, call: &Call) -> Result<isize, Err
 
 /// Executes by `issue`, with the engine's image put into what is executed.
 fn with_image(m: &Masked, issue: impl FnOnce() -> isize) -> Result<isize, Errno> {
-    let group = init::group().ok_or(Errno::ENOENT)?;
     let mut path = [0u8; Text::LEN];
-    inject::exec(m, group.config.image.get(&mut path).as_bytes(), issue)
+    inject::exec(m, engine_files::image(&mut path).as_bytes(), issue)
 }
 
 unsafe fn issue(m: &Masked, r: *mut Record, call: &Call) -> isize {

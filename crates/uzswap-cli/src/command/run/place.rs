@@ -59,13 +59,12 @@ pub fn check(options: &Run) -> Result<()> {
 }
 
 impl Place {
-    /// Makes or joins the group that the options name. `engines`: the files of the library and of
-    /// the image.
-    pub fn take(options: &Run, engines: [&Path; 2], entered: Moment) -> Result<Self> {
+    /// Makes or joins the group that the options name.
+    pub fn take(options: &Run, entered: Moment) -> Result<Self> {
         let Some(name) = &options.group else {
             let group = GroupFile::create()?;
             let (ram, surroundings) = limit_of(options.knobs.ram(), options)?;
-            let swap = set_up(&group, options, ram, engines, entered)?;
+            let swap = set_up(&group, options, ram, entered)?;
             follow(&group, &surroundings);
             let run = begin(&group, NodePath::ROOT, &swap)?;
             group.publish();
@@ -89,7 +88,7 @@ impl Place {
                 let own = options.knobs.ram().filter(|_| name.below().is_empty());
                 let ram;
                 (ram, surroundings) = limit_of(own, options)?;
-                let swap = set_up(&group, options, ram, engines, entered)?;
+                let swap = set_up(&group, options, ram, entered)?;
                 follow(&group, &surroundings);
                 group.names[0].set(name.root());
                 let path = add_nodes(&group, name, options)?;
@@ -143,16 +142,8 @@ fn follow(group: &Group, surroundings: &Option<Surroundings>) {
 }
 
 /// Configures a new group. Returns its swap devices.
-fn set_up(
-    group: &Group,
-    options: &Run,
-    ram: Size,
-    [library, image]: [&Path; 2],
-    entered: Moment,
-) -> Result<SwapGroup> {
+fn set_up(group: &Group, options: &Run, ram: Size, entered: Moment) -> Result<SwapGroup> {
     configure(group, options)?;
-    group.config.library.set(fitting(library));
-    group.config.image.set(fitting(image));
     limit::begin(group, ram.0);
     let swap = open_swap(options, &group.config)?;
     let hz = entered.hz_since();
@@ -318,11 +309,4 @@ fn inject_failures(config: &uzswap_group::group::SwapConfig) -> Result<()> {
     }
     eprintln!("uzswap: the swap device fails by plan: {plans}");
     Ok(())
-}
-
-/// A path as the group holds it; empty if it does not fit.
-fn fitting(path: &Path) -> &str {
-    path.to_str()
-        .filter(|path| path.len() < group::Text::LEN)
-        .unwrap_or_default()
 }

@@ -5,14 +5,15 @@
 //! *Locking*: the engine's. *Context*: signal.
 
 use uzswap_core::{Masked, arena_part};
-use uzswap_group::group::{GROUP_ENV, Text};
+use uzswap_group::environment::GROUP_ENV;
+use uzswap_group::text::Text;
 use uzswap_sys::mem::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap};
 use uzswap_sys::{Errno, PAGE_SIZE};
 
+use crate::engine_files;
 use crate::environ::{LD_PRELOAD, without_ours};
 use crate::guard::frame::Frame;
 use crate::guard::user;
-use crate::init;
 use crate::threads::Record;
 
 /// Longest single argument (`MAX_ARG_STRLEN`).
@@ -348,10 +349,7 @@ impl Copies {
     /// `LD_PRELOAD=` and our library.
     unsafe fn library(&mut self) -> Result<usize, Errno> {
         let mut path = [0u8; Text::LEN];
-        let path = match init::group() {
-            Some(group) => group.config.library.get(&mut path),
-            None => "",
-        };
+        let path = engine_files::library(&mut path);
         let start = self.at;
         for part in [LD_PRELOAD.as_bytes(), b"=", path.as_bytes(), b"\0"] {
             let to = self.take(part.len())?;
