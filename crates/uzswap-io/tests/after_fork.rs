@@ -10,7 +10,7 @@ use uzswap_io::{
     Device, DeviceError, HEADER_SLOTS, Key, Label, Place, Run, SLOT, Seal, Sequence, Window,
 };
 use uzswap_sys::signal::{self, SigSet};
-use uzswap_sys::{mem, nr, syscall};
+use uzswap_sys::{mem, nr, syscall, thread};
 
 mod support;
 use support::in_child;
@@ -87,6 +87,76 @@ fn parent_and_child_never_use_a_nonce_twice_and_read_each_other() {
             .map(|body| body.to_vec());
         assert_eq!(body, Ok(vec![byte; BODY]));
     }
+}
+
+/// Bytes of a family's memory that one member seals objects into.
+const PART: usize = NR_SLOTS * SLOT;
+
+/// Seals half of the objects of part `nr`, forks the next member, and seals the other half beside
+/// it. Every other member but the first is killed in the middle of that.
+fn member(parts: &mut [&mut [u8]], nr: usize, seal: Seal<'_>) {
+    let Some((own, rest)) = parts.split_first_mut() else {
+        return;
+    };
+    let (first, second) = own.split_at_mut(PART / 2);
+    let fill = |part: &mut [u8], killed: bool| {
+        let mut run = Run::new(part, seal);
+        for object in 0..NR_OBJECTS / 2 {
+            let pushed = run.push(LABEL, BODY, |out| {
+                if killed && object == NR_OBJECTS / 4 {
+                    let pid = thread::getpid();
+                    let _ = signal::tgkill(pid, pid, signal::SIGKILL);
+                }
+                out.fill(7);
+            });
+            assert!(pushed.is_ok());
+        }
+    };
+    fill(first, false);
+    let child = || {
+        member(rest, nr + 1, seal);
+        0
+    };
+    let _ = in_child(child, || fill(second, nr % 2 == 1));
+}
+
+#[test]
+fn a_family_of_which_some_are_killed_never_uses_a_nonce_twice() {
+    const NR_MEMBERS: usize = 9;
+    // SAFETY: zeroed memory of a page, mapped for good: a sequence at its beginning.
+    let sequence: &Sequence = unsafe { &*shared(SLOT).cast() };
+    let memory = shared(NR_MEMBERS * PART);
+    // SAFETY: what is mapped for good, used by nobody else.
+    let memory = unsafe { std::slice::from_raw_parts_mut(memory, NR_MEMBERS * PART) };
+    let mut key = MaybeUninit::uninit();
+    let key = Key::generate(&mut key).expect("getrandom");
+    let seal = Seal::Encrypted { key, sequence };
+    // Number 0 is nobody's, as memory without an object reads so.
+    let mut before = Box::new([0; SLOT]);
+    assert!(
+        Run::new(&mut before[..], seal)
+            .push(LABEL, BODY, |out| out.fill(0))
+            .is_ok()
+    );
+
+    let mut parts: Vec<_> = memory.chunks_mut(PART).collect();
+    member(&mut parts, 0, seal);
+    // A killed member leaves its descendants: they have ended when nobody uses a number any more.
+    let sealed = || {
+        let objects = parts.iter().flat_map(|part| part.chunks(STEP));
+        let nonces = objects.map(|object| object[..8].to_vec());
+        nonces.filter(|nonce| *nonce != [0; 8]).collect::<Vec<_>>()
+    };
+    let killed = NR_MEMBERS / 2;
+    let expected = NR_MEMBERS * NR_OBJECTS - killed * (NR_OBJECTS / 4);
+    let began = std::time::Instant::now();
+    while sealed().len() < expected {
+        assert!(began.elapsed().as_secs() < 60, "{}", sealed().len());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let nonces = sealed();
+    assert_eq!(nonces.len(), expected);
+    assert_eq!(nonces.iter().collect::<HashSet<_>>().len(), expected);
 }
 
 #[test]
