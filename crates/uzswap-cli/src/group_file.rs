@@ -333,4 +333,14 @@ pub mod tests {
         assert!(!path.exists());
         fs::remove_dir_all(&dir).unwrap();
     }
+
+    #[test]
+    fn others_can_neither_open_nor_find_a_group_file() {
+        let _alone = alone();
+        let group = GroupFile::create().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        let expected = if euid() == 0 { 0o666 } else { 0o600 };
+        assert_eq!(mode(&group.path), expected);
+        assert_eq!(mode(group.path.parent().unwrap()) & 0o066, 0, "listed");
+    }
 }

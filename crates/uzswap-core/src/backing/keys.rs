@@ -82,3 +82,26 @@ pub(crate) fn label(page: Page, age: Age) -> Label {
         generation: age.0.into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_locked_and_in_no_core_dump() {
+        let keys = Keys::new(true).unwrap();
+        let start = core::ptr::from_ref(keys.key).addr();
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let head = format!("{start:x}-{:x} ", start + PAGE_SIZE);
+        let (_, mapping) = smaps.split_once(&head).expect("a mapping of its own");
+        let flags = mapping.lines().find(|line| line.starts_with("VmFlags:"));
+        let flags: Vec<_> = flags.expect("has flags").split(' ').collect();
+        assert!(flags.contains(&"dd"), "{flags:?}");
+        // Nothing is locked where nothing may be.
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let locked = limits.lines().find(|line| line.starts_with("Max locked"));
+        if locked.is_some_and(|line| line.split_whitespace().nth(3) != Some("0")) {
+            assert!(flags.contains(&"lo"), "{flags:?}");
+        }
+    }
+}

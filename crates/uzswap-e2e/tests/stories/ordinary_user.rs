@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use uzswap_e2e::{Job, MIB, Scratch, User, is_root, seed, skip};
+use uzswap_e2e::{Job, MIB, Scratch, User, is_root, seed, skip, users};
 
 fn ordinary() -> User {
     if is_root() {
@@ -41,4 +41,18 @@ fn handler_threads_are_refused_with_the_next_step() {
     assert_eq!(outcome.status, 125, "{}", outcome.stderr);
     assert_eq!(outcome.text(), "");
     outcome.expect_stderr(&["thread", "root", "signal"]);
+}
+
+#[test]
+fn no_new_privileges_but_where_the_filters_can_do_without() {
+    for &user in users() {
+        let job = Job::new("grep").args(["NoNewPrivs", "/proc/self/status"]);
+        let native = job.clone().user(user).native().expect_success("grep");
+        let managed = job.ram_mib(64).user(user).managed().expect_success("grep");
+        if user == User::Same && is_root() {
+            assert_eq!(managed.text(), native.text(), "root has CAP_SYS_ADMIN");
+        } else {
+            assert_eq!(managed.text(), "NoNewPrivs:\t1\n");
+        }
+    }
 }
