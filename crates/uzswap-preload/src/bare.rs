@@ -7,11 +7,18 @@
 pub mod fast {
     use uzswap_sys::signal::UContext;
 
+    use crate::threads::Record;
+
     /// No call is issued in the program's own context.
     pub const fn redirect(_: &mut UContext) {}
 
     /// As [`redirect`].
     pub const unsafe fn returned_from(_: &UContext) -> Option<usize> {
+        None
+    }
+
+    /// As [`redirect`].
+    pub const unsafe fn passed_on(_: *mut Record, _: &UContext) -> Option<usize> {
         None
     }
 }

@@ -33,6 +33,7 @@ pub mod stub;
 pub mod table;
 #[cfg(not(feature = "loader"))]
 pub mod text;
+pub mod timed;
 pub mod tracee;
 pub mod user;
 pub mod vector;
@@ -213,6 +214,8 @@ pub unsafe extern "C" fn on_sigsys(
         let ret = match r {
             Some(r) => {
                 threads::drop_exec(r);
+                #[cfg(feature = "loader")]
+                loader::calls::note_times(r, &call);
                 Frame::open(r, uc);
                 let ret = serve(&m, r, uc, &call).unwrap_or_else(fail);
                 Frame::close(&m, r);

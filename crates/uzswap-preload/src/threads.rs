@@ -80,7 +80,13 @@ pub struct Record {
     pub nr_handled: u32,
     /// When the wait that the thread is in ends, by the monotonic clock, nanoseconds; 0: not known.
     pub deadline: u64,
-    /// What is left of it, for a call that is continued.
+    /// When the call that the thread is in began, by that clock, if it is one on a socket that may
+    /// have a timeout; else, and where it is not known, 0.
+    pub began: u64,
+    /// One more than the number of the call that the thread makes by `syscall(2)`, or 0.
+    #[cfg(not(feature = "loader"))]
+    pub passed_on: usize,
+    /// What is left of the wait, for a call that is continued.
     pub time_left: Timespec,
     /// Memory of an `execve` being tried: address and length, 0 when none.
     pub exec: [usize; 2],

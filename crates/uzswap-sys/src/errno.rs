@@ -65,6 +65,7 @@ errnos! {
     EOVERFLOW = 75, "value too large";
     EOPNOTSUPP = 95, "operation not supported";
     ETIMEDOUT = 110, "timed out";
+    EINPROGRESS = 115, "under way";
     EDQUOT = 122, "disk quota exceeded";
     EHWPOISON = 133, "memory page has a hardware error";
 }

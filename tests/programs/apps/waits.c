@@ -1,8 +1,9 @@
 // waits CALL MILLISECONDS
 //
 // What: fills 32 MiB, says "ready", waits by CALL (sleep, absolute, poll, ppoll, select, pselect,
-// epoll, epoll_pwait, epoll_pwait2, semaphore, semtimedop or sigtimedwait), checks that it waited
-// that long and saw no signal, and then checks its memory.
+// epoll, epoll_pwait, epoll_pwait2, semaphore, semtimedop, sigtimedwait; on a socket with a timeout
+// recv, recvmsg, read, send, write, accept; by syscall(2) syscall_sleep, syscall_futex,
+// syscall_epoll), checks that it waited that long and saw no signal, and then checks its memory.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -16,6 +17,7 @@
 #include <sys/ipc.h>
 #include <sys/sem.h>
 #include <sys/select.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,6 +35,30 @@ static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1e3 + t.tv_nsec / 1e6;
+}
+
+// Waits on a socket that nobody else has until its timeout has passed.
+static int waits_on_socket(const char *call, struct timeval timeout) {
+    static char buffer[4096];
+    int pair[2], listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (listener < 0 || listen(listener, 1) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+        return -1;
+    int is_accept = !strcmp(call, "accept"), fd = is_accept ? listener : pair[0];
+    while (send(fd, buffer, sizeof buffer, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+        ;
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) ||
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout))
+        return -1;
+    struct iovec part = {buffer, sizeof buffer};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+    // The heap is managed, the buffer is not.
+    ssize_t ret = is_accept                 ? accept(fd, NULL, NULL)
+                  : !strcmp(call, "recv")   ? recv(fd, memory, 4096, 0)
+                  : !strcmp(call, "recvmsg") ? recvmsg(fd, &header, 0)
+                  : !strcmp(call, "read")   ? read(fd, buffer, sizeof buffer)
+                  : !strcmp(call, "send")   ? send(fd, buffer, sizeof buffer, MSG_NOSIGNAL)
+                                            : write(fd, memory, 4096);
+    return ret == -1 && errno == EAGAIN ? 0 : -1;
 }
 
 static int waits(const char *call, long ms) {
@@ -56,10 +82,21 @@ static int waits(const char *call, long ms) {
         return select(0, NULL, NULL, NULL, &v);
     if (!strcmp(call, "pselect"))
         return pselect(0, NULL, NULL, NULL, &t, NULL);
+    if (strstr("recv recvmsg read send write accept", call))
+        return waits_on_socket(call, v);
+    if (!strcmp(call, "syscall_sleep"))
+        return syscall(SYS_nanosleep, &t, NULL);
+    if (!strcmp(call, "syscall_futex")) {
+        static int word;
+        const long wait = 128; // FUTEX_WAIT_PRIVATE
+        return syscall(SYS_futex, &word, wait, 0L, &t) == -1 && errno == ETIMEDOUT ? 0 : -1;
+    }
     int queue = epoll_create1(0);
     struct epoll_event *events = (struct epoll_event *)memory;
     if (!strcmp(call, "epoll"))
         return epoll_wait(queue, events, 1, ms);
+    if (!strcmp(call, "syscall_epoll"))
+        return syscall(SYS_epoll_wait, (long)queue, events, 1L, ms);
     if (!strcmp(call, "epoll_pwait"))
         return epoll_pwait(queue, events, 1, ms, NULL);
     if (!strcmp(call, "epoll_pwait2"))

@@ -104,9 +104,10 @@ fn signals_interrupt_what_they_interrupt() {
 #[test]
 fn requests_from_outside_are_served() {
     let scratch = Scratch::new();
-    for (kind, program) in each_kind(&scratch, "apps/waits.c") {
+    let calls = ["poll", "recv", "accept", "epoll"];
+    for ((kind, program), call) in each_kind(&scratch, "apps/waits.c").zip(calls) {
         let live = Job::new(program)
-            .args(["poll", "2000"])
+            .args([call, "2000"])
             .ram_mib(128)
             .start_until("ready");
         let pid = number(&live.stat()["live"][0], "pid").to_string();

@@ -82,7 +82,8 @@ fn blocking_calls_are_not_interrupted() {
     let scratch = Scratch::new();
     let program = scratch.compile("apps/waits.c");
     let calls = "sleep absolute poll ppoll select pselect epoll epoll_pwait epoll_pwait2 semaphore \
-                 semtimedop sigtimedwait";
+                 semtimedop sigtimedwait recv recvmsg read send write accept syscall_sleep \
+                 syscall_futex syscall_epoll";
     for call in calls.split(' ') {
         let live = Job::new(&program)
             .args([call, "2000"])

@@ -16,6 +16,7 @@
 //! thread-local storage shares its hazard too; the C library does not support such threads either.
 
 mod masks;
+mod sockets;
 mod vectors;
 mod waits;
 
@@ -35,6 +36,8 @@ use crate::init::ENGINE;
 use crate::maps::set_errno;
 use crate::next::Next;
 use crate::threads;
+pub use waits::passed_on;
+use waits::timed;
 
 /// Longest buffers that are tried here; longer ones are pinned.
 const MAX_FAST_BYTES: usize = 64 << 10;
@@ -95,6 +98,8 @@ pub fn redirect(uc: &mut UContext) {
         unsafe {
             (*record).nr_handled = (*record).nr_handled.wrapping_add(1);
             (*record).deadline = 0;
+            (*record).began = 0;
+            (*record).passed_on = 0;
         }
     }
     if is_before_issue(uc.instruction_pointer()) {
@@ -205,7 +210,6 @@ fn returned(ret: isize) -> isize {
 type Io = unsafe extern "C" fn(i32, usize, usize) -> isize;
 type IoAt = unsafe extern "C" fn(i32, usize, usize, i64) -> isize;
 type IoFlags = unsafe extern "C" fn(i32, usize, usize, i32) -> isize;
-type IoPeer = unsafe extern "C" fn(i32, usize, usize, i32, usize, usize) -> isize;
 type IoVecs = unsafe extern "C" fn(i32, usize, i32) -> isize;
 type Message = unsafe extern "C" fn(i32, usize, i32) -> isize;
 type OneWord = unsafe extern "C" fn(usize) -> i32;
@@ -235,6 +239,7 @@ mod next {
         };
     }
     all! {
+        syscall accept accept4 connect setsockopt
         read write pread pread64 pwrite pwrite64 send recv sendto recvfrom readv writev sendmsg
         recvmsg poll epoll_wait epoll_pwait epoll_pwait2 semtimedop sigtimedwait clock_gettime
         pthread_cancel sigprocmask pthread_sigmask
@@ -303,7 +308,7 @@ pub unsafe extern "C" fn write(fd: i32, buf: usize, len: usize) -> isize {
     let real = real::<Io>(&next::write);
     let args = [int(fd), buf, len, 0, 0, 0];
     // SAFETY: the program's own call.
-    unsafe { send_bytes(nr::WRITE, args, |n| real(fd, buf + n, len - n)) }
+    timed(|| unsafe { send_bytes(nr::WRITE, args, |n| real(fd, buf + n, len - n)) })
 }
 
 /// `read(2)`.
@@ -315,7 +320,7 @@ pub unsafe extern "C" fn read(fd: i32, buf: usize, len: usize) -> isize {
     let real = real::<Io>(&next::read);
     let args = [int(fd), buf, len, 0, 0, 0];
     // SAFETY: the program's own call.
-    unsafe { receive_bytes(nr::READ, args, || real(fd, buf, len)) }
+    timed(|| unsafe { receive_bytes(nr::READ, args, || real(fd, buf, len)) })
 }
 
 unsafe fn pwrite_with(real: IoAt, fd: i32, buf: usize, len: usize, at: i64) -> isize {
@@ -368,12 +373,12 @@ pub unsafe extern "C" fn send(fd: i32, buf: usize, len: usize, flags: i32) -> is
     let real = real::<IoFlags>(&next::send);
     let args = [int(fd), buf, len, int(flags), 0, 0];
     // SAFETY: the program's own call.
-    unsafe {
+    timed(|| unsafe {
         if flags & !(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE) != 0 {
             return real(fd, buf, len, flags);
         }
         send_bytes(nr::SENDTO, args, |n| real(fd, buf + n, len - n, flags))
-    }
+    })
 }
 
 /// `recv(2)`.
@@ -385,37 +390,12 @@ pub unsafe extern "C" fn recv(fd: i32, buf: usize, len: usize, flags: i32) -> is
     let real = real::<IoFlags>(&next::recv);
     let args = [int(fd), buf, len, int(flags), 0, 0];
     // SAFETY: the program's own call.
-    unsafe {
+    timed(|| unsafe {
         if flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) != 0 {
             return real(fd, buf, len, flags);
         }
         receive_bytes(nr::RECVFROM, args, || real(fd, buf, len, flags))
-    }
-}
-
-macro_rules! with_peer {
-    ($($name:ident => $without:path;)*) => {$(
-        /// `recvfrom(2)`, `sendto(2)`: as [`recv`] and [`send`] where there is no address.
-        ///
-        /// # Safety
-        /// As the C library's.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            fd: i32, buf: usize, len: usize, flags: i32, name: usize, name_len: usize,
-        ) -> isize {
-            // SAFETY: the program's own call.
-            unsafe {
-                if name == 0 {
-                    return $without(fd, buf, len, flags);
-                }
-                real::<IoPeer>(&next::$name)(fd, buf, len, flags, name, name_len)
-            }
-        }
-    )*};
-}
-with_peer! {
-    recvfrom => recv;
-    sendto => send;
+    })
 }
 
 /// `pthread_cancel(3)`: from now on every call is the C library's, so that it can be cancelled.

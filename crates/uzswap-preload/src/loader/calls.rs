@@ -8,12 +8,13 @@ use uzswap_sys::mem::{MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT};
 use uzswap_sys::seccomp::PR_SET_SECCOMP;
 use uzswap_sys::signal::UContext;
 use uzswap_sys::syscall::to_int;
-use uzswap_sys::{Errno, nr};
+use uzswap_sys::{Errno, nr, thread};
 
 use super::{clone, program_break};
 use crate::fds::is_ours;
 use crate::guard::servable::AT_EMPTY_PATH;
 use crate::guard::stub::Call;
+use crate::guard::timed;
 use crate::guard::tracee::{self, PTRACE_TRACEME};
 use crate::inject::PR_SET_SYSCALL_USER_DISPATCH;
 use crate::threads::Record;
@@ -56,6 +57,33 @@ pub unsafe fn serve(
         nr::SECCOMP if a == SET_MODE_STRICT => Err(Errno::EINVAL),
         _ => return None,
     })
+}
+
+/// Notes what [`crate::signals::resume`] must know of a call's times.
+///
+/// # Safety
+/// In the SIGSYS handler of the thread of record `r`.
+pub unsafe fn note_times(r: *mut Record, call: &Call) {
+    if call.nr == nr::SETSOCKOPT {
+        timed::sets_option(to_int(call.args[1]), to_int(call.args[2]));
+    }
+    let longest = timed::longest(call);
+    let is_timed = longest != 0;
+    let may_be_socket = timed::has_socket_timeouts() && timed::may_be_on_socket(call.nr);
+    let now = if is_timed || may_be_socket {
+        thread::monotonic_ns()
+    } else {
+        0
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*r).deadline = if is_timed {
+            now.saturating_add(longest)
+        } else {
+            0
+        };
+        (*r).began = if may_be_socket { now } else { 0 };
+    }
 }
 
 /// `mlockall(2)` does nothing: the kernel would try to fill the whole arena.

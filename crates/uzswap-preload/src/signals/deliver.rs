@@ -74,7 +74,12 @@ pub unsafe fn collapse(m: &Masked, uc: *mut UContext) -> SigSet {
             fast::redirect(&mut *uc);
             return (*uc).uc_sigmask;
         };
-        Frame::collapse(m, r, uc).unwrap_or((*uc).uc_sigmask)
+        let Some(mask) = Frame::collapse(m, r, uc) else {
+            return (*uc).uc_sigmask;
+        };
+        // A signal of ours may have continued the call of a fast path.
+        fast::redirect(&mut *uc);
+        mask
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The kernel restarts most calls by itself (`SA_RESTART`). Calls that wait return EINTR after any
 //! handler, and a program without handlers need not expect that. The kernel does not say which call
-//! it was, but the C library's instructions before the system call do.
+//! it was, but the C library's instructions before the system call do, and of `syscall(2)` the
+//! thread's record.
 //!
 //! *Invariants*: only a call that is known for certain is continued; another returns EINTR.
 //! `restart_syscall` continues the call that was interrupted last, so it is issued only after one
@@ -10,6 +11,7 @@
 
 use uzswap_core::page::narrow;
 use uzswap_core::{Masked, arena_part};
+use uzswap_sys::file::PollFd;
 use uzswap_sys::signal::UContext;
 use uzswap_sys::syscall::to_int;
 use uzswap_sys::thread::Timespec;
@@ -19,6 +21,7 @@ use crate::arch::code;
 use crate::guard::fast;
 use crate::guard::frame::{Frame, fail};
 use crate::guard::stub::{self, Call, PROGRAM_GATE_RETURN};
+use crate::guard::timed::{self, SocketWait};
 use crate::threads::{self, Record};
 
 /// Stack that must be left to issue the call from the handler: the next signal comes on top of it.
@@ -35,11 +38,12 @@ pub unsafe fn resume(m: &Masked, r: *mut Record, uc: *mut UContext) {
         return;
     };
     // SAFETY: the record is this thread's.
-    let Some(way) = way(number, args, unsafe { (*r).deadline }) else {
+    let Some(way) = way(number, args, unsafe { ((*r).deadline, (*r).began) }) else {
         return;
     };
     // SAFETY: the caller's promise; a thread that is in no window has no open frame.
     unsafe {
+        let mut poll;
         let call = match way {
             Way::By(call) => call,
             Way::Within(ns, at) => {
@@ -55,29 +59,55 @@ pub unsafe fn resume(m: &Masked, r: *mut Record, uc: *mut UContext) {
                 (*uc).rewind_syscall();
                 return;
             }
+            Way::Ready(wait, ns) => {
+                poll = PollFd {
+                    fd: wait.fd,
+                    events: wait.events,
+                    revents: 0,
+                };
+                (*r).time_left = Timespec::from_nanos(ns);
+                let (fds, time) = ((&raw mut poll).addr(), (&raw const (*r).time_left).addr());
+                Call {
+                    nr: nr::PPOLL,
+                    args: [fds, 1, time, 0, 0, 0],
+                }
+            }
         };
         let here = (&raw const call).addr();
         if here.saturating_sub(threads::kernel_stack(r).sp) < MIN_STACK_LEFT {
             return;
         }
+        // A handler of the program's that runs meanwhile may find the call about to be issued. A
+        // restart then returns EINTR, as after a handler; a call on a socket begins anew.
+        let again = match way {
+            Way::Ready(..) => number,
+            _ => nr::RESTART_SYSCALL,
+        };
         let ret = match by {
             // Its frame is open, and its pins hold.
             Issuer::Guard => Frame::issue(r, &call),
             Issuer::Program => {
-                // A handler of the program's that runs meanwhile finds a restart about to be
-                // issued, which then returns EINTR: as it does after a handler.
-                (*uc).set_syscall_nr(nr::RESTART_SYSCALL);
+                (*uc).set_syscall_nr(again);
                 Frame::open(r, uc);
                 let ret = Frame::issue(r, &call);
                 Frame::close(m, r);
                 ret
             }
         };
-        (*uc).set_syscall_return(ret);
+        match way {
+            Way::Ready(wait, _) if ret == 0 => (*uc).set_syscall_return(fail(wait.expired)),
+            Way::Ready(..) if ret > 0 => {
+                (*r).frame.nr = number;
+                (*uc).set_syscall_nr(number);
+                (*uc).rewind_syscall();
+            }
+            _ => (*uc).set_syscall_return(ret),
+        }
     }
 }
 
 /// How a call is continued.
+#[derive(Clone, Copy)]
 enum Way {
     /// As it was: it is issued again.
     Again,
@@ -85,14 +115,16 @@ enum Way {
     By(Call),
     /// With so many nanoseconds in place of the time that the argument of that number points to.
     Within(u64, usize),
+    /// Again as soon as it need not wait, for which so many nanoseconds are left.
+    Ready(SocketWait, u64),
 }
 
 /// How call `number` is continued; `None`: it returns EINTR. `deadline`: of a wait whose end is
-/// known, else 0.
-fn way(number: usize, args: [usize; 6], deadline: u64) -> Option<Way> {
+/// known, else 0; `began`: as [`Record::began`].
+fn way(number: usize, args: [usize; 6], (deadline, began): (u64, u64)) -> Option<Way> {
     const FUTEX_WAIT: usize = 0;
     const FUTEX_WAIT_BITSET: usize = 9;
-    let [_, b, c, d, ..] = args;
+    let [a, b, c, d, ..] = args;
     let left = || deadline.saturating_sub(thread::monotonic_ns());
     let restart = Call {
         nr: nr::RESTART_SYSCALL,
@@ -117,7 +149,15 @@ fn way(number: usize, args: [usize; 6], deadline: u64) -> Option<Way> {
         nr::EPOLL_PWAIT2 | nr::SEMTIMEDOP if d == 0 => Some(Way::Again),
         nr::EPOLL_PWAIT2 | nr::SEMTIMEDOP if deadline != 0 => Some(Way::Within(left(), 3)),
         nr::RT_SIGTIMEDWAIT if deadline != 0 => Some(Way::Within(left(), 2)),
-        _ => None,
+        // On a socket without a timeout the kernel has restarted it.
+        _ => {
+            let wait = timed::socket_wait(number, a)?;
+            let waited = match began {
+                0 => 0,
+                began => thread::monotonic_ns().saturating_sub(began),
+            };
+            Some(Way::Ready(wait, wait.timeout.saturating_sub(waited)))
+        }
     }
 }
 
@@ -141,7 +181,9 @@ unsafe fn interrupted(r: *mut Record, uc: &UContext) -> Option<(usize, Issuer)> 
     // SAFETY: the caller's promise.
     unsafe {
         match stub::state(uc) {
-            None => loaded(uc).map(|number| (number, Issuer::Program)),
+            None => loaded(uc)
+                .or_else(|| fast::passed_on(r, uc))
+                .map(|number| (number, Issuer::Program)),
             // Past the call, its result may be saved already: it stays EINTR.
             Some(_) if uc.instruction_pointer() != PROGRAM_GATE_RETURN => None,
             Some(_) if threads::at(sp).is_some() => Some(((*r).frame.nr, Issuer::Guard)),

@@ -11,7 +11,7 @@ use uzswap_sys::{PAGE_SIZE, nr};
 
 use super::{
     Attempt, IoVecs, MAX_FAST_BYTES, MAX_FAST_VECTORS, Message, NOT_ISSUED, attempt, is_present,
-    issue, next, nr_handled, on, real, returned, takes_all,
+    issue, next, nr_handled, on, real, returned, takes_all, timed,
 };
 use crate::guard::vector::MsgHdr;
 use crate::init::ENGINE;
@@ -69,7 +69,7 @@ unsafe fn vector(real: IoVecs, nr: usize, fd: i32, iov: usize, count: i32) -> is
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: i32, iov: usize, count: i32) -> isize {
     // SAFETY: the program's own call.
-    unsafe { vector(real::<IoVecs>(&next::readv), nr::READV, fd, iov, count) }
+    timed(|| unsafe { vector(real::<IoVecs>(&next::readv), nr::READV, fd, iov, count) })
 }
 
 /// `writev(2)`.
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn readv(fd: i32, iov: usize, count: i32) -> isize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: i32, iov: usize, count: i32) -> isize {
     // SAFETY: the program's own call.
-    unsafe {
+    timed(|| unsafe {
         let real = real::<IoVecs>(&next::writev);
         let nr_vectors = usize::try_from(count).unwrap_or(0);
         if !on() || is_foreign(iov, nr_vectors) {
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn writev(fd: i32, iov: usize, count: i32) -> isize {
             Attempt::Done(ret) => returned(ret),
             Attempt::Library | Attempt::Partly(_) => real(fd, iov, count),
         }
-    }
+    })
 }
 
 /// Brings the buffers of a vector in, and returns their length; `None` if that is not worth it. If
@@ -182,7 +182,7 @@ macro_rules! messages {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(fd: i32, header: usize, flags: i32) -> isize {
             // SAFETY: the program's own call.
-            unsafe { message(real::<Message>(&next::$name), $nr, fd, header, flags) }
+            timed(|| unsafe { message(real::<Message>(&next::$name), $nr, fd, header, flags) })
         }
     )*};
 }
