@@ -41,6 +41,9 @@ pub const READ_LEN: usize = 64 << 10;
 /// The context of one operation.
 #[derive(Debug)]
 pub struct Op {
+    /// Whether this thread lets others run between the folios that it compresses: nobody waits for
+    /// it.
+    pub gives_way: bool,
     /// Compresses pages for the pool.
     pub compressor: Compressor,
     /// Compresses some pages more densely while that pays, with `--compressor auto`.

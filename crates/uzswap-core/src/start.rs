@@ -300,6 +300,7 @@ fn make_op(account: &'static Account, codec: Codec, memory: *mut u8) -> Result<O
             compressor: new_compressor(codec, PAGE_SIZE)
                 .map_err(|errno| failed(StartStep::Workspace, errno))?,
             denser: None,
+            gives_way: false,
             seen_knobs: (codec.to_bits().into(), 0, None),
             decompressor: Decompressor::init(
                 memory.add(DECOMPRESSOR_AT),

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
 
 use crate::file::{self, PollFd};
 use crate::signal::{self, SigAction, SigSet};
-use crate::syscall::{Result, addr, addr_mut, call0, call2, call3, call4, call5, from_raw, int};
+use crate::syscall::{Result, addr, addr_mut, call2, call3, call4, call5, from_raw, int};
 use crate::thread::{
     CLONE_CHILD_CLEARTID, CLONE_FILES, CLONE_PARENT_SETTID, CLONE_UNTRACED, CLONE_VM, getpid,
 };
@@ -143,10 +143,12 @@ pub fn ignore_signals() {
     signal::set_mask(SigSet::EMPTY);
 }
 
-/// Leaves session and process group of the creator: what is sent to them is not for us.
-pub fn leave_session() {
-    // SAFETY: touches nothing. EPERM: it leads a group already.
-    let _ = unsafe { call0(nr::SETSID) };
+/// Leaves the process group of the creator: what is sent to that is not for us. Not its session: the
+/// scheduler shares processors out among sessions first (`sched_autogroup_enabled`), so in one of its
+/// own this thread would have as much of them as all of the program's together.
+pub fn leave_group() {
+    // SAFETY: touches nothing.
+    let _ = unsafe { call2(nr::SETPGID, 0, 0) };
 }
 
 /// Closes all descriptors but those of `keep`, which is sorted; negative ones are none.

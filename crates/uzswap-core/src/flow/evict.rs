@@ -27,6 +27,9 @@ use uzswap_group::group::FailureReason;
 use uzswap_sync::strict_assert;
 use uzswap_sys::{arch, thread};
 
+/// Folios that the reclaimer compresses before it lets others run.
+const GIVES_WAY_AFTER: usize = 8;
+
 /// Evicts about as many pages as are wanted; what is freed goes into the operation's reserve.
 pub(crate) fn reclaim_batch(parts: &Parts, op: &mut OpGuard<'_>, wanted: Wanted) -> usize {
     let Some(least) = shrink::make_pool_room(parts, op, wanted.least) else {
@@ -138,6 +141,9 @@ fn store_batch(parts: &Parts, op: &mut OpGuard<'_>, stable: bool) {
             denser,
         };
         parts.store.store_folio(&parts.pages, op, folio, mode);
+        if op.gives_way && at % GIVES_WAY_AFTER == GIVES_WAY_AFTER - 1 {
+            thread::sched_yield();
+        }
     }
 }
 

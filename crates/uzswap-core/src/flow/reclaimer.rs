@@ -181,7 +181,9 @@ fn keep_room(parts: &Parts, masked: &Masked, asking: &mut others::Asking, pace: 
         let mut op = parts.op(masked);
         follow::follow_knobs(parts, &mut op);
         let began_ticks = arch::ticks();
+        op.gives_way = true;
         let freed = evict_above_floor(parts, &mut op, Wanted::about(BATCH_PAGES));
+        op.gives_way = false;
         op.reserve.shrink_to(RESERVE_PAGES);
         drop(op);
         let Some(freed) = freed else { break };
@@ -205,7 +207,7 @@ fn keep_room(parts: &Parts, masked: &Masked, asking: &mut others::Asking, pace: 
 fn settle(parts: &Parts) -> Option<Pace> {
     let program = parts.account.pid();
     process::ignore_signals();
-    process::leave_session();
+    process::leave_group();
     process::set_name(c"uzswap-reclaim");
     process::run_as_batch(program);
     let pipe = parts.reclaimer.pipe();
