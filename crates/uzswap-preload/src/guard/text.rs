@@ -1,8 +1,8 @@
 //! *What*: the foreign text of this process: what is executable at start and not ours.
 //!
-//! *Invariants*: ranges do not overlap, hold no instruction of ours or of the stub page, and do not
-//! cross a multiple of 4 GiB. Text below 4 GiB is left out: a program that is not position
-//! independent lies where other such programs lie, too.
+//! *Invariants*: ranges do not overlap, hold no instruction of ours or of the stub page, and lie
+//! with both ends between two multiples of 4 GiB. Text below 4 GiB is left out: a program that is
+//! not position independent lies where other such programs lie, too.
 //! *Locking*: none. *Context*: init.
 
 use uzswap_core::in_arena;
@@ -20,11 +20,7 @@ const MAX_GAP: usize = 16 << 20;
 /// The ranges (first and end address), and how many.
 #[must_use]
 pub fn foreign() -> ([(usize, usize); MAX_RANGES], usize) {
-    let mut found = Ranges {
-        ranges: [(0, 0); MAX_RANGES],
-        nr: 0,
-        joinable: false,
-    };
+    let mut found = Ranges::NONE;
     for_each_mapping(|mapping| found.take(mapping));
     (found.ranges, found.nr)
 }
@@ -37,6 +33,12 @@ struct Ranges {
 }
 
 impl Ranges {
+    const NONE: Self = Ranges {
+        ranges: [(0, 0); MAX_RANGES],
+        nr: 0,
+        joinable: false,
+    };
+
     fn take(&mut self, mapping: &Mapping<'_>) {
         if !mapping.executable {
             return;
@@ -59,14 +61,15 @@ impl Ranges {
             // A range over what is no text may name another program's. Rather that than text which
             // is not guarded.
             let near = from - *end < MAX_GAP || self.nr + 2 > MAX_RANGES;
-            if self.joinable && near && *first / LOW == (to - 1) / LOW {
+            if self.joinable && near && *first / LOW == to / LOW {
                 *end = to;
                 return;
             }
         }
-        // A range over a multiple of 4 GiB is cut there.
+        // A range up to or over a multiple of 4 GiB is cut there. A call's address is that behind
+        // its instruction, so it may be the multiple itself.
         let cut = (from / LOW + 1) * LOW;
-        if to > cut {
+        if to >= cut {
             self.push(from, cut - 1);
             self.push(cut, to);
         } else {
@@ -171,11 +174,7 @@ mod tests {
 
     /// The ranges over texts of 1 MiB that begin so many MiB above [`BASE`].
     fn ranges(starts: &[usize]) -> Vec<(usize, usize)> {
-        let mut found = Ranges {
-            ranges: [(0, 0); MAX_RANGES],
-            nr: 0,
-            joinable: false,
-        };
+        let mut found = Ranges::NONE;
         for start in starts {
             let start = BASE + start * MIB;
             found.take(&Mapping {
@@ -205,5 +204,27 @@ mod tests {
         let found = ranges(&starts);
         let covered = |at: &usize| found.iter().any(|(from, to)| from <= at && at < to);
         assert!(found.len() <= MAX_RANGES && starts.iter().all(covered));
+    }
+
+    #[test]
+    fn no_range_reaches_a_multiple_of_4_gib() {
+        let cut = 5 * LOW;
+        let found = |texts: &[(usize, usize)]| {
+            let mut found = Ranges::NONE;
+            texts.iter().for_each(|(from, to)| found.add(*from, *to));
+            found.ranges[..found.nr].to_vec()
+        };
+        let from = cut - 0x8000;
+        assert_eq!(found(&[(from, cut - 1)]), [(from, cut - 1)]);
+        assert_eq!(found(&[(from, cut)]), [(from, cut - 1), (cut, cut)]);
+        let beyond = cut + 0x1000;
+        let cut_in_two = [(from, cut - 1), (cut, beyond)];
+        assert_eq!(found(&[(from, beyond)]), cut_in_two);
+        // Nor by joining two that lie close together.
+        assert_eq!(
+            found(&[(from, cut - 0x4000), (cut - 0x2000, cut)]),
+            [(from, cut - 0x4000), (cut - 0x2000, cut - 1), (cut, cut)]
+        );
+        assert_eq!(found(&[(from, cut), (cut, beyond)]), cut_in_two);
     }
 }
