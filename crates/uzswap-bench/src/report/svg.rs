@@ -108,8 +108,12 @@ fn logarithmic_ticks(low: f64, high: f64) -> impl Iterator<Item = f64> {
         .filter(move |at| (low * 0.999..=high * 1.001).contains(at))
 }
 
-/// A number without trailing zeros, with k and M, so that it fits before an axis.
+/// A number without trailing zeros, with k and M, so that it fits before an axis. A file may hold
+/// numbers whose multiples are infinite.
 fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "∞".into();
+    }
     if value >= 1e6 {
         return number(value / 1e6) + "M";
     }
@@ -284,6 +288,7 @@ mod tests {
         assert_eq!(number(1200.0), "1200");
         assert_eq!(number(25_000.0), "25k");
         assert_eq!(number(1_500_000.0), "1.5M");
+        assert_eq!(number(f64::INFINITY), "∞");
     }
 
     #[test]
