@@ -36,58 +36,62 @@ pub struct Memory {
 /// # Errors
 /// If it is gone or may not be read.
 pub fn memory(pid: u32) -> io::Result<Memory> {
-    Ok(sum(&fs::read_to_string(format!("/proc/{pid}/smaps"))?))
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+    Ok(Memory::of_smaps(&smaps))
 }
 
-/// Sums up `smaps`. The kernel writes it piece by piece and continues at the end of the last
-/// mapping, so a mapping that grew meanwhile, or merged with its neighbour, is written again. Only
-/// its later state counts; otherwise a growing heap would seem twice as large.
-fn sum(smaps: &str) -> Memory {
-    let mut mappings: Vec<(u64, Memory)> = Vec::new();
-    let (mut counts, mut referenced) = (false, 0);
-    for line in smaps.lines() {
-        let Some((key, value)) = line.split_once(":  ") else {
-            // Not "Key:   value", so the first line of a mapping.
-            let range = anonymous(line);
-            counts = range.is_some();
-            if let Some((start, end)) = range {
-                while mappings.last().is_some_and(|&(end, _)| end > start) {
-                    mappings.pop();
+impl Memory {
+    /// Sums up `smaps`. The kernel writes it piece by piece and continues at the end of the last
+    /// mapping, so a mapping that grew meanwhile, or merged with its neighbour, is written again.
+    /// Only its later state counts; otherwise a growing heap would seem twice as large.
+    #[must_use]
+    pub fn of_smaps(smaps: &str) -> Self {
+        let mut mappings: Vec<(u64, Memory)> = Vec::new();
+        let (mut counts, mut referenced) = (false, 0);
+        for line in smaps.lines() {
+            let Some((key, value)) = line.split_once(":  ") else {
+                // Not "Key:   value", so the first line of a mapping.
+                let range = anonymous(line);
+                counts = range.is_some();
+                if let Some((start, end)) = range {
+                    while mappings.last().is_some_and(|&(end, _)| end > start) {
+                        mappings.pop();
+                    }
+                    mappings.push((end, Memory::default()));
                 }
-                mappings.push((end, Memory::default()));
+                continue;
+            };
+            let Some((_, memory)) = mappings.last_mut().filter(|_| counts) else {
+                continue;
+            };
+            let pages = || {
+                let kib = value.trim().trim_end_matches(" kB").parse::<u64>();
+                kib.unwrap_or(0) / (PAGE / 1024)
+            };
+            // The kernel writes Referenced before Anonymous.
+            match key {
+                "Referenced" => referenced = pages(),
+                "Anonymous" => {
+                    memory.anon = pages();
+                    // Referenced counts the shared zero page, which is not the process's memory.
+                    memory.touched = referenced.min(memory.anon);
+                }
+                "AnonHugePages" => memory.huge = pages(),
+                "Swap" => memory.swapped = pages(),
+                _ => {}
             }
-            continue;
-        };
-        let Some((_, memory)) = mappings.last_mut().filter(|_| counts) else {
-            continue;
-        };
-        let pages = || {
-            let kib = value.trim().trim_end_matches(" kB").parse::<u64>();
-            kib.unwrap_or(0) * 1024 / PAGE
-        };
-        // The kernel writes Referenced before Anonymous.
-        match key {
-            "Referenced" => referenced = pages(),
-            "Anonymous" => {
-                memory.anon = pages();
-                // Referenced counts the shared zero page, which is not the process's memory.
-                memory.touched = referenced.min(memory.anon);
-            }
-            "AnonHugePages" => memory.huge = pages(),
-            "Swap" => memory.swapped = pages(),
-            _ => {}
         }
+        mappings.iter().map(|&(_, memory)| memory).sum()
     }
-    mappings.iter().map(|&(_, memory)| memory).sum()
 }
 
 impl std::iter::Sum for Memory {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |sum, one| Self {
-            anon: sum.anon + one.anon,
-            touched: sum.touched + one.touched,
-            huge: sum.huge + one.huge,
-            swapped: sum.swapped + one.swapped,
+            anon: sum.anon.saturating_add(one.anon),
+            touched: sum.touched.saturating_add(one.touched),
+            huge: sum.huge.saturating_add(one.huge),
+            swapped: sum.swapped.saturating_add(one.swapped),
         })
     }
 }
@@ -219,7 +223,7 @@ mod tests {
             96,
         );
         assert_eq!(
-            sum(&(mapping(HEAP, 400, 800) + &file + &mapping(PLAIN, 900, 800))),
+            Memory::of_smaps(&(mapping(HEAP, 400, 800) + &file + &mapping(PLAIN, 900, 800))),
             Memory {
                 anon: 400,
                 touched: 300,
@@ -235,7 +239,7 @@ mod tests {
             + &mapping("55d000400000-55d000800000 rw-p 00000000 00:00 0 ", 80, 80);
         // The two became one, which reaches farther; what comes after it is another.
         let grown = mapping("55d000000000-55d000900000 rw-p 00000000 00:00 0 ", 500, 900);
-        let memory = sum(&(two + &grown + &mapping(PLAIN, 40, 40)));
+        let memory = Memory::of_smaps(&(two + &grown + &mapping(PLAIN, 40, 40)));
         assert_eq!((memory.anon, memory.touched), (235, 135));
     }
 
