@@ -1,7 +1,8 @@
-//! *What*: `--swap` and `--swap-max`: opens the first usable place of each `--swap`. Each unusable
-//! one gets a line with its path, the reason and what is tried next.
+//! *What*: `--swap` and `--swap-max`: opens the place of each `--swap`.
 //!
 //! *Invariants*
+//! - A place that the user named is used, or the run ends: data never goes to a disk that nobody
+//!   chose.
 //! - No data is overwritten: a file must be empty, or it or the block device must have the
 //!   signature of a swap area (`mkswap`), as the kernel demands.
 //! - Nothing is left behind, however the run ends, unless the user named the file: a file in a
@@ -34,50 +35,56 @@ use crate::args::{Place, Swap};
 use crate::size::Size;
 use area::Limits;
 
-/// Environment variable that names the directory for swap files.
+/// Environment variable that names the directory that `auto` stands for.
 pub const DIR_ENV: &str = "UZSWAP_SWAP_DIR";
-/// The directory if that one is not usable.
+/// The directory that `auto` stands for if that is not set.
 const DEFAULT_DIR: &str = "/var/tmp";
 
 /// The swap areas to use.
 #[derive(Debug)]
 pub struct Choice {
-    /// In the order of `--swap`; empty if none is usable or wanted.
+    /// In the order of `--swap`; empty if none is wanted, or `auto` finds none.
     pub areas: Vec<SwapArea>,
-    /// One line for each unusable place, for the user.
+    /// Lines for the user.
     pub notes: Vec<String>,
 }
 
 /// Opens the areas that `--swap` and `--swap-max` ask for.
 ///
 /// # Errors
-/// A named file or device cannot be used or is named twice, or `max` is too small. One line, with
-/// what to do.
+/// A named place cannot be used or is named twice, or `max` is too small. One line, with what to
+/// do.
 pub fn choose(swaps: &[Swap], max: Option<Size>) -> Result<Choice> {
-    let dirs = default_dirs(std::env::var_os(DIR_ENV));
-    choose_from(swaps, &dirs, Limits::of_process(max)?)
+    let auto = Auto::of(std::env::var_os(DIR_ENV));
+    choose_from(swaps, &auto, Limits::of_process(max)?)
 }
 
-/// The directories to try by default, `named` first.
-fn default_dirs(named: Option<OsString>) -> Vec<PathBuf> {
-    let named = named.filter(|dir| !dir.is_empty());
-    named
-        .into_iter()
-        .chain([DEFAULT_DIR.into()])
-        .map(PathBuf::from)
-        .collect()
+/// The directory that `auto` stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Auto {
+    /// Named by [`DIR_ENV`].
+    Named(PathBuf),
+    /// Named by nobody: if it is not usable the run goes on without.
+    Default(PathBuf),
 }
 
-fn choose_from(swaps: &[Swap], default_dirs: &[PathBuf], mut limits: Limits) -> Result<Choice> {
+impl Auto {
+    fn of(named: Option<OsString>) -> Auto {
+        match named.filter(|dir| !dir.is_empty()) {
+            Some(dir) => Auto::Named(dir.into()),
+            None => Auto::Default(DEFAULT_DIR.into()),
+        }
+    }
+}
+
+fn choose_from(swaps: &[Swap], auto: &Auto, mut limits: Limits) -> Result<Choice> {
     check_together(swaps)?;
     let mut choice = Choice {
         areas: Vec::new(),
         notes: Vec::new(),
     };
     for (swap, at) in swaps.iter().zip(1..) {
-        let alone = swaps.len() == 1;
-        let found = open(&swap.place, alone, default_dirs, &limits, &mut choice.notes)?;
-        if let Some(mut area) = found {
+        if let Some(mut area) = open(&swap.place, auto, &limits, &mut choice.notes)? {
             // As with swapon, areas without a priority come last, in order.
             area.priority = swap.priority.map_or(-at, i32::from);
             limits.promise(&area);
@@ -112,66 +119,57 @@ fn check_together(swaps: &[Swap]) -> Result<()> {
     Ok(())
 }
 
-/// The area at `place`; none, with a note, if it is not usable. If `place` is the only one
-/// (`alone`), other directories are tried, too.
+/// The area at `place`; none, with a note, if `auto` finds none.
 fn open(
     place: &Place,
-    alone: bool,
-    default_dirs: &[PathBuf],
+    auto: &Auto,
     limits: &Limits,
     notes: &mut Vec<String>,
 ) -> Result<Option<SwapArea>> {
-    let mut dirs = default_dirs.to_vec();
-    match place {
-        Place::None => return Ok(None),
-        Place::Auto => {}
-        Place::Path(path) => match fs::metadata(path) {
-            Ok(meta) if meta.is_file() => return named(path, file::given(path, limits)),
-            Ok(meta) if meta.file_type().is_block_device() => {
-                return named(path, block::given(path, limits));
+    match (place, auto) {
+        (Place::None, _) => Ok(None),
+        (Place::Path(path), _) => named("--swap ", path, limits, notes).map(Some),
+        (Place::Auto, Auto::Named(dir)) => {
+            named(&format!("{DIR_ENV}="), dir, limits, notes).map(Some)
+        }
+        (Place::Auto, Auto::Default(dir)) => {
+            let area = file::in_directory(dir, limits, notes);
+            if let Err(reason) = &area {
+                notes.push(format!(
+                    "no swap in {}: {reason:#}; going on without it (name a place by --swap PATH)",
+                    dir.display()
+                ));
             }
-            Ok(meta) if !meta.is_dir() => bail!(
-                "--swap {}: neither a directory nor a file nor a block device: name one of these",
-                path.display()
-            ),
-            // An unreadable path is tried as a directory, which gives the reason for the note.
-            Ok(_) | Err(_) => {
-                dirs.retain(|dir| dir != path && alone);
-                dirs.insert(0, path.clone());
-            }
-        },
-    }
-    let without = if alone { "swap" } else { "it" };
-    Ok(first_of(&dirs, without, limits, notes))
-}
-
-/// A file or device that the user named is used or refused, never replaced by another.
-fn named(path: &Path, area: Result<SwapArea>) -> Result<Option<SwapArea>> {
-    area.map(Some)
-        .map_err(|reason| anyhow!("--swap {}: {reason:#}", path.display()))
-}
-
-/// An unnamed file in the first usable directory. The last note says what the run goes on
-/// `without`.
-fn first_of(
-    dirs: &[PathBuf],
-    without: &str,
-    limits: &Limits,
-    notes: &mut Vec<String>,
-) -> Option<SwapArea> {
-    for (dir, next) in dirs.iter().zip(1..) {
-        match file::in_directory(dir, limits, notes) {
-            Ok(area) => return Some(area),
-            Err(reason) => {
-                let next = dirs.get(next).map_or_else(
-                    || format!("going on without {without}"),
-                    |next| format!("trying {}", next.display()),
-                );
-                notes.push(format!("no swap in {}: {reason:#}; {next}", dir.display()));
-            }
+            Ok(area.ok())
         }
     }
-    None
+}
+
+/// The area at `path`, which the user named by `how`: used or refused, never replaced by another.
+fn named(how: &str, path: &Path, limits: &Limits, notes: &mut Vec<String>) -> Result<SwapArea> {
+    let area = match fs::metadata(path) {
+        Err(error) => Err(anyhow!("{}", unreachable(path, &error))),
+        Ok(meta) if meta.is_dir() => file::in_directory(path, limits, notes),
+        Ok(meta) if meta.is_file() => file::given(path, limits),
+        Ok(meta) if meta.file_type().is_block_device() => block::given(path, limits),
+        Ok(_) => Err(anyhow!(
+            "neither a directory nor a file nor a block device: name one of these"
+        )),
+    };
+    area.map_err(|reason| anyhow!("{how}{}: {reason:#}", path.display()))
+}
+
+/// Why nothing can be found at `path`.
+fn unreachable(path: &Path, error: &std::io::Error) -> String {
+    match path.to_string_lossy().split_once("://") {
+        Some((kind, _)) => {
+            format!("swap to '{kind}' is not known: name a directory, a file or a block device")
+        }
+        None if error.kind() == ErrorKind::NotFound => {
+            "there is no such directory or file: make it, or name another".to_owned()
+        }
+        None => plain(error),
+    }
 }
 
 /// The text of a system error, without its number.
