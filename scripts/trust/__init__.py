@@ -1,0 +1,1 @@
+"""What scripts/soak, scripts/sudden-death and scripts/kernels have in common."""
