@@ -1,5 +1,6 @@
 """Namespaces of one's own, in which whatever is left over is uzswap's, and what is left over."""
 
+import atexit
 import os
 import pathlib
 import shutil
@@ -21,6 +22,15 @@ def build(features="strict,fault-injection"):
     return str(target / "debug" / "uzswap")
 
 
+def keep(uzswap):
+    """A copy of that uzswap, or of one that is built, in a place that stays visible and that no
+    later build changes."""
+    copy = ROOT / "target" / "trust" / f"uzswap-{os.getpid()}"
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(uzswap or build(), copy)
+    return str(copy)
+
+
 def enter(script):
     """Runs the script again in mount and pid namespaces of its own, as their init, and returns
     there. Ends with a line that says why where that is not allowed."""
@@ -32,13 +42,14 @@ def enter(script):
     if tried.returncode != 0:
         print(f"SKIPPED {script}: no namespaces of its own here ({tried.stderr.strip()})")
         sys.exit(0)
-    os.environ[ALONE] = "1"
+    os.environ[ALONE] = str(os.getpid())
     os.execvp("unshare", [*unshare, sys.executable, *sys.argv])
 
 
 def mount_own():
-    """Gives this mount namespace empty places, of which /var/tmp is on the disk."""
-    on_disk = ROOT / "target" / "trust" / "var-tmp"
+    """Gives this mount namespace empty places, of which /var/tmp and /tmp are on the disk."""
+    own = ROOT / "target" / "trust" / f"places-{os.environ[ALONE]}"
+    on_disk = own / "var-tmp"
     shutil.rmtree(on_disk, ignore_errors=True)
     on_disk.mkdir(parents=True)
     pathlib.Path("/run/uzswap").mkdir(exist_ok=True)
@@ -48,11 +59,12 @@ def mount_own():
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", place)
     os.chmod("/run/uzswap", 0o755)
     on_disk.chmod(0o1777)
-    own_tmp = ROOT / "target" / "trust" / "tmp"
-    shutil.rmtree(own_tmp, ignore_errors=True)
-    own_tmp.mkdir(parents=True)
+    own_tmp = own / "tmp"
+    own_tmp.mkdir()
     own_tmp.chmod(0o1777)
     run("mount", "--bind", own_tmp, "/tmp")
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    atexit.register(pathlib.Path(own.parent, f"uzswap-{os.environ[ALONE]}").unlink, missing_ok=True)
 
 
 def reap():

@@ -25,7 +25,7 @@ pub use crate::swap_config::{DeviceConfig, DeviceState, NR_DEVICES, SwapConfig};
 pub use crate::text::Text;
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x0010_5041_5753_5a55;
+pub const MAGIC: u64 = 0x0011_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last record.
 pub const NR_PROCESSES: usize = uzswap_slots::NR_PROCESSES;
 
@@ -132,11 +132,15 @@ impl Group {
 
     /// What `process` holds of the limit.
     pub fn share_of(&self, process: &Process) -> &Share {
-        let number = self
-            .processes
-            .iter()
-            .position(|p| core::ptr::eq(p, process));
-        self.ledger.share(number.unwrap_or(NR_PROCESSES))
+        self.ledger.share(self.index_of(process))
+    }
+
+    /// The place of a record, found by its address, as there are many.
+    fn index_of(&self, process: &Process) -> usize {
+        let bytes = core::ptr::from_ref(process)
+            .addr()
+            .wrapping_sub(self.processes.as_ptr().addr());
+        bytes / size_of::<Process>()
     }
 
     /// The limits of `process`, for its charge to follow.
@@ -315,10 +319,7 @@ impl Group {
     /// Number of a record; `None` for the last one, which several processes may share.
     #[must_use]
     pub fn number_of(&self, process: &Process) -> Option<usize> {
-        self.processes
-            .iter()
-            .take(NR_PROCESSES - 1)
-            .position(|p| core::ptr::eq(p, process))
+        Some(self.index_of(process)).filter(|&number| number < NR_PROCESSES - 1)
     }
 
     fn take_free(&self, state: ProcessState, run: usize) -> Option<&Process> {

@@ -40,7 +40,6 @@
 //! *Context*: signal, worker, init; in every process of the group.
 
 use crate::lock::SharedLock;
-use crate::memory::NR_ROWS;
 use uzswap_sync::primitive::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use uzswap_sync::strict_assert;
 
@@ -51,8 +50,6 @@ pub const NR_ORDERS: usize = if cfg!(loom) { 3 } else { 10 };
 
 /// A cluster with fewer free slots is full: on no list, found by scanning all clusters.
 pub(crate) const MIN_FREE_LISTED: u32 = if cfg!(loom) { 1 } else { 64 };
-
-const USER_WORDS: usize = NR_ROWS.div_ceil(64);
 
 /// In [`Cluster::home`], beside 1 + the home's index.
 const SHARED: u16 = 1 << 15;
@@ -116,11 +113,6 @@ impl State {
     }
 }
 
-/// A process's bit in its word of [`Cluster::users`].
-fn user_bit(index: usize) -> u64 {
-    1 << (index % 64)
-}
-
 /// What every alloc and put reads. Zero is [`State::Free`], without a home.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
@@ -143,7 +135,8 @@ pub(crate) struct Descriptor {
     pub(crate) prev: AtomicU32,
     /// Where the next search for free slots begins.
     cursor: AtomicU16,
-    users: [AtomicU64; USER_WORDS],
+    /// Which groups of 64 processes have users here: see [`crate::users`].
+    pub(crate) user_groups: AtomicU64,
 }
 
 #[cfg(not(loom))]
@@ -257,44 +250,5 @@ impl<'m> Cluster<'m> {
     pub(crate) fn set_cursor(self, slot: u32) {
         let slot = u16::try_from(slot).unwrap_or(0);
         self.descriptor.cursor.store(slot, Ordering::Relaxed);
-    }
-
-    /// Whether process `index` may count slots here. Never wrongly `false` for a process that does
-    /// not run.
-    #[inline]
-    pub(crate) fn has_user(self, index: usize) -> bool {
-        let word = self.descriptor.users.get(index / 64);
-        word.is_some_and(|word| word.load(Ordering::Relaxed) & user_bit(index) != 0)
-    }
-
-    /// Called before its first count here.
-    pub(crate) fn add_user(self, index: usize) {
-        if let Some(word) = self.descriptor.users.get(index / 64) {
-            let users = word.load(Ordering::Relaxed) | user_bit(index);
-            word.store(users, Ordering::Relaxed);
-        }
-    }
-
-    /// It counts nothing here any more.
-    pub(crate) fn remove_user(self, index: usize) {
-        if let Some(word) = self.descriptor.users.get(index / 64) {
-            let users = word.load(Ordering::Relaxed) & !user_bit(index);
-            // Release: its counts are gone before.
-            word.store(users, Ordering::Release);
-        }
-    }
-
-    pub(crate) fn users(self) -> impl Iterator<Item = usize> + 'm {
-        (0..)
-            .step_by(64)
-            .zip(&self.descriptor.users)
-            .flat_map(|(first, word)| {
-                let mut bits = word.load(Ordering::Relaxed);
-                core::iter::from_fn(move || {
-                    let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
-                    bits &= bits - 1;
-                    Some(first + bit)
-                })
-            })
     }
 }

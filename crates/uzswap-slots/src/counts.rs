@@ -21,6 +21,7 @@ use crate::row::{
     CLUSTER_WORDS, Row, bytes, foreign, home_counts, nr_ones, ones_of, words_of, words_up,
 };
 use crate::table::{Held, Table};
+use crate::users::Users;
 use crate::{Owner, Run, crash_point};
 use core::{mem, ops::Range};
 use uzswap_sync::primitive::{Ordering, fence};
@@ -107,10 +108,12 @@ impl<'m> Slots<'m> {
     /// count.
     #[must_use]
     pub fn count(&self, slot: u32) -> u16 {
-        let Some(cluster) = self.table.cluster(slot / CLUSTER_SLOTS) else {
+        let number = slot / CLUSTER_SLOTS;
+        let Some(cluster) = self.table.cluster(number) else {
             return 0;
         };
-        let counts = cluster.users().map(|index| match index {
+        let users = self.table.users(cluster, number);
+        let counts = users.iter().map(|index| match index {
             SUPERVISOR if self.table.count_in_row(index, slot) != 0 => u16::MAX,
             _ => self.table.count_in_row(index, slot).into(),
         });
@@ -154,7 +157,8 @@ impl Table<'_> {
         let fresh = self.head.lists.fresh.load(Ordering::Relaxed);
         (0..fresh).filter(move |&number| {
             let cluster = self.cluster(number);
-            index < NR_PROCESSES && cluster.is_some_and(|cluster| cluster.has_user(index))
+            let has_user = |cluster| self.users(cluster, number).has(index);
+            index < NR_PROCESSES && cluster.is_some_and(has_user)
         })
     }
 }
@@ -198,9 +202,13 @@ impl<'m> Held<'_, 'm> {
         self.table.map(self.index)
     }
 
+    fn users(&self) -> Users<'m> {
+        self.table.users(self.cluster, self.index)
+    }
+
     fn add_user(&self, index: usize) {
-        if !self.cluster.has_user(index) {
-            self.cluster.add_user(index);
+        if !self.users().has(index) {
+            self.users().add(index);
             crash_point();
         }
     }
@@ -218,7 +226,7 @@ impl<'m> Held<'_, 'm> {
         self.cluster.set_home(index);
         crash_point();
         if let Some(home) = home {
-            self.cluster.remove_user(home);
+            self.users().remove(home);
         }
     }
 
@@ -264,7 +272,7 @@ impl<'m> Held<'_, 'm> {
 
     /// Which slots of a word others than process `index` count.
     fn counted_by_others(&self, index: usize, number: usize) -> u64 {
-        let others = self.cluster.users().filter(|&user| user != index);
+        let others = self.users().iter().filter(|&user| user != index);
         others.fold(0, |all, user| all | ones_of(self.counts(user, number)))
     }
 
@@ -322,11 +330,11 @@ impl<'m> Held<'_, 'm> {
 
     /// Drops all counts of process `index`, which is gone, and ends a discard that it began.
     pub(crate) fn drop_counts(&self, index: usize) {
-        if index < NR_PROCESSES && self.cluster.has_user(index) {
+        if index < NR_PROCESSES && self.users().has(index) {
             self.count_down(index, 0..CLUSTER_SLOTS, |counts, _| counts);
             self.relist_after_free();
             if !self.cluster.is_home_of(index) {
-                self.cluster.remove_user(index);
+                self.users().remove(index);
             }
         }
         if matches!(self.cluster.state(), State::Discarding(by) if usize::from(by) == index) {
@@ -339,8 +347,8 @@ impl<'m> Held<'_, 'm> {
         let map = self.map();
         for number in 0..CLUSTER_WORDS {
             let counted = self
-                .cluster
                 .users()
+                .iter()
                 .filter(|&user| !self.cluster.is_home_of(user))
                 .fold(0, |all, user| all | ones_of(self.counts(user, number)));
             let stray = |word| bytes(foreign(word) & !counted);

@@ -3,6 +3,7 @@
 //! lie on each.
 //!
 //! - `cluster`: a cluster's states, its home and its users
+//! - `users`: which processes may count slots of a cluster
 //! - `row`: the counts of a process in a cluster, and which slots are free
 //! - `home`: alloc and put without a lock, by the process that a cluster is the home of
 //! - `lists`: the clusters by state; the device lock
@@ -59,6 +60,7 @@ mod owners;
 mod row;
 mod search;
 mod table;
+mod users;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

@@ -1,8 +1,8 @@
 //! *What*: the layout of a device's shared memory, and how a process finds it.
 //!
 //! *Invariants*: in this order, each part starting on a page: [`Head`], the clusters' summaries,
-//! their descriptors, then a row of counts (1 byte a slot) for each process, and one more for the
-//! bad slots. The rows are sparse: a process's row is memory only where it has slots.
+//! their descriptors, their users, then a row of counts (1 byte a slot) for each process, and one more
+//! for the bad slots. Rows and users are sparse: a process's row is memory only where it has slots.
 //! *Locking*: none.
 //! *Context*: init.
 
@@ -12,15 +12,16 @@ use crate::lists::ListHeads;
 use crate::lock::WaitCounts;
 use crate::row::Words;
 use crate::table::Table;
+use crate::users::NR_GROUPS;
 use uzswap_sync::primitive::{AtomicU32, AtomicU64, Ordering};
 use uzswap_sys::PAGE_SIZE;
 
-/// Processes that can own slots. Few under Miri, which looks at each atomic of a slice whenever the
+/// Processes that can own slots: with the supervisor, as many as [`crate::users`] tells apart. Few under Miri, which looks at each atomic of a slice whenever the
 /// slice is borrowed.
 pub const NR_PROCESSES: usize = match (cfg!(loom), cfg!(miri)) {
     (true, _) => 2,
     (false, true) => 8,
-    (false, false) => 256,
+    (false, false) => 4095,
 };
 /// The index under which the supervisor joins. It releases dead processes and owns no slots but the
 /// bad.
@@ -91,6 +92,7 @@ impl Head {
 struct Layout {
     summaries: usize,
     descriptors: usize,
+    users: usize,
     counts: usize,
     end: usize,
 }
@@ -100,11 +102,13 @@ impl Layout {
         let after = |start: usize, len: usize| (start + len).next_multiple_of(PAGE_SIZE);
         let summaries = after(0, size_of::<Head>());
         let descriptors = after(summaries, nr_clusters * size_of::<Summary>());
-        let counts = after(descriptors, nr_clusters * size_of::<Descriptor>());
+        let users = after(descriptors, nr_clusters * size_of::<Descriptor>());
+        let counts = after(users, NR_GROUPS * nr_clusters * size_of::<AtomicU64>());
         let end = after(counts, NR_ROWS * nr_clusters * size_of::<Words>());
         Self {
             summaries,
             descriptors,
+            users,
             counts,
             end,
         }
@@ -145,6 +149,7 @@ impl<'m> Slots<'m> {
                 head: &*memory.cast::<Head>(),
                 summaries: part(memory, layout.summaries, nr_clusters),
                 descriptors: part(memory, layout.descriptors, nr_clusters),
+                users: part(memory, layout.users, NR_GROUPS * nr_clusters),
                 counts: part(memory, layout.counts, NR_ROWS * nr_clusters),
                 is_alive,
             };
@@ -176,6 +181,7 @@ mod model {
         head: Box<Head>,
         summaries: Vec<Summary>,
         descriptors: Vec<Descriptor>,
+        users: Vec<AtomicU64>,
         counts: Vec<Words>,
     }
 
@@ -190,6 +196,7 @@ mod model {
                 head: Box::default(),
                 summaries: made(nr_clusters),
                 descriptors: made(nr_clusters),
+                users: made(NR_GROUPS * nr_clusters),
                 counts: made(NR_ROWS * nr_clusters),
             }
         }
@@ -201,6 +208,7 @@ mod model {
                 head: &self.head,
                 summaries: &self.summaries,
                 descriptors: &self.descriptors,
+                users: &self.users,
                 counts: &self.counts,
                 is_alive,
             };

@@ -15,7 +15,8 @@ use crate::table::Table;
 use uzswap_sync::primitive::Ordering;
 use uzswap_sync::strict_unreachable;
 
-const INDEX_BITS: u32 = 9;
+const INDEX_BITS: u32 = 13;
+const _: () = assert!(SUPERVISOR + 1 <= INDEX_MASK as usize);
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const EPOCH_MASK: u32 = (1 << (31 - INDEX_BITS)) - 1;
 
@@ -90,7 +91,7 @@ impl Slots<'_> {
             let holds = self.table.life_of(cluster.descriptor.lock.holder()).0 == index;
             let discards =
                 matches!(cluster.state(), State::Discarding(by) if usize::from(by) == index);
-            if (cluster.has_user(index) || holds || discards)
+            if (self.table.users(cluster, number).has(index) || holds || discards)
                 && let Some(held) = self.table.hold(by, number)
             {
                 held.drop_counts(index);

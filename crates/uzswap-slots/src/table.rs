@@ -11,7 +11,8 @@ use crate::lists::Lists;
 use crate::lock::Acquired;
 use crate::memory::{DISCARD, Head, IsAlive, NR_CPUS, ROTATIONAL};
 use crate::row::{Row, Words};
-use uzswap_sync::primitive::{AtomicU32, Ordering};
+use crate::users::Users;
+use uzswap_sync::primitive::{AtomicU32, AtomicU64, Ordering};
 
 /// Distance between the current clusters of one process and of the next. Two processes share one
 /// only with more CPUs, or more processes, than fit.
@@ -22,6 +23,7 @@ pub(crate) struct Table<'m> {
     pub(crate) head: &'m Head,
     pub(crate) summaries: &'m [Summary],
     pub(crate) descriptors: &'m [Descriptor],
+    pub(crate) users: &'m [AtomicU64],
     pub(crate) counts: &'m [Words],
     pub(crate) is_alive: IsAlive<'m>,
 }
@@ -164,6 +166,16 @@ impl<'m> Table<'m> {
             summary: self.summaries.get(index)?,
             descriptor: self.descriptors.get(index)?,
         })
+    }
+
+    /// The users of a cluster.
+    pub(crate) fn users(&self, cluster: Cluster<'m>, index: u32) -> Users<'m> {
+        Users {
+            groups: &cluster.descriptor.user_groups,
+            words: self.users,
+            nr_clusters: self.nr_clusters(),
+            cluster: index as usize,
+        }
     }
 
     /// The state of a cluster that became empty.

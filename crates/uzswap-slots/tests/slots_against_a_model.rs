@@ -323,6 +323,32 @@ fn a_slot_is_shared_by_254_objects_and_no_more() {
 fn the_metadata_is_less_than_a_byte_a_slot_beyond_the_counts() {
     let nr_slots: u32 = 1 << 20;
     let counts = nr_slots as usize * (NR_PROCESSES + 1);
-    let beyond = Slots::memory_len(nr_slots) - counts;
+    // A bit for each process and cluster, which is memory only where there are so many processes.
+    let users = nr_slots as usize / CLUSTER_SLOTS as usize * (NR_PROCESSES + 1) / 8;
+    let beyond = Slots::memory_len(nr_slots) - counts - users;
     assert!(beyond < nr_slots as usize, "{beyond}");
+    assert!(users <= nr_slots as usize, "{users}");
+}
+
+/// Processes of the first group of 64, of another, and of the last.
+#[test]
+#[cfg(not(miri))]
+fn thousands_of_processes_share_slots() {
+    let ground = Ground::new(4 * CLUSTER_SLOTS);
+    let slots = ground.slots(&all_alive);
+    let parent = slots.join(0);
+    let run = slots.alloc(parent, 0, 3, &[1; 8]).unwrap();
+    let numbers = [1, 63, 64, 600, 4000, NR_PROCESSES - 1];
+    let children = numbers.map(|number| slots.fork(parent, number));
+    assert_eq!(slots.count(run.first), 7);
+    for (child, number) in children.into_iter().zip(numbers) {
+        assert!(slots.holds(number), "{number}");
+        slots.put(child, run);
+        assert!(!slots.holds(number), "{number}");
+    }
+    let again = slots.fork(parent, 4000);
+    slots.put(parent, run);
+    assert_eq!((slots.count(run.first), slots.used()), (1, 8), "the child's");
+    slots.release(parent, again.index());
+    assert_eq!(slots.used(), 0, "it is gone");
 }

@@ -45,7 +45,7 @@ pub use crate::share::Share;
 
 /// Processes that a ledger tells apart.
 #[cfg(not(loom))]
-pub const NR_SHARES: usize = 256;
+pub const NR_SHARES: usize = 4095;
 /// Processes that a model has.
 #[cfg(loom)]
 pub const NR_SHARES: usize = 3;
@@ -71,6 +71,9 @@ const LEAST_LEFT: u64 = 4 << 20;
 
 /// Sums that may turn out too high before one is taken as it is.
 const MAX_TORN: u32 = if cfg!(loom) { 0 } else { 4 };
+
+/// Families that one pass over the shares adds up: few enough for a signal stack.
+const FAMILIES_A_PASS: usize = if cfg!(loom) { NR_SHARES } else { 128 };
 
 /// A family's bound: pages, and above them a round number.
 const ROUND: u32 = 48;
@@ -204,28 +207,44 @@ impl Ledger {
         if self.brought_in.load(SeqCst) == 0 {
             return levels;
         }
-        let bounds: [u64; NR_SHARES] =
-            core::array::from_fn(|at| self.families.get(at).map_or(0, |bound| bound.load(SeqCst)));
-        let mut sums = [(0, Path::ROOT); NR_SHARES];
+        // A family has the number of its first member.
+        let nr = self.shares().len();
+        let families = self.families.get(..nr).unwrap_or(&self.families);
+        for (pass, families) in families.chunks(FAMILIES_A_PASS).enumerate() {
+            self.add_shared(pass * FAMILIES_A_PASS, families, may_write, &mut levels);
+        }
+        levels
+    }
+
+    /// Adds the pages of `families`, the first of which has number `first`, to what is `shared`.
+    fn add_shared(&self, first: usize, families: &[AtomicU64], may_write: bool, to: &mut Levels) {
+        let mut bounds = [0; FAMILIES_A_PASS];
+        for (seen, bound) in bounds.iter_mut().zip(families) {
+            *seen = bound.load(SeqCst);
+        }
+        if bounds.iter().all(|seen| seen & BOUND_MASK == 0) {
+            return;
+        }
+        let mut sums = [(0, Path::ROOT); FAMILIES_A_PASS];
         for share in self.shares() {
-            if let Some(sum) = share.family().and_then(|family| sums.get_mut(family)) {
+            let place = share.family().and_then(|family| family.checked_sub(first));
+            if let Some(sum) = place.and_then(|place| sums.get_mut(place)) {
                 sum.0 += share.shared();
                 // All of one node, unless another family began under the number of one whose first
                 // member has ended: then too much counts in both.
                 sum.1 = sum.1.or(share.path());
             }
         }
-        for ((bound, seen), (sum, path)) in self.families.iter().zip(bounds).zip(sums) {
+        for ((bound, seen), (sum, path)) in families.iter().zip(bounds).zip(sums) {
             if may_write && sum < seen & BOUND_MASK {
                 let lower = seen & !BOUND_MASK | sum;
                 let _ = bound.compare_exchange(seen, lower, SeqCst, Relaxed);
             }
             let pages = sum.min(seen & BOUND_MASK);
-            for level in levels.iter_mut().filter(|level| path.has(level.node)) {
+            for level in to.iter_mut().filter(|level| path.has(level.node)) {
                 level.held.shared += pages;
             }
         }
-        levels
     }
 
     /// Before a fork: process number `parent` and its `child` have `nr` used pages of the parent's

@@ -31,6 +31,7 @@ mod limit_follows_cgroup;
 mod limit_is_strict;
 mod locks_in_evicted_pages;
 mod mallocs_in_fault_path;
+mod many_processes;
 mod many_programs;
 mod memory_outside;
 mod no_dynamic_linker;

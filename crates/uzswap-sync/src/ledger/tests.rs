@@ -165,6 +165,25 @@ fn what_exceeds_the_limit_counts_until_it_is_gone() {
     assert_eq!((share.used(), share.slack()), (2, 8));
 }
 
+/// Families of the first pass over the shares, of a later one, and of the last.
+#[test]
+fn families_of_thousands_of_processes_count_once_each() {
+    let ledger = Ledger::default();
+    let families = [(0, 1), (500, 4000), (NR_SHARES - 2, 77)];
+    for (number, (parent, child)) in (1..).zip(families) {
+        let (own, child) = (ledger.begin(parent), ledger.begin(child));
+        assert_eq!(ledger.raise(own, 6, 6, |_| 100, || u64::MAX), 6);
+        assert!(own.try_charge(6));
+        ledger.share_with_child(parent, child, 4);
+        let held = ledger.held();
+        assert_eq!((held.claimed, held.shared), (6 * number, 4 * number));
+    }
+    for share in ledger.shares() {
+        share.expire(share.owner());
+    }
+    assert_eq!(ledger.held().claimed, 0);
+}
+
 #[test]
 fn a_page_that_parent_and_child_have_counts_once() {
     let ledger = Ledger::default();
