@@ -100,7 +100,3 @@ def files():
             found += [f"{directory}/{name}" for name in names if not name.startswith(MAY_STAY)]
     return sorted(found)
 
-
-def cgroups():
-    """Control groups that uzswap made."""
-    return [directory for directory, _, _ in os.walk("/sys/fs/cgroup") if "uzswap" in directory]

@@ -61,9 +61,8 @@ pub fn has_program(pid: u32) -> bool {
 /// Sends a request to one process and waits for its end.
 pub fn send(process: &Process, what: RequestKind, wanted: u64) -> Result<Done> {
     let request = &process.request;
-    let pid = pid_of(process);
     let own = std::process::id();
-    announce(process, what, wanted)?;
+    let pid = announce(process, what, wanted)?;
     let began = Instant::now();
     loop {
         match request.door.load(Ordering::Acquire) {
@@ -89,30 +88,34 @@ pub fn send(process: &Process, what: RequestKind, wanted: u64) -> Result<Done> {
     })
 }
 
-/// Sends a request to one process.
-pub fn announce(process: &Process, what: RequestKind, wanted: u64) -> Result<()> {
-    let (request, pid) = (&process.request, pid_of(process));
-    // Any process of the run may write this number, and SIGSYS ends whoever does not expect it.
-    if is_managed(pid) == Managed::No {
-        bail!("process {pid} is not managed: it runs another program, or never was");
-    }
-    request
-        .ring(std::process::id())
-        .map_err(|door| match door {
+/// Sends a request to one process, whose id it returns.
+pub fn announce(process: &Process, what: RequestKind, wanted: u64) -> Result<u32> {
+    let (request, own) = (&process.request, std::process::id());
+    request.ring(own).map_err(|door| {
+        let pid = pid_of(process);
+        match door {
             Door::Shut => anyhow!("process {pid} is starting or ending a program: try again"),
             _ => anyhow!(
                 "process {pid} serves another 'uzswap reclaim', 'set' or 'swapoff': try again later"
             ),
-        })?;
+        }
+    })?;
+    // Only now: before, the record may have become another's.
+    let pid = pid_of(process);
+    // Any process of the run may write this number, and SIGSYS ends whoever does not expect it.
+    if is_managed(pid) == Managed::No {
+        request.take_back(own);
+        bail!("process {pid} is not managed: it runs another program, or never was");
+    }
     request.what.store(what, Ordering::Relaxed);
     request.wanted.store(wanted, Ordering::Relaxed);
     request.done.store(0, Ordering::Relaxed);
     request.freed.store(0, Ordering::Relaxed);
     if let Err(error) = signal(pid) {
-        request.open();
+        request.take_back(own);
         bail!("cannot signal process {pid}: {error}");
     }
-    Ok(())
+    Ok(pid)
 }
 
 /// Sends the signal that announces a request.

@@ -76,14 +76,14 @@ impl Group {
                 let share = self.share_of(p);
                 share.expire(share.owner());
                 if p.folds() {
-                    self.fold(p, ProcessState::Live, || {});
+                    self.fold(p, ProcessState::Live, &is_alive, || {});
                 }
             }
         }
         let taken = self.take_free(ProcessState::Busy, run).or_else(|| {
             for p in &self.processes {
                 if p.folds() && p.is_abandoned(&is_alive) {
-                    self.fold(p, ProcessState::Live, || {});
+                    self.fold(p, ProcessState::Live, &is_alive, || {});
                 }
             }
             self.take_free(ProcessState::Busy, run)
@@ -303,7 +303,7 @@ impl Group {
                 _ => Process::is_stillborn(state, &is_alive),
             };
             if is_dead {
-                self.fold(p, state, || release(at));
+                self.fold(p, state, &is_alive, || release(at));
             }
         }
     }
@@ -352,9 +352,21 @@ impl Group {
     }
 
     /// Adds the counters of a process that ended in `state` to the sums of its run and, after
-    /// `release`, frees the record.
-    fn fold(&self, from: &Process, state: ProcessState, release: impl FnOnce()) {
+    /// `release`, frees the record; not while somebody alive, as `is_alive` says, asks it for
+    /// something.
+    fn fold(
+        &self,
+        from: &Process,
+        state: ProcessState,
+        is_alive: impl Fn(u32) -> bool,
+        release: impl FnOnce(),
+    ) {
         if !from.state.turn(state, ProcessState::Busy) {
+            return;
+        }
+        // Under `Busy`, so that the door is not the next owner's.
+        if !from.request.shut_for_dead(is_alive) {
+            let _ = from.state.turn(ProcessState::Busy, state);
             return;
         }
         self.run_of(from).ended.take_over(from);

@@ -10,7 +10,8 @@
 //! - SIGSYS ends a process that does not handle it. It is sent only by whoever has turned the door
 //!   from [`Door::Open`] to [`Door::Ringing`], and a process whose door is open has the handler
 //!   until it shuts the door: before it executes another program, when it waits for a ring under
-//!   way.
+//!   way. Whose door it is, the ringer reads after it has rung: until it has taken its ring back or
+//!   is gone, the record is nobody else's, even if the process dies ([`Request::shut_for_dead`]).
 //! - What is asked is written by whoever rings, before the signal; the answer by the process,
 //!   before it opens the door again.
 //!
@@ -166,7 +167,7 @@ impl Request {
         let _ = self.door.turn(Door::Working, Door::Open);
     }
 
-    /// Asks, for process `pid`, which then sends the signal. Otherwise the state that the door is
+    /// Asks, for process `pid`, which then reads whose door it is and sends the signal. Otherwise the state that the door is
     /// in.
     ///
     /// # Errors
@@ -175,6 +176,21 @@ impl Request {
         self.door
             .compare_exchange(Door::Open, Door::Ringing { pid }, AcqRel, Acquire)
             .map(|_| ())
+    }
+
+    /// Process `pid` has rung, and will send no signal.
+    pub fn take_back(&self, pid: u32) {
+        let _ = self.door.turn(Door::Ringing { pid }, Door::Open);
+    }
+
+    /// The process is dead: nobody rings any more, and its record may become another's. `false`:
+    /// somebody who has rung may be about to send the signal, and must find the dead one here.
+    pub fn shut_for_dead(&self, is_alive: impl Fn(u32) -> bool) -> bool {
+        let shuts = |door| match door {
+            Door::Ringing { pid } if is_alive(pid) => None,
+            _ => Some(Door::Shut),
+        };
+        self.door.fetch_update(AcqRel, Acquire, shuts).is_ok()
     }
 
     /// Process `pid` has rung and waits no longer. `false`: the process is at it already.
@@ -212,6 +228,17 @@ mod tests {
         assert_eq!(request.take(), Some(false));
         assert!(request.try_shut());
         assert_eq!(request.ring(8), Err(Door::Shut));
+        request.open();
+        assert_eq!(request.ring(8), Ok(()));
+        assert!(
+            !request.shut_for_dead(|_| true),
+            "it may be about to signal"
+        );
+        request.take_back(8);
+        assert!(request.shut_for_dead(|_| true));
+        request.open();
+        assert_eq!(request.ring(8), Ok(()));
+        assert!(request.shut_for_dead(|_| false), "the ringer is dead, too");
         request.finish();
         assert_eq!(
             request.ring(8),

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use uzswap_group::group::{Group, Identity, Process, ProcessState, SwapUser};
+use uzswap_group::request::Door;
 
 fn group() -> Box<Group> {
     let layout = std::alloc::Layout::new::<Group>();
@@ -69,6 +70,26 @@ fn a_child_that_was_killed_before_it_began_gives_its_record_back() {
         reserved,
         group.reserve(&group.processes[0], PARENT).unwrap()
     ));
+}
+
+/// Whoever rings reads whose door it is, and signals that process: the record stays the dead one's
+/// until then.
+#[test]
+fn a_record_is_not_another_s_while_somebody_rings() {
+    let group = group();
+    let record = claimed(&group, PARENT);
+    record.request.open();
+    record.request.ring(OTHER).unwrap();
+    record.swap_user.store(SwapUser::Yes, Ordering::Relaxed);
+    assert_eq!(reaped(&group, &[OTHER]), [], "it may be about to signal");
+    record.swap_user.store(SwapUser::No, Ordering::Relaxed);
+    let executed = claimed(&group, PARENT);
+    assert!(!std::ptr::eq(executed, record));
+    assert_eq!(record.pid.load(Ordering::Relaxed), PARENT);
+    record.request.take_back(OTHER);
+    record.swap_user.store(SwapUser::Yes, Ordering::Relaxed);
+    assert_eq!(reaped(&group, &[OTHER]), [0]);
+    assert_eq!(record.request.ring(OTHER), Err(Door::Shut));
 }
 
 #[test]

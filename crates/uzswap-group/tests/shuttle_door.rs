@@ -9,7 +9,7 @@
 #![cfg(all(loom, shuttle))]
 
 use shuttle::sync::atomic::{
-    AtomicBool,
+    AtomicBool, AtomicU32,
     Ordering::{Acquire, Release},
 };
 use shuttle::sync::{Arc, Mutex};
@@ -102,6 +102,31 @@ fn a_program_is_executed_while_two_ask() {
         for asker in askers {
             asker.join().unwrap();
         }
+    });
+}
+
+/// A process dies, and another begins with its record: whoever asks signals the one whose door
+/// was rung, or nobody.
+#[test]
+fn a_record_becomes_another_s_while_one_asks() {
+    model(|process| {
+        let owner = Arc::new(AtomicU32::new(10));
+        let asker = {
+            let (process, owner) = (process.clone(), owner.clone());
+            thread::spawn(move || {
+                if process.request.ring(1).is_ok() {
+                    let first = owner.load(Acquire);
+                    thread::yield_now();
+                    assert_eq!(owner.load(Acquire), first, "signalled an heir");
+                    process.gone[1].store(true, Release);
+                }
+            })
+        };
+        let is_alive = |pid: u32| !process.gone[pid as usize].load(Acquire);
+        if process.request.shut_for_dead(is_alive) {
+            owner.store(11, Release);
+        }
+        asker.join().unwrap();
     });
 }
 

@@ -60,9 +60,9 @@ mod owners;
 mod row;
 mod search;
 mod table;
-mod users;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod users;
 
 pub use cluster::{CLUSTER_SLOTS, NR_ORDERS};
 pub use device::Slots;

@@ -17,7 +17,10 @@ const GROUP: usize = 64;
 /// Groups of processes, the supervisor's included.
 pub(crate) const NR_GROUPS: usize = NR_ROWS.div_ceil(GROUP);
 
-const _: () = assert!(NR_GROUPS <= GROUP, "a descriptor names the groups in one word");
+const _: () = assert!(
+    NR_GROUPS <= GROUP,
+    "a descriptor names the groups in one word"
+);
 
 /// The users of one cluster.
 #[derive(Clone, Copy)]
@@ -85,7 +88,9 @@ impl<'m> Users<'m> {
     /// All of them.
     pub(crate) fn iter(self) -> impl Iterator<Item = usize> + 'm {
         ones(self.groups.load(Ordering::Relaxed)).flat_map(move |group| {
-            let users = self.word(group).map_or(0, |word| word.load(Ordering::Relaxed));
+            let users = self
+                .word(group)
+                .map_or(0, |word| word.load(Ordering::Relaxed));
             ones(users).map(move |user| group * GROUP + user)
         })
     }

@@ -348,7 +348,11 @@ fn thousands_of_processes_share_slots() {
     }
     let again = slots.fork(parent, 4000);
     slots.put(parent, run);
-    assert_eq!((slots.count(run.first), slots.used()), (1, 8), "the child's");
+    assert_eq!(
+        (slots.count(run.first), slots.used()),
+        (1, 8),
+        "the child's"
+    );
     slots.release(parent, again.index());
     assert_eq!(slots.used(), 0, "it is gone");
 }

@@ -129,15 +129,16 @@ fn expire_dead(account: &Account) {
 
 /// Has a process that has no reclaimer start one.
 fn announce(process: &Process) {
-    let request = &process.request;
+    let (request, own) = (&process.request, thread::getpid().unsigned_abs());
     // Its door is shut, or it serves another request: the supervisor tries again.
-    if request.ring(thread::getpid().unsigned_abs()).is_err() {
+    if request.ring(own).is_err() {
         return;
     }
     request.what.store(RequestKind::GiveUp, Relaxed);
+    // Read after the ring: before, the record may have become another's.
     let pid = process.pid.load(Relaxed).cast_signed();
     if signal::queue(pid, SIGSYS, VALUE).is_err() {
-        request.open();
+        request.take_back(own);
     }
 }
 
