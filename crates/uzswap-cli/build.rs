@@ -80,6 +80,18 @@ fn build(root: &Path, out_dir: &Path) -> Result<[PathBuf; 2], String> {
     let built = target_dir
         .join(&target)
         .join(if injects { "debug" } else { "release" });
+    let remapped = remapped();
+    let rustflags: Vec<_> = remapped
+        .iter()
+        .map(|map| format!("--remap-path-prefix={map}"))
+        .collect();
+    // The image has no thread-local storage to keep a stack protector's word in, and the library
+    // may run where another C library's is. Both are built with the same options, so that most is
+    // built once.
+    let mut cflags = String::from("-fno-stack-protector -DZSTD_TRACE=0");
+    for map in &remapped {
+        cflags += &format!(" -ffile-prefix-map={map}");
+    }
     let make = |form: &[&str]| {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
         let mut command = Command::new(cargo);
@@ -91,19 +103,19 @@ fn build(root: &Path, out_dir: &Path) -> Result<[PathBuf; 2], String> {
             .arg("--target-dir")
             .arg(&target_dir)
             .args(form)
-            // The image has no thread-local storage to keep a stack protector's word in, and the
-            // library may run where another C library's is. Both are built with the same options,
-            // so that most is built once.
-            .env("CFLAGS", "-fno-stack-protector -DZSTD_TRACE=0")
+            .env("CFLAGS", &cflags)
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
             // The forms travel inside a binary; their symbols stay for backtraces.
             .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
             // These are for the outer build: clippy's driver, flags of the main target.
             .env_remove("RUSTC_WORKSPACE_WRAPPER")
-            .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .env_remove("CARGO_BUILD_TARGET")
             .env_remove("CARGO_BUILD_TARGET_DIR")
             .env_remove("CARGO_TARGET_DIR")
             .env_remove("CARGO_BUILD_BUILD_DIR");
+        if !rustflags.is_empty() {
+            command.env("CARGO_ENCODED_RUSTFLAGS", rustflags.join(RUSTFLAGS_MARK));
+        }
         run(&mut command, "uzswap-preload does not build")
     };
     make(&["--crate-type", "cdylib"])?;
@@ -114,6 +126,18 @@ fn build(root: &Path, out_dir: &Path) -> Result<[PathBuf; 2], String> {
     let image = out_dir.join("uzswap-image");
     link(&built.join("libuzswap_preload.a"), &image)?;
     Ok([library, image])
+}
+
+/// What separates flags in `CARGO_ENCODED_RUSTFLAGS`.
+const RUSTFLAGS_MARK: &str = "\x1f";
+
+/// Of the flags of the outer build those that the engine is built with, too: by which names source
+/// files are known, `FROM=TO`. A package is the same wherever it was built.
+fn remapped() -> Vec<String> {
+    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    let maps = flags.split(RUSTFLAGS_MARK);
+    let maps = maps.filter_map(|flag| flag.strip_prefix("--remap-path-prefix="));
+    maps.map(str::to_owned).collect()
 }
 
 /// Links the image: a static program at a fixed address, which needs no relocation wherever it is
