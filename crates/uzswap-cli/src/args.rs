@@ -6,11 +6,14 @@
 
 mod analyze;
 mod bench;
+mod doctor;
 #[cfg(test)]
 mod document;
 mod examples;
+mod jupyter;
 mod run;
 mod running;
+mod shell;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -20,15 +23,19 @@ use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 pub use analyze::Analyze;
 pub use bench::{Bench, CodecOptions, Common, Options as BenchOptions, Peer, Report, Suite};
+pub use doctor::Doctor;
+pub use jupyter::{Action as JupyterAction, Install, Jupyter, Uninstall};
 pub use run::{FaultMode, OverLimit, Place, Run, Swap, Switch};
 pub use running::{Reclaim, Set, Stat, SwapOff, Top};
+pub use shell::{Completions, Man, Shell};
 
 use crate::status;
 
 /// Run a program in less memory than it needs: cold memory is compressed, without root, without a
 /// kernel change, without a swap partition.
 #[derive(Debug, Parser)]
-#[command(name = "uzswap", version, verbatim_doc_comment, after_help = examples::UZSWAP)]
+#[command(name = "uzswap", version, verbatim_doc_comment, after_help = examples::UZSWAP,
+          arg = verbose())]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -60,6 +67,18 @@ pub enum Command {
     /// Benchmark uzswap on this machine, beside the kernel's zswap and swap
     #[command(after_help = examples::BENCH)]
     Bench(Bench),
+    /// Say what this machine allows, what is worse because of it, and how to change that
+    #[command(after_help = examples::DOCTOR)]
+    Doctor(Doctor),
+    /// Have Jupyter start its kernels under uzswap
+    #[command(after_help = examples::JUPYTER)]
+    Jupyter(Jupyter),
+    /// Print completions for a shell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(Completions),
+    /// Write the manual pages
+    #[command(hide = true, after_help = examples::MAN)]
+    Man(Man),
     /// Draw the results of 'bench --json' or a trace of 'run --trace' as one HTML page
     #[command(after_help = examples::REPORT)]
     Report(Report),
@@ -69,6 +88,14 @@ impl Cli {
     /// The command line of this process.
     pub fn of_process() -> Result<Cli, clap::Error> {
         Cli::of(std::env::args_os())
+    }
+
+    /// `uzswap run` as the environment sets its options.
+    pub fn run_of_environment() -> Result<Run, clap::Error> {
+        match Cli::of(["uzswap", "run", "true"])?.command {
+            Command::Run(run) => Ok(*run),
+            _ => unreachable!("'uzswap run' is parsed as such"),
+        }
     }
 
     fn of<S: Into<OsString> + Clone>(
@@ -81,6 +108,20 @@ impl Cli {
         }
         Ok(cli)
     }
+}
+
+/// `--verbose`, which says more of the version.
+fn verbose() -> clap::Arg {
+    clap::Arg::new("verbose")
+        .long("verbose")
+        .requires("version")
+        .action(clap::ArgAction::SetTrue)
+        .help("With --version: commit, features, codecs, what this kernel can do")
+}
+
+/// Whether `--verbose` is among the words of a command line that ended the parsing early.
+pub fn is_verbose() -> bool {
+    std::env::args_os().any(|word| word == "--verbose")
 }
 
 /// Process ids of Linux.

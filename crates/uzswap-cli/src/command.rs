@@ -3,9 +3,12 @@
 
 pub mod analyze;
 pub mod bench;
+pub mod doctor;
+pub mod jupyter;
 pub mod reclaim;
 pub mod run;
 pub mod set;
+pub mod shell;
 pub mod stat;
 pub mod swapoff;
 pub mod top;

@@ -2,7 +2,7 @@
 //! refusal is one line with what is missing and what to do; the managed process would fail on the
 //! same, but could say less about it.
 //!
-//! *Locking*: none. *Context*: `uzswap run`.
+//! *Locking*: none. *Context*: `uzswap run`, `uzswap doctor`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,9 +24,17 @@ use crate::status::{FAILED, refused};
 
 const SECCOMP_GET_ACTION_AVAIL: libc::c_uint = 2;
 
-/// Fails if the engine cannot start in `mode` here. Returns a message if `auto` has to take a
-/// slower mode.
-pub fn check(mode: FaultMode) -> Result<Option<String>> {
+/// How page faults will be served.
+#[derive(Debug)]
+pub struct Served {
+    /// Never `Auto`.
+    pub mode: FaultMode,
+    /// Why `auto` has to take a slower mode, if it has to.
+    pub slower: Option<String>,
+}
+
+/// How the engine serves faults here if `mode` is asked for. Fails if it cannot start.
+pub fn check(mode: FaultMode) -> Result<Served> {
     let refused = match mode {
         FaultMode::Segv => None,
         FaultMode::Auto => check_userfaultfd(mode).err(),
@@ -44,7 +52,14 @@ pub fn check(mode: FaultMode) -> Result<Option<String>> {
         check_seccomp()?;
     }
     check_arena(prot).map_err(|errno| refused!(FAILED, "{}", no_arena(errno)))?;
-    Ok(refused.map(|why| format!("segv mode, which is slower: {why}")))
+    Ok(Served {
+        mode: match mode {
+            FaultMode::Auto if refused.is_some() => FaultMode::Segv,
+            FaultMode::Auto => FaultMode::Signal,
+            given => given,
+        },
+        slower: refused.map(|why| format!("segv mode, which is slower: {why}")),
+    })
 }
 
 /// Without userfaultfd, pages are filled through /proc/self/mem while they are inaccessible.

@@ -14,10 +14,12 @@ mod control;
 mod failure;
 mod group_file;
 mod group_view;
+mod idle;
 mod kernel;
 mod knob;
 mod limit;
 mod members;
+mod metrics;
 mod os;
 mod outside;
 mod preload;
@@ -34,6 +36,7 @@ mod swap;
 mod target;
 mod thrashing;
 mod trace;
+mod version;
 
 use std::process::ExitCode;
 
@@ -48,7 +51,11 @@ fn main() -> ExitCode {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
             ) =>
         {
-            let _ = asked.print();
+            if asked.kind() == ErrorKind::DisplayVersion && args::is_verbose() {
+                print!("{}", version::verbose());
+            } else {
+                let _ = asked.print();
+            }
             return ExitCode::SUCCESS;
         }
         Err(empty) if empty.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
@@ -69,6 +76,10 @@ fn main() -> ExitCode {
         args::Command::Reclaim(reclaim) => command::reclaim::reclaim(reclaim),
         args::Command::SwapOff(swapoff) => command::swapoff::swapoff(swapoff),
         args::Command::Bench(bench) => command::bench::bench(bench),
+        args::Command::Completions(options) => command::shell::completions(options),
+        args::Command::Man(options) => command::shell::man(options),
+        args::Command::Jupyter(options) => command::jupyter::jupyter(options),
+        args::Command::Doctor(options) => command::doctor::doctor(options),
         args::Command::Report(report) => command::bench::report(report),
     };
     match done {

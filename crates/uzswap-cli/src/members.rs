@@ -237,7 +237,7 @@ impl<'a> Members<'a> {
         for (_, process) in self.live() {
             if process.ask.is_open() && process.reclaimer.load(Relaxed) == 0 {
                 // Its door is shut, or it serves another request: the next time.
-                let _ = request::announce(process, RequestKind::GiveUp, 0);
+                let _ = request::announce(process, RequestKind::GiveUp, 0, request::ANY_TIME);
             }
         }
     }

@@ -14,6 +14,13 @@ pub fn euid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Whether this process may trace others of its user, as far as a sandbox is concerned.
+pub fn may_trace() -> bool {
+    // SAFETY: there is no process -1: the call has no effect. A sandbox answers EPERM or ENOSYS.
+    let _ = unsafe { libc::ptrace(libc::PTRACE_ATTACH, -1, 0, 0) };
+    io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+}
+
 /// An empty memory file, close-on-exec.
 pub fn memory_file(name: &CStr) -> io::Result<File> {
     // SAFETY: a NUL-terminated name and a valid flag.

@@ -48,6 +48,11 @@ pub struct Installed {
 }
 
 impl Form {
+    /// Its file name, which tells versions apart.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Writes it to a directory that programs can load it from, unless it is there.
     pub fn install(&self) -> Result<Installed> {
         if self.bytes.is_empty() {

@@ -1,11 +1,12 @@
-//! *What*: `uzswap stat --prometheus`: the text exposition format, version 0.0.4. One metric for
-//! every counter in [`uzswap_group::counters`], under its name and with its meaning as help; then
+//! *What*: `uzswap stat --prometheus` and `run --metrics`: the text exposition format, version
+//! 0.0.4, and OpenMetrics 1.0, which names a counter's family without `_total`. One metric for every
+//! counter in [`uzswap_group::counters`], under its name and with its meaning as help; then
 //! the values that `--json` derives, each swap device and each live process.
 //!
 //! *Invariants*: names begin with `uzswap_`; counters end in `_total`; sizes are in bytes and times
 //! in seconds, and the name says so. Every sample is labelled with the supervisor's pid and with
-//! the name of the group, if it has one.
-//! *Locking*: none. *Context*: `uzswap stat`.
+//! the name of the group, if it has one, and with what else the caller says.
+//! *Locking*: none. *Context*: `uzswap stat`; a thread of the supervisor's.
 
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
@@ -24,12 +25,42 @@ fn bounds() -> impl Iterator<Item = u32> {
     bounds.chain([1_000_000_000])
 }
 
-/// Every metric of the group.
-pub fn text(group: &Part<'_>, totals: &Totals) -> String {
+/// How metrics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus' text, 0.0.4.
+    Text,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+}
+
+impl Format {
+    /// The media type of OpenMetrics.
+    pub const OPEN_TYPE: &'static str = "application/openmetrics-text";
+
+    /// The value of `Content-Type`.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// Every metric of the group, each sample with `labels`.
+pub fn text(
+    group: &Part<'_>,
+    totals: &Totals,
+    format: Format,
+    labels: &[(&'static str, String)],
+) -> String {
+    let mut common = vec![("supervisor", group.supervisor().to_string())];
+    common.extend(group.name().map(|name| ("group", name)));
+    common.extend_from_slice(labels);
     let mut out = Exposition {
         text: String::new(),
-        supervisor: group.supervisor(),
-        group: group.name(),
+        format,
+        common,
     };
     run(&mut out, group, totals);
     for what in Counters::ALL {
@@ -51,6 +82,9 @@ pub fn text(group: &Part<'_>, totals: &Totals) -> String {
     fault_times(&mut out, totals);
     swap_devices(&mut out, group);
     processes(&mut out, group);
+    if format == Format::OpenMetrics {
+        out.text.push_str("# EOF\n");
+    }
     out.text
 }
 
@@ -251,8 +285,9 @@ fn processes(out: &mut Exposition, group: &Part<'_>) {
 
 struct Exposition {
     text: String,
-    supervisor: u32,
-    group: Option<String>,
+    format: Format,
+    /// Labels of every sample.
+    common: Vec<(&'static str, String)>,
 }
 
 impl Exposition {
@@ -263,24 +298,29 @@ impl Exposition {
             _ if name.ends_with("_total") => "counter",
             _ => "gauge",
         };
+        let name = match self.format {
+            Format::Text => name,
+            Format::OpenMetrics => name.strip_suffix("_total").unwrap_or(name),
+        };
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         let _ = writeln!(self.text, "# HELP uzswap_{name} {help}");
         let _ = writeln!(self.text, "# TYPE uzswap_{name} {kind}");
     }
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        let _ = write!(
-            self.text,
-            "uzswap_{name}{{supervisor=\"{}\"",
-            self.supervisor
-        );
-        let group = self.group.as_deref().map(|name| ("group", name));
-        for (label, text) in group.iter().chain(labels) {
+        let _ = write!(self.text, "uzswap_{name}");
+        let common = self
+            .common
+            .iter()
+            .map(|(label, text)| (*label, text.as_str()));
+        let mut mark = '{';
+        for (label, text) in common.chain(labels.iter().copied()) {
             let text = text
                 .replace('\\', "\\\\")
                 .replace('"', "\\\"")
                 .replace('\n', "\\n");
-            let _ = write!(self.text, ",{label}=\"{text}\"");
+            let _ = write!(self.text, "{mark}{label}=\"{text}\"");
+            mark = ',';
         }
         let _ = writeln!(self.text, "}} {value}");
     }

@@ -23,4 +23,30 @@ mod watch;
 pub use advice::Advice;
 pub use follow::Follower;
 pub use kills::Kills;
-pub use surroundings::Surroundings;
+pub use surroundings::{Left, Surroundings};
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use uzswap_compress::Codec;
+
+use crate::limit::min_limit;
+use crate::size::Size;
+
+/// What the surroundings leave to a run that is about to start. Fails if that is too little.
+pub fn at_start(codec: Codec) -> Result<(Left, Surroundings)> {
+    let least = min_limit(codec);
+    let mut surroundings = Surroundings::open(Path::new("/"));
+    let left = surroundings
+        .look(Duration::ZERO, 0)
+        .context("cannot find out how much memory may be used here: set --ram")?;
+    let ram = Size(left.limit);
+    if ram < least {
+        bail!(
+            "only {ram} of memory may still be used here, but the least that works with {codec} is \
+             {least}: free some memory, or set --ram"
+        );
+    }
+    Ok((left, surroundings))
+}

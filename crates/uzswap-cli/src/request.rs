@@ -22,6 +22,9 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a process may take to accept a request. A stopped one never does.
 const MAX_ACCEPT_TIME: Duration = Duration::from_secs(10);
 
+/// Memory of any age is asked for.
+pub const ANY_TIME: u64 = u64::MAX;
+
 /// The outcome of a request, bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Done {
@@ -60,9 +63,14 @@ pub fn has_program(pid: u32) -> bool {
 
 /// Sends a request to one process and waits for its end.
 pub fn send(process: &Process, what: RequestKind, wanted: u64) -> Result<Done> {
+    send_older(process, what, wanted, ANY_TIME)
+}
+
+/// As [`send`]; evicts only what was put on its list before tick `before`.
+pub fn send_older(process: &Process, what: RequestKind, wanted: u64, before: u64) -> Result<Done> {
     let request = &process.request;
     let own = std::process::id();
-    let pid = announce(process, what, wanted)?;
+    let pid = announce(process, what, wanted, before)?;
     let began = Instant::now();
     loop {
         match request.door.load(Ordering::Acquire) {
@@ -88,8 +96,9 @@ pub fn send(process: &Process, what: RequestKind, wanted: u64) -> Result<Done> {
     })
 }
 
-/// Sends a request to one process, whose id it returns.
-pub fn announce(process: &Process, what: RequestKind, wanted: u64) -> Result<u32> {
+/// Sends a request to one process, whose id it returns: `what`, and to evict only what is older than
+/// tick `before`.
+pub fn announce(process: &Process, what: RequestKind, wanted: u64, before: u64) -> Result<u32> {
     let (request, own) = (&process.request, std::process::id());
     request.ring(own).map_err(|door| {
         let pid = pid_of(process);
@@ -109,6 +118,7 @@ pub fn announce(process: &Process, what: RequestKind, wanted: u64) -> Result<u32
     }
     request.what.store(what, Ordering::Relaxed);
     request.wanted.store(wanted, Ordering::Relaxed);
+    request.before.store(before, Ordering::Relaxed);
     request.done.store(0, Ordering::Relaxed);
     request.freed.store(0, Ordering::Relaxed);
     if let Err(error) = signal(pid) {

@@ -71,7 +71,7 @@ impl Encoded for Door {
 encoded! {
     /// What a process is asked for.
     RequestKind {
-        /// To evict so many bytes of resident memory.
+        /// To evict so many bytes of resident memory, as far as it is old enough.
         Evict,
         /// To write so many bytes of compressed memory to swap.
         WriteBack = 1,
@@ -97,6 +97,8 @@ pub struct Request {
     pub what: Shared<RequestKind>,
     /// Bytes that are asked for, or the device's number.
     pub wanted: AtomicU64,
+    /// Of what is to be evicted: only what was put on its LRU list before, ticks.
+    pub before: AtomicU64,
     /// Bytes of it that were evicted, written back or brought back.
     pub done: AtomicU64,
     /// Bytes of RAM that are free by it.

@@ -6,6 +6,7 @@ Examples:
   uzswap run -- make                             as much RAM as the container still allows
   uzswap run --ram 1G --compressor zstd -- node server.js
   uzswap stat 4711                               what it saves, while it runs
+  uzswap doctor                                  what this machine allows
 
 Every option of 'run' can be set by an environment variable: --ram by UZSWAP_RAM, --swap-max by
 UZSWAP_SWAP_MAX, and so on. '--help' explains more than '-h'.
@@ -27,6 +28,7 @@ Examples:
   uzswap run --ram 256M -- python3 job.py
   uzswap run --ram 1G --stats /tmp/job.json --quiet -- ./job --big
   UZSWAP_RAM=256M uzswap run -- sort --parallel=2 big.txt
+  uzswap run --metrics 127.0.0.1:9100 --idle-reclaim 5m -- ./server
   uzswap run --group jobs/batch --ram 512M -- ./import                 within the limit of jobs
   uzswap run --swap /dev/nvme0n1p3,pri=10 --swap /var/tmp -- ./job     the disk first, then a file
   UZSWAP_SWAP='/mnt/a,pri=1;/mnt/b,pri=1' uzswap run -- ./job          both directories evenly
@@ -99,12 +101,15 @@ Examples:
 
 pub const RECLAIM: &str = "\
 The coldest memory goes first. Given the pid of 'uzswap run', it asks the run's processes one after
-the other, the largest first, until SIZE is reached.
+the other, the largest first, until SIZE is reached. How old memory is tells the time since it came
+into RAM, not since it was last used.
 
-Exit status: 0; 1 if less than SIZE could be reclaimed; 2 for wrong arguments.
+Exit status: 0; 1 if less than SIZE could be reclaimed, unless --older-than is given; 2 for wrong
+arguments.
 
 Examples:
   uzswap reclaim 4711 256M                       compress 256 MiB of resident memory
+  uzswap reclaim 4711 --older-than 5m            what nobody brought in for five minutes
   uzswap reclaim 4711 64M --writeback-only       move 64 MiB of compressed memory to swap
 ";
 
@@ -136,4 +141,48 @@ Exit status: 0; 1 if the file cannot be read or is truncated; 2 for wrong argume
 Examples:
   uzswap run --trace job.jsonl --ram 256M -- ./job; uzswap report job.jsonl -o job.html
   uzswap bench codecs --json codecs.json; uzswap report codecs.json
+";
+
+pub const DOCTOR: &str = "\
+It asks the functions that 'run' asks, with the options that UZSWAP_* variables set, and at last
+runs a program. Each finding is 'ok'; 'worse', if programs run, but not as well as they could; or
+'fails'. What to type is for a shell of the user that uzswap runs as; lines with sudo are for root.
+
+Exit status: 0 if programs can be run; 1 if not; 2 for wrong arguments.
+
+Examples:
+  uzswap doctor
+  uzswap doctor --json | jq '.findings[] | select(.verdict != \"ok\")'
+  UZSWAP_FAULT_MODE=thread uzswap doctor         whether that mode would work
+  docker run --rm IMAGE uzswap doctor            in a container of that image
+";
+
+pub const JUPYTER: &str = "\
+The new kernelspec has the command of the old one, behind 'uzswap run'. If the old one is not found,
+it starts ipykernel of the python3 in PATH. When a limit ends the kernel, the reason is on the
+standard error of whatever started it: the server's log, or the terminal of 'jupyter console'.
+
+Exit status: 0; 1 if it cannot be written or removed; 2 for wrong arguments.
+
+Examples:
+  uzswap jupyter install --ram 4G                'Python 3 (uzswap, 4 GiB)' in the launcher
+  uzswap jupyter install --kernel ir --name r-small --ram 1G
+  uzswap jupyter install --prefix /opt/conda     for all users of that installation
+  uzswap jupyter uninstall --name uzswap-python3
+";
+
+pub const COMPLETIONS: &str = "\
+Exit status: 0; 1 if they cannot be printed; 2 for wrong arguments.
+
+Examples:
+  uzswap completions bash > ~/.local/share/bash-completion/completions/uzswap
+  uzswap completions zsh > ~/.zfunc/_uzswap      with fpath+=~/.zfunc in ~/.zshrc
+  uzswap completions fish > ~/.config/fish/completions/uzswap.fish
+";
+
+pub const MAN: &str = "\
+Exit status: 0; 1 if they cannot be written; 2 for wrong arguments.
+
+Examples:
+  uzswap man ~/.local/share/man/man1
 ";

@@ -2,13 +2,16 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{BoolishValueParser, FalseyValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, ValueEnum};
 
+use super::parse_time;
 use crate::group_file::name::GroupName;
 use crate::knob::Settings;
+use crate::metrics::Address;
 use crate::size::Size;
 
 /// One `--swap`.
@@ -71,6 +74,18 @@ pub enum FaultMode {
     Thread,
     /// Memory protection and SIGSEGV in the faulting thread; needs no userfaultfd, and is slower
     Segv,
+}
+
+impl FaultMode {
+    /// As the option has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            FaultMode::Auto => "auto",
+            FaultMode::Signal => "signal",
+            FaultMode::Thread => "thread",
+            FaultMode::Segv => "segv",
+        }
+    }
 }
 
 /// `--over-limit`.
@@ -173,6 +188,19 @@ pub struct Run {
     #[arg(verbatim_doc_comment, long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
+    /// Serve metrics over HTTP while the command runs: 127.0.0.1:9100, unix:/run/job.sock
+    ///
+    /// OpenMetrics for whoever accepts it, else Prometheus text, at /metrics. Where the environment
+    /// has POD_NAME, POD_NAMESPACE, CONTAINER_NAME or NODE_NAME, each sample is labelled with it.
+    #[arg(verbatim_doc_comment, long, value_name = "IP:PORT|unix:PATH")]
+    pub metrics: Option<Address>,
+
+    /// Evict what has been in RAM for longer than TIME, though there is room: 30s, 5m
+    ///
+    /// For jobs that are idle most of the time, so that more of them fit.
+    #[arg(verbatim_doc_comment, long, value_name = "TIME", value_parser = parse_time)]
+    pub idle_reclaim: Option<Duration>,
+
     /// No summary at exit
     #[arg(long, short, value_parser = FalseyValueParser::new())]
     pub quiet: bool,
@@ -216,11 +244,13 @@ pub struct Run {
 }
 
 /// Options of one run; all others are for its whole group. `over_limit` is both.
-const OWN: [&str; 9] = [
+const OWN: [&str; 11] = [
     "ram",
     "group",
     "stats",
     "trace",
+    "metrics",
+    "idle_reclaim",
     "quiet",
     "over_limit",
     "allow_unmanaged",

@@ -75,8 +75,14 @@ pub struct Reclaim {
     #[arg(value_name = "GROUP|PID")]
     pub whom: Whom,
 
-    /// How much to reclaim: 64M, 1.5GiB, 1048576
-    pub size: Size,
+    /// How much to reclaim: 64M, 1.5GiB, 1048576 [default: with --older-than, all that is]
+    #[arg(required_unless_present = "older_than")]
+    pub size: Option<Size>,
+
+    /// Evict only what has been in RAM for longer than TIME: 30s, 5m
+    #[arg(long, value_name = "TIME", value_parser = parse_time,
+          conflicts_with = "writeback_only")]
+    pub older_than: Option<Duration>,
 
     /// Write compressed memory to swap; evict nothing
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! *What*: `uzswap reclaim GROUP|PID SIZE`: asks managed processes to evict memory, or to write
+//! *What*: `uzswap reclaim GROUP|PID [SIZE]`: asks managed processes to evict memory, or to write
 //! compressed memory to swap, and waits until they have.
 //!
 //! *Locking*: none. *Context*: one thread.
@@ -13,13 +13,14 @@ use crate::args::Reclaim;
 use crate::chosen::Chosen;
 use crate::group_file::Access;
 use crate::group_view::{label, name_of, pid_of};
-use crate::request::{Done, send, spinner};
+use crate::idle;
+use crate::request::{ANY_TIME, Done, send_older, spinner};
 use crate::size::Size;
 use crate::status;
 
 /// Asks the process that is named, or those of a run or group one after the other.
 pub fn reclaim(options: &Reclaim) -> Result<u8> {
-    let Size(wanted) = options.size;
+    let wanted = options.size.map_or(u64::MAX, |size| size.0);
     let group = Chosen::open(&options.whom, Access::Change)?;
     let what = if options.writeback_only {
         if group.config.swap.nr_slots() == 0 {
@@ -45,6 +46,9 @@ pub fn reclaim(options: &Reclaim) -> Result<u8> {
     } else {
         RequestKind::Evict
     };
+    let before = options
+        .older_than
+        .map_or(ANY_TIME, |age| idle::before(&group, age));
     let waiting = spinner();
     let mut sum = Done::default();
     let mut asked = Vec::new();
@@ -54,7 +58,7 @@ pub fn reclaim(options: &Reclaim) -> Result<u8> {
         }
         waiting.set_message(format!("{} reclaims", label(process)));
         let (pid, name) = (pid_of(process), name_of(process));
-        let Done { done, freed, .. } = send(process, what, wanted - sum.done)?;
+        let Done { done, freed, .. } = send_older(process, what, wanted - sum.done, before)?;
         asked.push(json!({ "pid": pid, "name": name, "reclaimed": done, "freed": freed }));
         sum.done += done;
         sum.freed += freed;
@@ -68,7 +72,8 @@ pub fn reclaim(options: &Reclaim) -> Result<u8> {
     let Done { done, freed, .. } = sum;
     print(&if options.json {
         let all = json!({
-            "asked": wanted,
+            "asked": options.size.map(|size| size.0),
+            "older_than_s": options.older_than.map(|age| age.as_secs_f64()),
             "reclaimed": done,
             "freed": freed,
             "writeback_only": what == RequestKind::WriteBack,
@@ -82,7 +87,7 @@ pub fn reclaim(options: &Reclaim) -> Result<u8> {
             Size(freed)
         )
     })?;
-    if done >= wanted {
+    if done >= wanted || options.older_than.is_some() {
         return Ok(0);
     }
     eprintln!(

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use uzswap_group::environment::GROUP_ENV;
@@ -21,8 +22,10 @@ use crate::failure::{self, Failure};
 use crate::group_file;
 use crate::group_view::totals::{Totals, When};
 use crate::group_view::{Part, is_alive, pid_of};
+use crate::idle::IdleReclaim;
 use crate::kernel;
 use crate::members::Members;
+use crate::metrics::Listener;
 use crate::outside::Outside;
 use crate::preload::{IMAGE, Installed, LIBRARY};
 use crate::ram::{Advice, Follower, Kills};
@@ -45,6 +48,7 @@ pub fn run(options: &Run) -> Result<u8> {
     place::check(options)?;
     let stats = create("statistics", "--stats", options.stats.as_deref())?;
     let trace = create("trace", "--trace", options.trace.as_deref())?;
+    let metrics = options.metrics.as_ref().map(Listener::bind).transpose()?;
     let library = LIBRARY.install()?;
     let image = IMAGE.install()?;
     let mut place = Place::take(options, entered)?;
@@ -67,6 +71,9 @@ pub fn run(options: &Run) -> Result<u8> {
             required: !options.allow_unmanaged,
         },
     )?;
+    // After the fork, which wants one thread, and with signals blocked, which are for this one.
+    let metrics = metrics.map(Listener::serve).transpose()?;
+    let mut idle = options.idle_reclaim.map(|age| IdleReclaim::new(part, age));
     let mut members = Members::of(group);
     let mut outside = Outside::new(group, place.run);
     let mut follower = Follower::new(group, place.run, surroundings);
@@ -83,8 +90,13 @@ pub fn run(options: &Run) -> Result<u8> {
         over_limit.check(&place, &outside, &child);
         say_kills(kills.tick(), group);
         let next = looked.min(measured).min(followed).min(watcher.tick());
-        traced.map_or(next, |traced| traced.min(next))
+        let idle = idle.as_mut().map(IdleReclaim::tick);
+        [traced, idle]
+            .into_iter()
+            .flatten()
+            .fold(next, Duration::min)
     })?;
+    drop(metrics);
     say_kills(kills.look(), group);
     if over_limit.ended {
         supervise::end_orphans(|| outside.children());
@@ -229,7 +241,7 @@ fn find_target(options: &Run) -> Result<Target> {
         target.must_be_managed()?;
     }
     if !matches!(target.way, Way::Unmanaged(_))
-        && let Some(note) = kernel::check(options.fault_mode)?
+        && let Some(note) = kernel::check(options.fault_mode)?.slower
         && !options.quiet
     {
         eprintln!("uzswap: {note}");

@@ -21,7 +21,7 @@ use crate::group_view::{
     PAGE, Part, Sizes, device, elapsed_s, followed, live_processes, name_of, pid_of, text_of,
     tsc_hz,
 };
-use crate::prometheus;
+use crate::prometheus::{self, Format};
 use crate::report::Report;
 use crate::size::Size;
 use crate::summary::stalls;
@@ -37,7 +37,7 @@ pub fn stat(options: &Stat) -> Result<u8> {
     let text = if options.json {
         serde_json::to_string_pretty(&report(&group))? + "\n"
     } else if options.prometheus {
-        prometheus::text(&group, &totals(&group))
+        prometheus::text(&group, &totals(&group), Format::Text, &[])
     } else {
         let table = Table::sample(&group);
         table.run() + &table.swap() + &table.time() + &table.processes()

@@ -28,7 +28,7 @@ pub(crate) fn serve(parts: &Parts, masked: &Masked) {
         RequestKind::WriteBack => write_back_bytes(parts, masked, wanted),
         RequestKind::ComeDown => come_down(parts, masked, wanted),
         RequestKind::SwapOff => swapoff::swap_off(parts, masked, narrow(wanted)),
-        RequestKind::Evict => evict_bytes(parts, masked, wanted),
+        RequestKind::Evict => evict_bytes(parts, masked, wanted, request.before.load(Relaxed)),
         RequestKind::GiveUp => {
             give_up::answer(parts, masked);
             0
@@ -57,11 +57,13 @@ fn finish(request: &Request) {
     let _ = futex::wake_shared(request.door.as_futex(), u32::MAX);
 }
 
-/// Evicts `wanted` bytes of resident memory, the coldest first. Returns how many it were.
-fn evict_bytes(parts: &Parts, masked: &Masked, wanted: u64) -> u64 {
+/// Evicts `wanted` bytes of resident memory, the coldest first, as long as that was put on its list
+/// before `before`: a batch's first folio tells. Returns how many it were.
+fn evict_bytes(parts: &Parts, masked: &Masked, wanted: u64, before: u64) -> u64 {
+    let coldest = &parts.account.process().ask.coldest;
     let mut done = 0;
     let mut failures = 0;
-    while done < wanted && failures < MAX_RECLAIM_RETRIES {
+    while done < wanted && failures < MAX_RECLAIM_RETRIES && coldest.load(Relaxed) <= before {
         let pages = (wanted - done).div_ceil(wide(PAGE_SIZE));
         // One operation a batch: faults and fork do not wait for the rest.
         let mut op = parts.op(masked);

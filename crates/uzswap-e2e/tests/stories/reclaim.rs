@@ -161,3 +161,36 @@ fn wrong_arguments_and_processes() {
     assert_eq!(outcome.status, 1);
     outcome.expect_stderr(&["--swap"]);
 }
+
+/// What has been in RAM for long goes, and only that, whether it is asked for or by itself.
+#[test]
+fn idle_memory_is_evicted_by_age() {
+    let scratch = Scratch::new();
+    let live = Job::idle(&scratch, 64).ram_mib(256).start_until("idle\n");
+    let pid = live.pid().to_string();
+    let older_than = |time: &str| {
+        let said = Job::new("reclaim")
+            .arg(&pid)
+            .args(["--json", "--older-than", time]);
+        said.uzswap_itself().expect_success("reclaim").json()
+    };
+    assert_eq!(number(&older_than("1440m"), "reclaimed"), 0);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let said = older_than("1s");
+    assert!(number(&said, "reclaimed") >= 60 * MIB, "{said}");
+    assert!(
+        number(&live.stat(), "resident") < 8 * MIB,
+        "{}",
+        live.stat()
+    );
+    assert_eq!(live.end_by(libc::SIGTERM).text(), "idle\nright\n");
+
+    let mut live = Job::idle(&scratch, 64)
+        .ram_mib(256)
+        .option("--idle-reclaim", "1s")
+        .start_until("idle\n");
+    live.wait_until("evicted by itself", |live| {
+        number(&live.stat(), "resident") < 8 * MIB
+    });
+    assert_eq!(live.end_by(libc::SIGTERM).text(), "idle\nright\n");
+}

@@ -6,9 +6,7 @@
 //! *Locking*: that of the group's name. *Context*: `uzswap run`.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use uzswap_core::MIN_DENSE_ORDER;
@@ -22,7 +20,7 @@ use crate::group_file::GroupFile;
 use crate::group_file::name::{self, GroupName, Named};
 use crate::group_view::Part;
 use crate::limit;
-use crate::ram::Surroundings;
+use crate::ram::{self, Surroundings};
 use crate::size::Size;
 use crate::status::{USAGE, refused};
 use crate::swap;
@@ -230,18 +228,8 @@ fn limit_of(given: Option<Size>, options: &Run) -> Result<(Size, Option<Surround
     if let Some(ram) = given {
         return Ok((ram, None));
     }
-    let codec = options.knobs.codec();
-    let least = limit::min_limit(codec);
-    let mut surroundings = Surroundings::open(Path::new("/"));
-    let left = surroundings.look(Duration::ZERO, 0);
-    match left.map(|left| Size(left.limit)) {
-        Some(ram) if ram >= least => Ok((ram, Some(surroundings))),
-        Some(ram) => bail!(
-            "only {ram} of memory may still be used here, but the least that works with {codec} is \
-             {least}: free some memory, or set --ram"
-        ),
-        None => bail!("cannot find out how much memory may be used here: set --ram"),
-    }
+    let (left, surroundings) = ram::at_start(options.knobs.codec())?;
+    Ok((Size(left.limit), Some(surroundings)))
 }
 
 fn configure(group: &Group, options: &Run) -> Result<()> {
