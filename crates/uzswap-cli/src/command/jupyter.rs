@@ -133,6 +133,7 @@ fn find(options: &Install) -> Result<Value> {
         let Ok(text) = fs::read(&file) else { continue };
         let spec: Value = serde_json::from_slice(&text)
             .with_context(|| format!("{} is no kernelspec", file.display()))?;
+        let spec = with_program(spec, &place);
         if is_of_uzswap(&spec) {
             bail!(
                 "{} runs under uzswap already: give another --kernel",
@@ -147,6 +148,20 @@ fn find(options: &Install) -> Result<Value> {
         }));
     }
     bail!("there is no kernelspec {name}: see 'jupyter kernelspec list'")
+}
+
+/// `spec` with the path of its program, if that lies beside `place`. Jupyter starts its own Python
+/// for one that is called `python` and no more, but looks at the first word only.
+fn with_program(mut spec: Value, place: &Path) -> Value {
+    let name = spec["argv"][0].as_str().filter(|name| !name.contains('/'));
+    let prefix = place.ancestors().nth(3);
+    if let (Some(name), Some(prefix)) = (name, prefix) {
+        let program = prefix.join("bin").join(name);
+        if program.exists() {
+            spec["argv"][0] = json!(program);
+        }
+    }
+    spec
 }
 
 /// Where the Python in PATH is installed, or its virtual environment.
