@@ -12,8 +12,9 @@ mod places;
 mod trial;
 
 use std::fmt::{Display, Write as _};
+use std::path::Path;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
 
 use super::print;
@@ -94,7 +95,8 @@ struct Findings {
 
 /// Looks, and prints what was found.
 pub fn doctor(options: &Doctor) -> Result<u8> {
-    let found = look()?;
+    let uzswap = std::env::current_exe().context("cannot find out where uzswap is")?;
+    let found = look(&uzswap)?;
     print(&if options.json {
         serde_json::to_string_pretty(&found)? + "\n"
     } else {
@@ -103,14 +105,15 @@ pub fn doctor(options: &Doctor) -> Result<u8> {
     Ok(if found.runs { 0 } else { status::FAILURE })
 }
 
-fn look() -> Result<Findings> {
+/// What is found here, with a trial of the binary `uzswap`.
+fn look(uzswap: &Path) -> Result<Findings> {
     let run = Cli::run_of_environment().map_err(|error| anyhow!("{}", one_line(&error)))?;
     let (served, mut findings) = faults::look(run.fault_mode);
     let (ram_limit, of_memory) = memory::look(&run);
     findings.extend(of_memory);
     findings.extend(places::look(&run));
     let may_run = findings.iter().all(|one| one.verdict != Verdict::Fails);
-    findings.extend(may_run.then(trial::look));
+    findings.extend(may_run.then(|| trial::look(uzswap)));
     Ok(Findings {
         version: env!("CARGO_PKG_VERSION"),
         kernel: faults::kernel(),
@@ -177,7 +180,8 @@ mod tests {
 
     #[test]
     fn every_finding_that_is_not_ok_says_why_or_what_to_do() {
-        let found = look().unwrap();
+        // Not this test's own binary, which would run the test again.
+        let found = look(Path::new("/bin/true")).unwrap();
         for one in &found.findings {
             assert!(
                 !one.found.is_empty() && !one.found.contains('\n'),

@@ -2,6 +2,7 @@
 //!
 //! *Locking*: none. *Context*: `uzswap doctor`.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::Finding;
@@ -9,19 +10,19 @@ use super::Finding;
 /// The command: a program that every machine has.
 const COMMAND: [&str; 3] = ["/bin/sh", "-c", ":"];
 
-/// Runs it.
-pub fn look() -> Finding {
-    let ran = std::env::current_exe().and_then(|uzswap| {
-        Command::new(uzswap)
-            .args(["run", "--quiet", "--"])
-            .args(COMMAND)
-            // Those of the caller's runs are to stay.
-            .env_remove("UZSWAP_STATS")
-            .env_remove("UZSWAP_TRACE")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .output()
-    });
+/// Has the binary `uzswap` run it.
+pub fn look(uzswap: &Path) -> Finding {
+    let ran = Command::new(uzswap)
+        .args(["run", "--quiet", "--"])
+        .args(COMMAND)
+        // Those of the caller's runs are to stay.
+        .env_remove("UZSWAP_STATS")
+        .env_remove("UZSWAP_TRACE")
+        .env_remove("UZSWAP_METRICS")
+        .env_remove("UZSWAP_GROUP")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output();
     match ran {
         Err(why) => Finding::fails("trial", format!("uzswap cannot start itself: {why}")),
         Ok(ran) if ran.status.success() => {
