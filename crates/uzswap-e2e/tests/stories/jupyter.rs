@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use uzswap_e2e::{Job, Scratch, skip, workspace};
+use uzswap_e2e::{Job, Scratch, skip, uzswap, workspace};
 
 /// A Python that has nbclient and ipykernel: `UZSWAP_JUPYTER_PYTHON`, or the one of
 /// `target/tools/jupyter`.
@@ -82,17 +82,30 @@ fn a_notebook_has_more_memory_than_its_limit_and_can_be_interrupted() {
         "{}",
         said.text()
     );
+    let mut dirs = vec![uzswap().parent().expect("a directory").to_owned()];
+    dirs.extend(std::env::split_paths(
+        &std::env::var_os("PATH").unwrap_or_default(),
+    ));
+    let path_with_uzswap = std::env::join_paths(dirs).expect("a PATH");
     let notebook = |cells: &[&str]| {
         Job::new(&python)
             .args(["-c", NOTEBOOK, "uzswap-plain"])
             .args(cells)
             .env("JUPYTER_DATA_DIR", &data)
             .env("UZSWAP_SWAP", "none")
+            .env("PYTHONPATH", workspace().join("python"))
+            .env("PATH", &path_with_uzswap)
             .native()
     };
     let interrupted = "import time\ntime.sleep(100)  # interrupt me";
-    let ran = notebook(&[LARGE, interrupted, "print('goes on')"]).expect_success("the notebook");
+    let shown = "%load_ext uzswap\n%uzswap ram=160M";
+    let ran = notebook(&[LARGE, interrupted, "print('goes on')", shown]);
+    let ran = ran.expect_success("the notebook");
     let text = ran.text();
+    assert!(
+        text.contains("160.0 MiB") && text.contains("compressed"),
+        "{text}"
+    );
     assert!(text.contains("right 4096"), "{text}\n{}", ran.stderr);
     assert!(
         text.contains("KeyboardInterrupt") && text.contains("goes on"),
