@@ -30,10 +30,7 @@ fn swap(run: &Run) -> Vec<Finding> {
         area.rotational = run.swap_rotational.resolve(area.rotational);
         findings.push(of_area(&area));
     }
-    if !findings.is_empty() && !choice.notes.is_empty() {
-        let elsewhere = "swap is not where it was asked for";
-        findings.push(Finding::worse("swap", choice.notes.join("; "), elsewhere));
-    } else if findings.is_empty() {
+    if findings.is_empty() {
         let why = match choice.notes.as_slice() {
             [] => "none is wanted (UZSWAP_SWAP)".to_owned(),
             notes => notes.join("; "),
@@ -43,8 +40,15 @@ fn swap(run: &Run) -> Vec<Finding> {
             why,
             "what does not fit in RAM compressed ends the program with status 125",
         );
-        findings.push(none.change("export UZSWAP_SWAP_DIR=/a/directory/on/a/disk"));
+        return vec![none.change("export UZSWAP_SWAP_DIR=/a/directory/on/a/disk")];
     }
+    // What 'run' says as well.
+    findings.extend(
+        choice
+            .notes
+            .into_iter()
+            .map(|note| Finding::new("swap", note)),
+    );
     findings
 }
 
