@@ -36,9 +36,10 @@ fn details(name: &str) -> Option<&'static str> {
             "Holds beside --ram: whichever leaves less. 'set' changes it as it does ram."
         }
         "compressor" => {
-            "'auto' starts with lz4 and stays with it while everything fits in RAM. When time is lost on\n\
-             the swap device, or the pool is about to be full, it samples the program's own pages and\n\
-             takes pz:3 (zstd:1 for blocks) while that saves more time than it costs. 'stat' and the\n\
+            "'auto' starts with lz4. From the first eviction on it tries lz4 and pz:1 to pz:3 (zstd:1 for\n\
+             blocks) on samples of the program's own pages, and takes whichever costs the program the\n\
+             least time in all: a denser pool takes longer to fill and to read, but leaves more memory\n\
+             uncompressed, so that there are fewer faults, and less on the swap device. 'stat' and the\n\
              summary show what it picked.\n\n\
              lz4 is the fastest. pz:1 stores a sixth more in the same RAM at nearly that speed; pz:3,\n\
              which 'pz' means, and zstd store about half as much again and take two and three times as\n\

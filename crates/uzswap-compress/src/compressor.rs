@@ -137,6 +137,18 @@ impl Compressor {
         self.codec
     }
 
+    /// From the next block on compresses with `codec`: another level of pz. `false`: it cannot, as
+    /// that takes a compressor made for it.
+    pub fn set_codec(&mut self, codec: Codec) -> bool {
+        if let (Context::Pz(_, _, level), Codec::Pz { level: number }) = (&mut self.context, codec)
+            && let Some(new) = pz::level(number)
+        {
+            *level = new;
+            self.codec = codec;
+        }
+        self.codec == codec
+    }
+
     /// Where the memory that it was made in begins.
     #[must_use]
     pub const fn memory(&self) -> NonNull<u8> {

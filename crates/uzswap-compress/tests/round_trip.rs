@@ -34,6 +34,29 @@ fn compress(b: &mut Owned, src: &Memory, dst: &mut [u8]) -> Result<usize, Compre
 }
 
 #[test]
+fn a_compressor_of_pz_takes_up_its_other_levels_and_nothing_else() {
+    let src = block("text", MIN_BLOCK, 7);
+    let src: &Memory = &src;
+    let mut changed = Owned::new(Codec::PZ_DEFAULT, MIN_BLOCK);
+    for codec in Codec::PZ_LEVELS.map(|level| Codec::Pz { level }) {
+        assert!(changed.compressor.set_codec(codec));
+        assert_eq!(changed.compressor.codec(), codec);
+        let mut made = [[0; MIN_BLOCK]; 2];
+        let mut fresh = Owned::new(codec, MIN_BLOCK);
+        let [by_changed, by_fresh] = &mut made;
+        let sizes = [
+            compress(&mut changed, src, by_changed),
+            compress(&mut fresh, src, by_fresh),
+        ];
+        assert_eq!(sizes[0].ok(), sizes[1].ok());
+        assert!(made[0] == made[1], "{codec}");
+    }
+    assert!(!changed.compressor.set_codec(Codec::Lz4));
+    assert!(!Owned::new(Codec::Lz4, MIN_BLOCK).compressor.set_codec(Codec::PZ_DEFAULT));
+    assert_eq!(changed.compressor.codec(), Codec::PZ_DEFAULT);
+}
+
+#[test]
 fn every_codec_and_level_gives_back_every_kind_of_block() {
     for codec in all_codecs() {
         // One workspace through all sizes and kinds, as a CPU slot uses it.

@@ -117,9 +117,9 @@ counters! {
     zswpin: Counter in Count,
     /// Pages stored into the pool.
     zswpout: Counter in Count,
-    /// Pages stored into the pool with the denser codec of `--compressor auto`.
+    /// Pages stored into the pool with the denser codecs of `--compressor auto`.
     zswpout_denser: Counter in Count,
-    /// Pool pages recompressed with the denser codec of `--compressor auto` to avoid writeback.
+    /// Pool pages recompressed with the denser codecs of `--compressor auto`.
     recompressed_pages: Counter in Count,
     /// Pages written back from the pool to a swap device.
     zswpwb: Counter in Count,

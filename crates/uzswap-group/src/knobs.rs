@@ -99,7 +99,7 @@ knobs! {
     ram_per_process: Limit = 0,
     /// What each process keeps of its memory, however much the others need
     ram_min: Limit = 0,
-    /// Compressor of new pages: auto (lz4, or a denser one while that saves time), lz4, zstd[:N], deflate[:N] or pz[:N]
+    /// Compressor of new pages: auto (whichever costs least time in all), lz4, zstd[:N], deflate[:N] or pz[:N]
     compressor: Codec = CODEC_AUTO,
     /// Unit of compression: larger blocks take less room, single pages come back faster
     block: Block = 0,
@@ -150,16 +150,26 @@ impl Knobs {
         }
     }
 
-    /// The denser codec of [`CODEC_AUTO`]: for single pages pz, which is denser and faster than
-    /// zstd; for blocks zstd, which adapts its codes to them.
+    /// The codecs that [`CODEC_AUTO`] chooses from beside lz4, by density: for single pages the
+    /// levels of pz, which is denser and faster than zstd; for blocks zstd, which adapts its codes
+    /// to them.
     #[must_use]
-    pub fn denser_codec(&self) -> Codec {
+    pub fn denser_codecs(&self) -> &'static [Codec] {
         match self.block.load(Relaxed) {
-            0 => Codec::PZ_DEFAULT,
-            _ => Codec::ZSTD_DEFAULT,
+            0 => &DENSER_FOR_PAGES,
+            _ => &[Codec::ZSTD_DEFAULT],
         }
     }
 }
+
+/// The most that [`Knobs::denser_codecs`] are.
+pub const MAX_DENSER_CODECS: usize = DENSER_FOR_PAGES.len();
+
+const DENSER_FOR_PAGES: [Codec; 3] = [
+    Codec::Pz { level: 1 },
+    Codec::Pz { level: 2 },
+    Codec::PZ_DEFAULT,
+];
 
 /// The codec that a value of [`Values::Codec`] names; for [`CODEC_AUTO`] the one that it begins
 /// with.

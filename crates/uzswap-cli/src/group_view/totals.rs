@@ -262,13 +262,15 @@ pub fn compressor(group: &Group) -> String {
     show_codec(group.knobs.compressor.load(Relaxed))
 }
 
-/// The codecs that pages were stored with so far; with `auto` those it picked.
+/// The codecs that pages were stored with so far; with `auto` those it picked, the denser one
+/// without its level, which changes.
 pub fn picked(group: &Group, totals: &Totals) -> Vec<String> {
     let knobs = &group.knobs;
     let denser = is_auto(group) && totals.get("zswpout_denser") > 0;
-    let denser = denser.then(|| knobs.denser_codec());
-    let codecs = knobs.codec().into_iter().chain(denser);
-    codecs.map(|codec| codec.to_string()).collect()
+    let denser = knobs.denser_codecs().first().filter(|_| denser);
+    let fast = knobs.codec().map(|codec| codec.to_string());
+    let denser = denser.map(|codec| codec.id().name().to_owned());
+    fast.into_iter().chain(denser).collect()
 }
 
 fn is_auto(group: &Group) -> bool {

@@ -35,7 +35,7 @@ pub(crate) fn follow_compressor(parts: &Parts, op: &mut OpGuard<'_>) {
     let asked = (
         knobs.compressor.load(Ordering::Relaxed),
         knobs.block.load(Ordering::Relaxed),
-        parts.auto.denser_codec(knobs),
+        parts.auto.denser_compressor(knobs),
     );
     if asked != op.seen_knobs {
         // Asked once: a program that has no room for it may be in trouble enough.
@@ -77,7 +77,9 @@ fn change_compressor(parts: &Parts, op: &mut OpGuard<'_>, codec: Codec, max_bloc
 fn change_denser(parts: &Parts, op: &mut OpGuard<'_>, codec: Option<Codec>, block: u64) {
     let wanted = codec.map(|codec| (codec, max_block(parts, codec, block)));
     let denser = op.denser.as_ref();
-    if denser.map(|denser| (denser.codec(), denser.max_block())) == wanted {
+    if denser.map(|denser| (denser.codec().id(), denser.max_block()))
+        == wanted.map(|(codec, max_block)| (codec.id(), max_block))
+    {
         return;
     }
     if let Some(old) = op.denser.take() {

@@ -127,14 +127,16 @@ fn isolate_folio(
 fn store_batch(parts: &Parts, op: &mut OpGuard<'_>, stable: bool) {
     let age = parts.pages.clock().now();
     for at in 0..op.batch.nr_folios {
-        let denser = op.denser.is_some() && parts.auto.is_denser();
-        let Some(folio) = op.batch.folios.get_mut(at) else {
+        let Some(&folio) = op.batch.folios.get(at) else {
             strict_assert!(false, "a batch counts more folios than it holds");
             break;
         };
-        folio.denser = denser;
-        let folio = *folio;
         sample::sample(parts, op, folio, stable);
+        let denser = stores_denser(parts, op);
+        if let Some(folio) = op.batch.folios.get_mut(at) {
+            folio.denser = denser;
+        }
+        let folio = BatchFolio { denser, ..folio };
         let mode = StoreMode {
             age,
             stable,
@@ -145,6 +147,17 @@ fn store_batch(parts: &Parts, op: &mut OpGuard<'_>, stable: bool) {
             thread::sched_yield();
         }
     }
+}
+
+/// Whether pages are to be stored by the operation's denser compressor, which then has the codec
+/// that `--compressor auto` chose.
+#[inline]
+fn stores_denser(parts: &Parts, op: &mut OpGuard<'_>) -> bool {
+    let Some(denser) = &mut op.denser else {
+        return false;
+    };
+    let codec = parts.auto.denser_codec(parts.account.knobs());
+    codec.is_some_and(|codec| denser.set_codec(codec))
 }
 
 /// Publishes what was stored and drops the pages. Returns how many.
@@ -186,9 +199,12 @@ fn drop_batch(parts: &Parts, op: &mut OpGuard<'_>, stable: bool) -> usize {
         .pages
         .clock()
         .advance(wide(dropped), parts.account.charge().limit());
-    parts
-        .auto
-        .watch_evictions(parts.account, &parts.pages, parts.store.pool_pages());
+    parts.auto.watch_evictions(
+        parts.account,
+        &parts.pages,
+        parts.store.pool_pages(),
+        parts.backing.is_some(),
+    );
     let shared = op.batch.nr_shared;
     if shared > 0 {
         parts.account.charge().share().unshare(shared);

@@ -17,6 +17,7 @@ use core::ffi::c_void;
 
 use super::densify::Rounds;
 use super::reclaim::{EVICT_PAGES, evict_above_floor};
+use super::recompress::recompress_some;
 use super::{follow, give_up, others};
 use crate::masked::Masked;
 use crate::memory;
@@ -165,33 +166,24 @@ extern "C" fn run(parts: *mut c_void) {
     parts.reclaimer.presence.leave();
 }
 
-/// Has colder processes evict, or evicts, until room reaches the high watermark, or no processor is
-/// idle.
+/// Has colder processes evict, or evicts, until room reaches the high watermark. Then recompresses
+/// what `--compressor auto` has stored fast and wants denser, while there is room. Stops when no
+/// processor is idle.
 fn keep_room(parts: &Parts, masked: &Masked, asking: &mut others::Asking, pace: &mut Pace) {
     // Woken by others it evicts for them, and for its own program only what that wants itself.
     if !parts.reclaimer.evicts || !parts.reclaimer.takes_want() {
         return;
     }
     let charge = parts.account.charge();
-    while charge.room() < high(charge.limit()) && !parts.reclaimer.presence.is_stopped() {
-        if asking.makes_room(parts) {
-            continue;
-        }
+    while !parts.reclaimer.presence.is_stopped() {
         let began = thread::monotonic_ns();
-        let mut op = parts.op(masked);
-        follow::follow_knobs(parts, &mut op);
-        let began_ticks = arch::ticks();
-        op.gives_way = true;
-        let freed = evict_above_floor(parts, &mut op, Wanted::about(BATCH_PAGES));
-        op.gives_way = false;
-        op.reserve.shrink_to(RESERVE_PAGES);
-        drop(op);
-        let Some(freed) = freed else { break };
-        let counters = parts.account.counters();
-        add(&counters.reclaim_background, 1);
-        let ticks = arch::ticks().wrapping_sub(began_ticks);
-        add(&counters.reclaim_background_ticks, ticks);
-        if freed == 0 {
+        if charge.room() >= high(charge.limit()) {
+            if !recompresses(parts, masked) {
+                break;
+            }
+        } else if asking.makes_room(parts) {
+            continue;
+        } else if evict(parts, masked) == 0 {
             break;
         }
         if let Some(pause) = pace.pause_after(thread::monotonic_ns() - began) {
@@ -200,6 +192,36 @@ fn keep_room(parts: &Parts, masked: &Masked, asking: &mut others::Asking, pace: 
             break;
         }
     }
+}
+
+/// Recompresses some pages, if that is wanted. `false`: there are no more.
+fn recompresses(parts: &Parts, masked: &Masked) -> bool {
+    if !parts.auto.recompresses_ahead() {
+        return false;
+    }
+    let mut op = parts.op(masked);
+    follow::follow_knobs(parts, &mut op);
+    let nr = recompress_some(parts, &mut op);
+    op.reserve.shrink_to(RESERVE_PAGES);
+    nr.is_some_and(|nr| nr > 0)
+}
+
+/// Evicts a batch. Returns how many pages that freed.
+fn evict(parts: &Parts, masked: &Masked) -> usize {
+    let mut op = parts.op(masked);
+    follow::follow_knobs(parts, &mut op);
+    let began = arch::ticks();
+    op.gives_way = true;
+    let freed = evict_above_floor(parts, &mut op, Wanted::about(BATCH_PAGES));
+    op.gives_way = false;
+    op.reserve.shrink_to(RESERVE_PAGES);
+    drop(op);
+    let Some(freed) = freed else { return 0 };
+    let counters = parts.account.counters();
+    add(&counters.reclaim_background, 1);
+    let ticks = arch::ticks().wrapping_sub(began);
+    add(&counters.reclaim_background_ticks, ticks);
+    freed
 }
 
 /// Makes the fresh process the reclaimer: apart from the program, ending with it, and without

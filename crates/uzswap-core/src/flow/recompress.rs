@@ -1,9 +1,11 @@
 //! *What*: recompression: a stored object is compressed again, denser, and replaced.
 //!
-//! Two triggers:
+//! Three triggers:
 //! - before the pool is written back ([`recompress_before_write`]): pages that the fast codec of
 //!   `--compressor auto` made, while samples say that much is gained. A page that is written must
 //!   be read again, at many times the cost of recompressing it;
+//! - when `auto` went over to a denser codec so that more stays resident: the same pages, in the
+//!   reclaimer's time ([`recompress_some`]);
 //! - when pages have stayed cold ([`super::densify`]): whole blocks, in the reclaimer.
 //!
 //! *Invariants*: the folio is locked from decoding the old object to publishing the new one, so
@@ -29,7 +31,7 @@ use uzswap_pool::Pool;
 use uzswap_sync::charge::Reserve;
 use uzswap_sync::strict_assert;
 
-/// Pages recompressed before one writeback: takes about as long as writing a run.
+/// Pages recompressed in one step: takes about as long as writing a run.
 const STEP_PAGES: usize = 32;
 /// Pages that a step scanned at, at most.
 const MAX_SCANNED_PAGES: usize = 4096;
@@ -54,24 +56,30 @@ pub(super) enum Outcome {
 /// Before a run is written: recompresses some pages of the pool, or leaves it to another thread
 /// that is at it. `false`: no page became denser.
 pub(super) fn recompress_before_write(parts: &Parts, op: &mut OpGuard<'_>) -> bool {
-    if op.denser.is_none() {
-        return false;
-    }
     // Another thread is recompressing: what it frees need not be written.
-    let Some(mut sweep) = parts.auto.sweep().try_lock() else {
-        return true;
-    };
+    recompress_some(parts, op).is_none_or(|nr| nr > 0)
+}
+
+/// Recompresses some pages of the pool, and says how many became denser; `None`: another thread is
+/// at it.
+pub(super) fn recompress_some(parts: &Parts, op: &mut OpGuard<'_>) -> Option<usize> {
+    if op.denser.is_none() {
+        return Some(0);
+    }
+    let mut sweep = parts.auto.sweep().try_lock()?;
     if sweep.rests(parts.pages.clock(), parts.account.charge().limit()) {
-        return false;
+        return Some(0);
     }
     if op.spare() < RESERVE_PAGES {
         compact(parts, op, RESERVE_PAGES);
     }
     let mut room = Reserve::empty(parts.account.charge());
     op.lend_spare(&mut room, u64::MAX);
-    let Some(mut denser) = op.denser.take() else {
-        return false;
-    };
+    let mut denser = op.denser.take()?;
+    // Another one would be as right, should it have changed meanwhile.
+    if let Some(codec) = parts.auto.denser_codec(parts.account.knobs()) {
+        denser.set_codec(codec);
+    }
     let (mut nr, mut scanned) = (0, 0);
     sweep.advance(&parts.pages, |page| {
         if nr == STEP_PAGES || scanned == MAX_SCANNED_PAGES || room.pages() == 0 {
@@ -88,7 +96,7 @@ pub(super) fn recompress_before_write(parts: &Parts, op: &mut OpGuard<'_>) -> bo
     op.take_back(&mut room);
     add(&parts.account.counters().recompressed_pages, wide(nr));
     compact_if_fragmented(parts, op, 0);
-    nr > 0
+    Some(nr)
 }
 
 /// Whether the page is in the pool, compressed alone, was not used for as long as the resident set
