@@ -16,7 +16,7 @@ use crate::args::{Cli, Completions, Man, Shell};
 
 /// Prints completions.
 pub fn completions(options: &Completions) -> Result<u8> {
-    let mut cli = Cli::command();
+    let mut cli = visible(&Cli::command());
     let mut text = Vec::new();
     match options.shell {
         Shell::Bash => generate(Bash, &mut cli, "uzswap", &mut text),
@@ -24,6 +24,15 @@ pub fn completions(options: &Completions) -> Result<u8> {
         Shell::Fish => generate(Fish, &mut cli, "uzswap", &mut text),
     }
     print(&String::from_utf8_lossy(&text))
+}
+
+/// `cli` without its hidden subcommands, which would be offered as well.
+fn visible(cli: &Command) -> Command {
+    let subcommands = cli.get_subcommands().filter(|one| !one.is_hide_set());
+    Command::new("uzswap")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(cli.get_arguments())
+        .subcommands(subcommands)
 }
 
 /// Writes `uzswap.1`, and a page for each subcommand.
