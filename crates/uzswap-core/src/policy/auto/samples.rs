@@ -32,7 +32,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Bytes by which a page is larger than nothing, out of [`PAGE_SIZE`]; at least one.
+    /// Whether it takes less by more than 1/`part` of the other's bytes.
     pub(super) fn is_smaller_than(self, other: Cost, part: u64) -> bool {
         other.bytes.saturating_sub(self.bytes) > other.bytes / part
     }
