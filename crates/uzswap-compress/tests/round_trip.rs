@@ -52,7 +52,11 @@ fn a_compressor_of_pz_takes_up_its_other_levels_and_nothing_else() {
         assert!(made[0] == made[1], "{codec}");
     }
     assert!(!changed.compressor.set_codec(Codec::Lz4));
-    assert!(!Owned::new(Codec::Lz4, MIN_BLOCK).compressor.set_codec(Codec::PZ_DEFAULT));
+    assert!(
+        !Owned::new(Codec::Lz4, MIN_BLOCK)
+            .compressor
+            .set_codec(Codec::PZ_DEFAULT)
+    );
     assert_eq!(changed.compressor.codec(), Codec::PZ_DEFAULT);
 }
 
