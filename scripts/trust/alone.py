@@ -14,9 +14,11 @@ PLACES = ("/dev/shm", "/run/uzswap", "/var/tmp", "/tmp")
 MAY_STAY = ("libuzswap-", "uzswap-image-")
 
 
-def build(features="strict,fault-injection"):
-    """The uzswap of this checkout with those features, built if need be."""
-    command = ["cargo", "build", "-q", "-p", "uzswap-cli", "--locked", "--features", features]
+def build():
+    """A uzswap of this checkout whose devices can be made to fail, and whose engine is a debug
+    build. As the stories build theirs, so that nothing is built twice."""
+    command = ["cargo", "build", "--quiet", "--workspace", "--locked", "--bin", "uzswap",
+               "--features", "uzswap-cli/fault-injection"]
     subprocess.run(command, cwd=ROOT, check=True)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return str(target / "debug" / "uzswap")

@@ -1,5 +1,6 @@
 """Debian's packaged kernels: fetched by apt into a place of their own, and unpacked."""
 
+import json
 import pathlib
 import re
 import shutil
@@ -39,9 +40,17 @@ class Archive:
         return done.stdout
 
     def kernels(self):
-        """The newest kernel of each suite and flavour: (suite, flavour) -> package, version."""
-        if not any((self.place / "lists").glob("*Packages*")):
+        """The newest kernel of each suite and flavour: (suite, flavour) -> package, version. Kept
+        in a file, as apt takes its time; without that file the archive is asked anew."""
+        kept = self.place / "kernels.json"
+        if not kept.exists():
             self.run("apt-get", "-q", "update")
+            found = [[*which, *package] for which, package in self.ask().items()]
+            kept.write_text(json.dumps(found, indent=1))
+        return {(suite, flavour): (package, version)
+                for suite, flavour, package, version in json.loads(kept.read_text())}
+
+    def ask(self):
         found = {}
         for flavour, meta in FLAVOURS.items():
             for line in self.run("apt-cache", "madison", meta).splitlines():

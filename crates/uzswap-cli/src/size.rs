@@ -34,7 +34,7 @@ fn parse(text: &str) -> Option<Size> {
         return None;
     }
     // Fixed-point, so that 0.1G is exact to the byte and u64::MAX does not pass through a float.
-    let mut bytes = whole.parse::<u128>().ok()? << shift;
+    let mut bytes = u128::from(whole.parse::<u64>().ok()?) << shift;
     if !fraction.is_empty() {
         if fraction.len() > 18 {
             return None;
@@ -121,6 +121,7 @@ mod tests {
             "1 2M",
             "inf",
             "16384P",
+            "170141183460469231731687303715884105728P",
             "99999999999999999999999999999999999999999999",
         ] {
             assert_eq!(bytes(text), None, "{text:?}");
