@@ -1,7 +1,7 @@
 //! *What*: `uzswap run --metrics`: serves the run's metrics over HTTP, to whoever may connect.
 //!
-//! *Invariants*: the counters are only read. One connection at a time, for at most [`PATIENCE`],
-//! and no more than [`MAX_HEAD`] bytes of it: a slow or hostile client holds up other clients only,
+//! *Invariants*: the counters are only read. One connection at a time, for some seconds
+//! ([`PATIENCE`]) and [`MAX_HEAD`] bytes: a slow or hostile client holds up other clients only,
 //! never the command. The socket's file goes with the run.
 //! *Locking*: none. *Context*: a thread of its own in the supervisor, all signals blocked.
 
@@ -23,7 +23,7 @@ use crate::group_view::totals::{Totals, When};
 use crate::group_view::tsc_hz;
 use crate::prometheus::{self, Format};
 
-/// Time that a client has for its request and for taking the answer.
+/// Time that a client has for its request, and for the next piece of it or of the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest head of a request.
 const MAX_HEAD: usize = 8 << 10;
@@ -135,26 +135,34 @@ impl Listener {
     }
 }
 
+/// A connection.
+trait Client: Read + Write {}
+
+impl<T: Read + Write> Client for T {}
+
 impl Socket {
-    fn answer_one(&self, own: &Chosen) -> Result<()> {
-        match self {
+    /// Waits for a client, who may then take no longer than [`PATIENCE`] for a piece.
+    fn accept(&self) -> io::Result<Box<dyn Client>> {
+        Ok(match self {
             Socket::Net(listener) => {
-                let (mut client, _) = listener.accept()?;
+                let (client, _) = listener.accept()?;
+                client.set_read_timeout(Some(PATIENCE))?;
                 client.set_write_timeout(Some(PATIENCE))?;
-                let request = read(&mut client, |client, left| {
-                    client.set_read_timeout(Some(left))
-                });
-                answer(&mut client, request, own)
+                Box::new(client)
             }
             Socket::Unix(listener) => {
-                let (mut client, _) = listener.accept()?;
+                let (client, _) = listener.accept()?;
+                client.set_read_timeout(Some(PATIENCE))?;
                 client.set_write_timeout(Some(PATIENCE))?;
-                let request = read(&mut client, |client, left| {
-                    client.set_read_timeout(Some(left))
-                });
-                answer(&mut client, request, own)
+                Box::new(client)
             }
-        }
+        })
+    }
+
+    fn answer_one(&self, own: &Chosen) -> Result<()> {
+        let mut client = self.accept()?;
+        let request = read(&mut client)?;
+        answer(&mut client, request, own)
     }
 }
 
@@ -167,28 +175,21 @@ enum Request {
     Other(&'static str),
 }
 
-/// Reads a request. `limit` sets the time that a read may take.
-fn read<C: Read>(
-    client: &mut C,
-    limit: impl Fn(&C, Duration) -> io::Result<()>,
-) -> Result<Request> {
-    let end = Instant::now() + PATIENCE;
+/// Reads a request.
+fn read(client: &mut impl Read) -> Result<Request> {
+    let began = Instant::now();
     let mut head = Vec::new();
     let mut piece = [0; 1024];
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() || head.len() > MAX_HEAD {
-            bail!("no request");
-        }
-        limit(client, left)?;
+    while began.elapsed() < PATIENCE && head.len() < MAX_HEAD {
         match client.read(&mut piece)? {
-            0 => bail!("closed"),
+            0 => break,
             nr => head.extend_from_slice(&piece[..nr]),
         }
         if let Some(request) = parse(&head) {
             return Ok(request);
         }
     }
+    bail!("no request")
 }
 
 /// The request in `head`; none if its head is not complete.
@@ -221,8 +222,8 @@ fn parse(head: &[u8]) -> Option<Request> {
     Some(Request::Metrics { format, head })
 }
 
-fn answer(client: &mut impl Write, request: Result<Request>, own: &Chosen) -> Result<()> {
-    let (status, kind, text, head) = match request? {
+fn answer(client: &mut impl Write, request: Request, own: &Chosen) -> Result<()> {
+    let (status, kind, text, head) = match request {
         Request::Other(status) => (status, "text/plain", format!("{status}\n"), false),
         Request::Metrics { format, head } => {
             let run = own.part();

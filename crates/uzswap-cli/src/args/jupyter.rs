@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::examples;
 use crate::size::Size;
 
 #[derive(Debug, Args)]
@@ -15,8 +16,10 @@ pub struct Jupyter {
 #[derive(Debug, Subcommand)]
 pub enum Action {
     /// Write a kernelspec that starts a kernel under 'uzswap run'
+    #[command(after_help = examples::JUPYTER)]
     Install(Install),
     /// Remove a kernelspec that 'install' wrote
+    #[command(after_help = examples::JUPYTER)]
     Uninstall(Uninstall),
 }
 
