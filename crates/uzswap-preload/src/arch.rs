@@ -7,6 +7,8 @@
 //! - `entry`: where the kernel enters our handlers: `fault`, `sigsys`, `program`.
 //! - `fast`: issuing a call in the program's own context.
 //! - `malloc`: `with_caller!`, `other_name!`.
+//! - `shortcut`: calls by rewritten sites.
+//! - `site`: the instructions of a site, and those that take their place.
 //! - `start`: the first instructions of the image.
 //! - `stub`: issuing a call through the stub page, and the window.
 //! - `symbols`: symbols that Rust cannot declare.
@@ -30,6 +32,10 @@ mod x86_64 {
     #[cfg(feature = "loader")]
     mod memory;
     #[cfg(feature = "loader")]
+    pub mod shortcut;
+    #[cfg(feature = "loader")]
+    pub mod site;
+    #[cfg(feature = "loader")]
     pub mod start;
     pub mod stub;
     #[cfg(not(feature = "loader"))]
@@ -44,3 +50,5 @@ mod x86_64 {
 pub use x86_64::{code, entry, stub, table, thread};
 #[cfg(not(feature = "loader"))]
 pub use x86_64::{dl, fast, malloc, tls};
+#[cfg(feature = "loader")]
+pub use x86_64::{shortcut, site};

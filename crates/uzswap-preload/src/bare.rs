@@ -9,7 +9,7 @@ pub mod fast {
 
     use crate::threads::Record;
 
-    /// No call is issued in the program's own context.
+    /// No call is issued in the program's own context but by rewritten sites.
     pub const fn redirect(_: &mut UContext) {}
 
     /// As [`redirect`].
@@ -17,15 +17,27 @@ pub mod fast {
         None
     }
 
-    /// As [`redirect`].
-    pub const unsafe fn passed_on(_: *mut Record, _: &UContext) -> Option<usize> {
-        None
+    /// The number of the call by a rewritten site that has just returned.
+    ///
+    /// # Safety
+    /// `r` is the calling thread's record.
+    pub unsafe fn passed_on(r: *mut Record, _: &UContext) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        unsafe { core::mem::take(&mut (*r).passed_on) }.checked_sub(1)
     }
 }
 
-/// The program's allocator is its own. What a fork must hold of it is the break.
+/// The program's allocator is its own. What a fork must hold is the break, and the text.
 pub mod malloc {
-    pub use crate::loader::program_break::hold;
+    use uzswap_sync::lock::LockGuard;
+
+    use crate::loader::program_break::{self, Break};
+    use crate::loader::sites::{self, Texts};
+
+    /// Locks both.
+    pub fn hold() -> (LockGuard<'static, Break>, LockGuard<'static, Texts>) {
+        (program_break::hold(), sites::hold())
+    }
 
     /// There is none.
     pub const fn set_up() {}

@@ -113,6 +113,12 @@ pub fn install(m: &Masked, mode: FaultMode) -> Result<(), StartError> {
     threads::map().map_err(failed)?;
     let r = threads::attach(m).ok_or(failed(Errno::ENOMEM))?;
     tls::set_record(r);
+    #[cfg(feature = "loader")]
+    {
+        loader::sites::set_up();
+        // SAFETY: this thread's record.
+        unsafe { (*r).shortcut.attach() };
+    }
     uzswap_core::masked::set_stack_switch(threads::leave);
     signals::install(m, mode).map_err(failed)?;
     trap_calls(m).map_err(failed)?;
@@ -172,6 +178,11 @@ pub unsafe extern "C" fn on_sigsys(
                     workers::serve_request(&m);
                 }
                 if let Some(r) = r {
+                    #[cfg(feature = "loader")]
+                    {
+                        let number = loader::shortcut::take_back(r, &mut *uc);
+                        (*r).passed_on = number.map_or(0, |number| number + 1);
+                    }
                     signals::resume::resume(&m, r, uc);
                 }
                 return uc;
@@ -206,6 +217,11 @@ pub unsafe extern "C" fn on_sigsys(
         #[cfg(feature = "loader")]
         if let (nr::RT_SIGRETURN, Some(r)) = (call.nr, r) {
             return loader::sigreturn::sigreturn(&m, r, &*info, uc, scratch);
+        }
+        #[cfg(feature = "loader")]
+        if let Err(errno) = loader::sites::note(&m, &*uc, &call) {
+            (*uc).set_syscall_return(fail(errno));
+            return uc;
         }
         if let Some(ret) = maps::raw_calls::serve(&m, &call) {
             (*uc).set_syscall_return(ret);

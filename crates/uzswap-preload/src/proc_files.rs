@@ -80,3 +80,27 @@ fn hex(text: &[u8]) -> Option<(usize, &[u8])> {
     let number = core::str::from_utf8(number).ok()?;
     Some((usize::from_str_radix(number, 16).ok()?, rest))
 }
+
+/// The values of the auxiliary vector of those kinds, 0 where it has none.
+pub fn auxiliary<const N: usize>(kinds: [usize; N]) -> [usize; N] {
+    let mut values = [0; N];
+    let flags = file::O_RDONLY | file::O_CLOEXEC;
+    let Ok(fd) = file::openat(file::AT_FDCWD, c"/proc/self/auxv", flags, 0) else {
+        return values;
+    };
+    let mut vector = [0u8; 1024];
+    let len = file::read(fd, &mut vector).unwrap_or(0);
+    let _ = file::close(fd);
+    for entry in vector.get(..len).unwrap_or_default().chunks_exact(16) {
+        let word = |at: usize| {
+            let bytes = entry.get(at..at + 8).and_then(|b| b.try_into().ok());
+            bytes.map_or(0, usize::from_le_bytes)
+        };
+        for (kind, value) in kinds.iter().zip(&mut values) {
+            if *kind == word(0) {
+                *value = word(8);
+            }
+        }
+    }
+    values
+}

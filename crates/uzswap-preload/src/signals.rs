@@ -1,5 +1,5 @@
-//! *What*: the program's signals. SIGBUS and SIGSYS are ours, and SIGSEGV where there is no
-//! userfaultfd. The kernel knows every handler of the program only through an entry of ours, which
+//! *What*: the program's signals. SIGBUS and SIGSYS are ours, SIGSEGV where there is no userfaultfd,
+//! and SIGTRAP where call sites are rewritten. The kernel knows every handler of the program only through an entry of ours, which
 //! puts it on the stack and under the mask where the kernel would have started it ([`deliver`]).
 //!
 //! Why every handler: the kernel then writes all signal frames to our own handler stacks, never to
@@ -33,8 +33,8 @@ use uzswap_core::{FaultMode, Masked};
 use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sys::signal::{
     self, NSIG, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_ONSTACK, SA_RESTART, SIG_BLOCK, SIG_DFL, SIG_IGN,
-    SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SS_AUTODISARM, SS_DISABLE,
-    SS_ONSTACK, SigAction, SigSet, SigStack, UContext,
+    SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SIGTRAP, SS_AUTODISARM,
+    SS_DISABLE, SS_ONSTACK, SigAction, SigSet, SigStack, UContext,
 };
 use uzswap_sys::{Errno, thread};
 
@@ -117,6 +117,8 @@ pub fn install(_: &Masked, mode: FaultMode) -> Result<(), Errno> {
     if mode == FaultMode::Segv {
         OURS.store(ours().with(SIGSEGV).0, Ordering::Relaxed);
     }
+    #[cfg(feature = "loader")]
+    OURS.store(ours().with(SIGTRAP).0, Ordering::Relaxed);
     let mut actions = ACTIONS.lock();
     actions.pid = thread::getpid();
     for signal in 1..=NSIG {

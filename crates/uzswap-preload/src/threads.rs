@@ -83,8 +83,8 @@ pub struct Record {
     /// When the call that the thread is in began, by that clock, if it is one on a socket that may
     /// have a timeout; else, and where it is not known, 0.
     pub began: u64,
-    /// One more than the number of the call that the thread makes by `syscall(2)`, or 0.
-    #[cfg(not(feature = "loader"))]
+    /// One more than the number of the call that the thread makes by `syscall(2)`, or that a signal
+    /// of ours has interrupted at a rewritten site; or 0.
     pub passed_on: usize,
     /// What is left of the wait, for a call that is continued.
     pub time_left: Timespec,
@@ -92,6 +92,9 @@ pub struct Record {
     pub exec: [usize; 2],
     /// What a new thread begins with: start routine and argument.
     start: [usize; 2],
+    /// Memory of calls by rewritten sites.
+    #[cfg(feature = "loader")]
+    pub shortcut: crate::arch::shortcut::Shortcut,
     /// Floating-point state of a frame that the program returns from.
     #[cfg(feature = "loader")]
     pub fp_state: FpState,

@@ -5,7 +5,7 @@
 //! too.
 //! *Context*: any.
 
-pub use crate::arch::signal::{Access, SignalFrame, UContext, touching_restorer};
+pub use crate::arch::signal::{Access, MContext, SignalFrame, UContext, touching_restorer};
 use crate::syscall::{Result, addr, addr_mut, addr_or_null, call2, call3, call4, int, to_int};
 use crate::thread::Timespec;
 use crate::{arch, nr};
@@ -16,6 +16,7 @@ mod consts {
     pub const SIGINT: i32 = 2;
     pub const SIGQUIT: i32 = 3;
     pub const SIGILL: i32 = 4;
+    pub const SIGTRAP: i32 = 5;
     pub const SIGABRT: i32 = 6;
     pub const SIGBUS: i32 = 7;
     pub const SIGKILL: i32 = 9;

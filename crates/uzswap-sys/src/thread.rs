@@ -52,6 +52,24 @@ pub fn gettid() -> i32 {
     unsafe { call0(nr::GETTID) }.map_or(0, to_int)
 }
 
+/// Has every thread that shares this memory execute a serialising instruction before it goes on:
+/// code that was changed before is what they execute after.
+///
+/// # Errors
+/// `EINVAL`: the kernel cannot.
+pub fn sync_core() -> Result<()> {
+    const PRIVATE_EXPEDITED_SYNC_CORE: usize = 1 << 5;
+    const REGISTER_PRIVATE_EXPEDITED_SYNC_CORE: usize = 1 << 6;
+    for command in [
+        REGISTER_PRIVATE_EXPEDITED_SYNC_CORE,
+        PRIVATE_EXPEDITED_SYNC_CORE,
+    ] {
+        // SAFETY: touches no memory.
+        unsafe { call2(nr::MEMBARRIER, command, 0) }?;
+    }
+    Ok(())
+}
+
 /// This process's id.
 #[must_use]
 pub fn getpid() -> i32 {

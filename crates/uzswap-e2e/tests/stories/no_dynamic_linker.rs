@@ -129,6 +129,28 @@ fn requests_from_outside_are_served() {
     }
 }
 
+/// Sites that call often are rewritten, and nothing of that shows: not in registers, nor to
+/// handlers, nor to threads that meet a site while it changes, nor to those that are cancelled.
+#[test]
+fn calls_are_trapped_no_more() {
+    const CALLS: u64 = 10_000;
+    let scratch = Scratch::new();
+    for (kind, program) in each_kind(&scratch, "guard/sites.c") {
+        for mode in ["signal", "segv"] {
+            let outcome = Job::new(&program)
+                .arg(CALLS.to_string())
+                .ram_mib(24)
+                .option("--fault-mode", mode)
+                .managed()
+                .expect_success(kind);
+            assert_eq!(outcome.text(), "right\n", "{kind}, {mode}");
+            // Four calls in each round, and others. Some are made while a page is not there.
+            let trapped = outcome.stat("guarded_syscalls");
+            assert!(trapped < 2 * CALLS, "{kind}, {mode}: {trapped}");
+        }
+    }
+}
+
 /// The kernel's view of the process is that of the native one.
 #[test]
 fn proc_shows_the_program_itself() {
@@ -188,6 +210,31 @@ fn a_go_program() {
             return;
         }
         right_in(&Job::new(program).arg("96"), 48, mode);
+    }
+}
+
+/// A server of Go's under load, with preemption by signals and collections meanwhile.
+#[test]
+fn a_go_server_and_its_clients() {
+    let Some(go) = find_or_skip("go", "golang-go") else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let program = scratch.join("server");
+    let source = workspace().join("tests/programs/go_http/main.go");
+    let output = Command::new(go)
+        .args(["build", "-o"])
+        .args([&program, &source])
+        .env("CGO_ENABLED", "0")
+        .env("GOCACHE", scratch.join("cache"))
+        .output()
+        .expect("go starts");
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return skip(&format!("no Go program can be built here: {why}"));
+    }
+    for &user in users() {
+        right_in(&Job::new(&program).arg("96").user(user), 56, "a Go server");
     }
 }
 

@@ -6,10 +6,9 @@
 //! *Locking*: none. *Context*: init.
 
 use uzswap_core::in_arena;
-use uzswap_sys::file;
 
 use super::stub;
-use crate::proc_files::{Mapping, for_each_mapping};
+use crate::proc_files::{Mapping, auxiliary, for_each_mapping};
 
 /// Ranges that filter B can name; it does not guard text beyond them.
 pub const MAX_RANGES: usize = 12;
@@ -92,25 +91,7 @@ impl Ranges {
 pub fn is_go() -> bool {
     const AT_PHDR: usize = 3;
     const AT_PHNUM: usize = 5;
-    let flags = file::O_RDONLY | file::O_CLOEXEC;
-    let Ok(fd) = file::openat(file::AT_FDCWD, c"/proc/self/auxv", flags, 0) else {
-        return false;
-    };
-    let mut vector = [0u8; 1024];
-    let len = file::read(fd, &mut vector).unwrap_or(0);
-    let _ = file::close(fd);
-    let (mut headers, mut nr) = (0, 0);
-    for entry in vector.get(..len).unwrap_or_default().chunks_exact(16) {
-        let word = |at: usize| {
-            let bytes = entry.get(at..at + 8).and_then(|b| b.try_into().ok());
-            bytes.map_or(0, usize::from_le_bytes)
-        };
-        match word(0) {
-            AT_PHDR => headers = word(8),
-            AT_PHNUM => nr = word(8),
-            _ => {}
-        }
-    }
+    let [headers, nr] = auxiliary([AT_PHDR, AT_PHNUM]);
     // SAFETY: the kernel says where the program's headers are.
     unsafe { has_go_note(headers as *const ProgramHeader, nr) }
 }

@@ -31,10 +31,16 @@ pub fn has_socket_timeouts() -> bool {
     HAS_SOCKET_TIMEOUTS.load(Ordering::Relaxed)
 }
 
+/// Whether option `name` of a socket is a timeout.
+#[must_use]
+pub fn is_timeout(level: i32, name: i32) -> bool {
+    let names = [SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVTIMEO_NEW, SO_SNDTIMEO_NEW];
+    level == SOL_SOCKET && usize::try_from(name).is_ok_and(|name| names.contains(&name))
+}
+
 /// The program is about to set option `name` of a socket.
 pub fn sets_option(level: i32, name: i32) {
-    let names = [SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVTIMEO_NEW, SO_SNDTIMEO_NEW];
-    if level == SOL_SOCKET && usize::try_from(name).is_ok_and(|name| names.contains(&name)) {
+    if is_timeout(level, name) {
         HAS_SOCKET_TIMEOUTS.store(true, Ordering::Relaxed);
     }
 }

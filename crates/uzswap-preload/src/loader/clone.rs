@@ -110,6 +110,7 @@ pub unsafe extern "C" fn begin(child: *mut Child) -> *mut UContext {
             threads::adopt(&m, r);
         }
         threads::use_stack(r);
+        (*r).shortcut.attach();
         if let Err(errno) = dispatch::trap_calls(&m) {
             crate::guard::refuse(crate::guard::failed(errno));
         }

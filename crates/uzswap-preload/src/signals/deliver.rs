@@ -9,10 +9,10 @@
 //! not show the program's own alternate stack.
 //! *Locking*: the table of actions, for a moment. *Context*: signal.
 
-use uzswap_core::{Masked, arena_part};
+use uzswap_core::{Fault, Masked, arena_part};
 use uzswap_sys::signal::{
-    self, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SIG_DFL, SIG_IGN, SigAction, SigInfo, SigSet,
-    SignalFrame, UContext, tgsigqueueinfo,
+    self, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SIG_DFL, SIG_IGN, SIGSEGV, SigAction, SigInfo,
+    SigSet, SignalFrame, UContext, tgsigqueueinfo,
 };
 use uzswap_sys::{Errno, thread};
 
@@ -69,6 +69,8 @@ pub unsafe extern "C" fn on_program(
 pub unsafe fn collapse(m: &Masked, uc: *mut UContext) -> SigSet {
     // SAFETY: the caller's promise; a handler stack is its thread's.
     unsafe {
+        #[cfg(feature = "loader")]
+        crate::loader::shortcut::take_back_here(&mut *uc);
         let sp = (*uc).stack_pointer();
         let Some(r) = threads::at(sp) else {
             fast::redirect(&mut *uc);
@@ -161,7 +163,11 @@ unsafe fn build(
             None if in_place => SignalFrame::of(uc),
             top => {
                 let from = top.unwrap_or(sp.wrapping_sub(SignalFrame::RED_ZONE));
-                place(m, uc, from)
+                match place(m, uc, from) {
+                    Some(frame) => frame,
+                    // As the kernel does where there is no room for a frame.
+                    None => return default(SIGSEGV, info, uc),
+                }
             }
         };
         let context = &raw mut (*frame).context;
@@ -196,16 +202,20 @@ unsafe fn build(
 }
 
 /// Copies context and floating-point state of `uc` to the program's stack below `from`, and returns
-/// where the frame is.
-unsafe fn place(m: &Masked, uc: *mut UContext, from: usize) -> *mut SignalFrame {
+/// where the frame is. `None`: nothing is mapped there.
+unsafe fn place(m: &Masked, uc: *mut UContext, from: usize) -> Option<*mut SignalFrame> {
     // SAFETY: the state is the kernel's, and as long as it says. The destination is where the
     // kernel would have written; if nothing can be written there, the process ends by SIGSEGV, as
     // it would have.
     unsafe {
         let (state, state_len) = (*uc).fp_state();
         let (frame, state_to) = SignalFrame::below(from, state_len);
-        let pin = arena_part(frame as usize, from.wrapping_sub(frame as usize))
-            .and_then(|(addr, len)| ENGINE.pin(m, addr, len).ok());
+        let part = arena_part(frame as usize, from.wrapping_sub(frame as usize));
+        let pin = match part.map(|(addr, len)| ENGINE.pin(m, addr, len)) {
+            Some(Ok(pin)) => Some(pin),
+            Some(Err(Fault::NotMapped | Fault::Corrupt)) => return None,
+            _ => None,
+        };
         core::ptr::copy(state as *const u8, state_to as *mut u8, state_len);
         let context = &raw mut (*frame).context;
         core::ptr::copy(uc, context, 1);
@@ -213,6 +223,6 @@ unsafe fn place(m: &Masked, uc: *mut UContext, from: usize) -> *mut SignalFrame 
         if let Some(pin) = pin {
             ENGINE.unpin(m, pin);
         }
-        frame
+        Some(frame)
     }
 }

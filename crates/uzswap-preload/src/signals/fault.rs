@@ -1,5 +1,5 @@
 //! *What*: SIGBUS, and SIGSEGV where there is no userfaultfd. A fault in the arena is the engine's;
-//! any other is the program's.
+//! any other is the program's. So is SIGTRAP, but for the breakpoint of a site being rewritten.
 //!
 //! *Invariants*: the engine serves a fault with all signals blocked, and the access is made again.
 //! An access to what is not mapped reaches the program as the SIGSEGV that it natively is; one to a
@@ -9,12 +9,14 @@
 use uzswap_core::arena::region::Flags;
 use uzswap_core::{Fault, Masked, in_arena};
 use uzswap_sys::signal::{
-    Access, BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGSEGV, SigInfo, UContext,
+    Access, BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGSEGV, SIGTRAP, SigInfo, UContext,
 };
 
 use super::deliver::{self, Arrived};
 use super::{has_blocked, ours};
 use crate::init::ENGINE;
+#[cfg(feature = "loader")]
+use crate::loader::sites;
 use crate::threads;
 
 /// The body of [`crate::arch::entry::fault`].
@@ -31,6 +33,10 @@ pub unsafe extern "C" fn on_fault(
     unsafe {
         let m = Masked::assume();
         let mut info = *info;
+        #[cfg(feature = "loader")]
+        if signal == SIGTRAP && !threads::is_sent(&info) && sites::step_over(&mut *uc) {
+            return uc;
+        }
         if may_be_ours(signal, &info) {
             let addr = info.si_addr();
             let forbidden = signal == SIGSEGV && is_forbidden(addr, (*uc).fault_access());

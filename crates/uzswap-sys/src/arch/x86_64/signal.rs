@@ -82,6 +82,9 @@ pub struct UContext {
 /// Offsets into the saved floating-point state: the mark of an extended state, and its length.
 const FP_MAGIC: usize = 464;
 const FP_LEN: usize = 468;
+/// Offset of the vector registers, and their bit among the parts of an extended state.
+const FP_XMM: usize = 160;
+const XSTATE_SSE: u64 = 1 << 1;
 const FP_XSTATE_MAGIC1: u32 = 0x4650_5853;
 const FP_LEGACY_LEN: usize = 512;
 
@@ -193,6 +196,28 @@ impl UContext {
     /// Says where the floating-point state lies now; 0: nowhere.
     pub fn set_fp_state(&mut self, addr: usize) {
         self.uc_mcontext.fpstate = addr as *mut c_void;
+    }
+
+    /// Sets the low halves of the sixteen vector registers, in the floating-point state. Without one
+    /// the registers stay as they are.
+    ///
+    /// # Safety
+    /// As [`UContext::fp_state`].
+    pub unsafe fn set_vectors(&mut self, xmm: &[[u64; 2]; 16]) {
+        // SAFETY: the caller's promise.
+        let (state, _) = unsafe { self.fp_state() };
+        if state == 0 {
+            return;
+        }
+        // SAFETY: the state is the kernel's; the registers lie in its legacy part, and where it is
+        // extended a word says which parts are not in their initial state.
+        unsafe {
+            ((state + FP_XMM) as *mut [[u64; 2]; 16]).write_unaligned(*xmm);
+            if ((state + FP_MAGIC) as *const u32).read() == FP_XSTATE_MAGIC1 {
+                let parts = (state + FP_LEGACY_LEN) as *mut u64;
+                parts.write(parts.read() | XSTATE_SSE);
+            }
+        }
     }
 
     /// Makes the thread resume as `other` says: registers, mask and flags. The floating-point state
