@@ -67,6 +67,11 @@ static struct iovec *place(struct actor *a, struct iovec *parts, int n) {
     struct span s = any_span(a, PAGE);
     s.p = (uint8_t *)((uintptr_t)s.p & ~7UL);
     if (chance(a, 2)) return parts;
+    /* Nor is it to be among what is sent. */
+    for (int i = 0; i < n; i++) {
+        uint8_t *from = parts[i].iov_base, *to = from + parts[i].iov_len;
+        if (from < s.p + n * sizeof *parts && s.p < to) return parts;
+    }
     if (FAULTS(memcpy(s.p, parts, n * sizeof *parts))) {
         remove_from(s.p, n);
         return parts;

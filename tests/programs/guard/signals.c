@@ -233,6 +233,22 @@ static void stacks(void) {
     CHECK(sigaltstack(&ss, NULL) == -1 && errno == ENOMEM);
 }
 
+/* Where the stack is not mapped any more, a signal is the end, by SIGSEGV. */
+static void a_stack_that_is_gone(void) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        stack_t ss = {.ss_sp = fresh(16384), .ss_size = 16384};
+        CHECK(sigaltstack(&ss, NULL) == 0 && munmap(ss.ss_sp, ss.ss_size) == 0);
+        set_handler(SIGUSR1, note_stack, SA_ONSTACK);
+        raise(SIGUSR1);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
 static void note_only(int sig) {
     (void)sig;
     int here;
@@ -468,6 +484,7 @@ int main(void) {
     TELL(masks());
     TELL(handlers());
     TELL(stacks());
+    TELL(a_stack_that_is_gone());
     TELL(where_handlers_run());
     TELL(coroutines());
     TELL(floats());

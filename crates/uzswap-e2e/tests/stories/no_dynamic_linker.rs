@@ -135,7 +135,7 @@ fn requests_from_outside_are_served() {
 fn calls_are_trapped_no_more() {
     const CALLS: u64 = 10_000;
     let scratch = Scratch::new();
-    for (kind, program) in each_kind(&scratch, "guard/sites.c") {
+    for (kind, program) in each_kind(&scratch, "apps/sites.c") {
         for mode in ["signal", "segv"] {
             let outcome = Job::new(&program)
                 .arg(CALLS.to_string())

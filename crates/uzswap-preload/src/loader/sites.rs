@@ -207,10 +207,13 @@ fn find(behind: usize) -> Option<&'static Site> {
     let hash = behind.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     for probe in 0..MAX_PROBES {
         let site = SITES.get((hash + probe) % NR_SITES)?;
-        let free = site
+        if site.behind.load(Ordering::Relaxed) == behind {
+            return Some(site);
+        }
+        let taken = site
             .behind
             .compare_exchange(0, behind, Ordering::Relaxed, Ordering::Relaxed);
-        if free.is_ok() || free == Err(behind) {
+        if taken.is_ok() || taken == Err(behind) {
             return Some(site);
         }
     }
