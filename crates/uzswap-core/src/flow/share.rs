@@ -10,19 +10,14 @@
 //! *Locking*: op → folio. *Context*: fork; signal, worker.
 
 use crate::page::folio::{FolioGuard, PROT_STALE, RECLAIM, SHARED};
-use crate::page::{ARENA_BASE, ARENA_LEN, Page, PageRange, wide};
+use crate::page::{Page, PageRange, wide};
 use crate::parts::Parts;
-
-/// All pages of the arena.
-pub(super) fn whole_arena() -> PageRange {
-    PageRange::covering(ARENA_BASE, ARENA_LEN)
-}
 
 /// Before a fork, with no operation under way: marks and write-protects the resident pages. Returns
 /// how many were not shared before.
 pub(crate) fn share_resident(parts: &Parts) -> u64 {
     let mut nr = 0;
-    parts.pages.for_each_folio(whole_arena(), |index, range| {
+    parts.pages.for_each_folio(parts.arena.partition().pages(), |index, range| {
         let guard = parts.pages.folio(index).lock();
         if guard.nr_resident() == 0 || guard.is_pinned() || guard.has(RECLAIM | PROT_STALE) {
             return;
@@ -45,7 +40,7 @@ pub(crate) fn share_resident(parts: &Parts) -> u64 {
 
 /// In a fork child: protects what it shares, of which its own userfaultfd knows nothing.
 pub(crate) fn protect_shared(parts: &Parts) {
-    parts.pages.for_each_folio(whole_arena(), |index, range| {
+    parts.pages.for_each_folio(parts.arena.partition().pages(), |index, range| {
         let guard = parts.pages.folio(index).lock();
         if !guard.has(SHARED) {
             return;
