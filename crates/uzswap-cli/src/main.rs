@@ -26,7 +26,6 @@ mod prometheus;
 mod ram;
 mod report;
 mod request;
-mod size;
 mod status;
 mod summary;
 mod supervise;
@@ -38,6 +37,7 @@ mod trace;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
+use uzswap_swap::size;
 
 fn main() -> ExitCode {
     let cli = match args::Cli::of_process() {

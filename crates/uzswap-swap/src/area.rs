@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use uzswap_io::{HEADER_SLOTS, MAX_DEVICE_SLOTS, SLOT};
 
-use super::{disk, plain};
+use crate::{disk, plain};
 use crate::os;
 use crate::size::Size;
 

@@ -16,6 +16,7 @@ use crate::engines::Place;
 use crate::error::BuildError;
 use crate::group::GroupMemory;
 use crate::pool::{Inner, Pool};
+use crate::swap::{Swap, SwapFile};
 use crate::{faults, fork};
 
 /// How the accesses to pages that are out reach the pool.
@@ -65,8 +66,15 @@ pub fn is_managed() -> bool {
     std::env::var_os(GROUP_ENV).is_some_and(|value| !value.is_empty())
 }
 
-/// Largest folio: 2 MiB.
-const DEFAULT_FOLIO_ORDER: u32 = 5;
+/// Folios of 128 KiB, as the heap's spans are.
+const FOLIO_ORDER: u32 = 5;
+
+/// What has been started for a pool.
+pub(crate) struct Started {
+    pub group: GroupMemory,
+    pub mode: uzswap_core::FaultMode,
+    pub swap: SwapFile,
+}
 
 /// What a pool is to be like; see [`Pool::builder`].
 #[derive(Clone, Debug)]
@@ -76,6 +84,8 @@ pub struct Builder {
     max_size: u64,
     compressor: String,
     fault_mode: FaultMode,
+    swap: Swap,
+    swap_max: Option<u64>,
     guard: bool,
     background: bool,
 }
@@ -87,6 +97,8 @@ impl Default for Builder {
             max_size: u64::MAX,
             compressor: "lz4".to_owned(),
             fault_mode: FaultMode::Auto,
+            swap: Swap::Auto,
+            swap_max: None,
             guard: true,
             background: true,
         }
@@ -113,6 +125,18 @@ impl Builder {
     /// one while that saves time on the swap device.
     pub fn compressor(mut self, name: &str) -> Self {
         name.clone_into(&mut self.compressor);
+        self
+    }
+
+    /// Where to write what fits in RAM not even compressed; [`Swap::Auto`] unless set.
+    pub fn swap(mut self, to: Swap) -> Self {
+        self.swap = to;
+        self
+    }
+
+    /// Bytes that swap takes at most; otherwise half of what is free on the disk.
+    pub fn swap_max(mut self, bytes: u64) -> Self {
+        self.swap_max = Some(bytes);
         self
     }
 
@@ -159,8 +183,10 @@ impl Builder {
             most: Partition::COUNT,
         })?;
         match self.start(&place, codec, limit) {
-            Ok((group, mode)) => Inner::begin(place, group, mode, self.max_size)
-                .map(|inner| Pool::of(Arc::new(inner))),
+            Ok(started) => {
+                let inner = Inner::begin(place, started, self.max_size)?;
+                Ok(Pool::of(Arc::new(inner)))
+            }
             Err(error) => {
                 place.give_back();
                 Err(error)
@@ -186,7 +212,7 @@ impl Builder {
         let codec = codec.map_or(CODEC_AUTO, |codec| codec.to_bits().into());
         knobs.compressor.store(codec, Relaxed);
         let config = &group.config;
-        config.folio_order.store(DEFAULT_FOLIO_ORDER, Relaxed);
+        config.folio_order.store(FOLIO_ORDER, Relaxed);
         config.background.store(self.background.into(), Relaxed);
         config.fault_mode.store(self.fault_mode.into(), Relaxed);
     }
@@ -196,19 +222,24 @@ impl Builder {
         place: &Place,
         codec: Option<Codec>,
         limit: u64,
-    ) -> Result<(GroupMemory, uzswap_core::FaultMode), BuildError> {
+    ) -> Result<Started, BuildError> {
         let memory = GroupMemory::new().map_err(|error| BuildError::System {
             what: "map the pool's counters",
             error,
         })?;
         self.configure(memory.group(), codec, limit);
+        let swap = SwapFile::open(&self.swap, self.swap_max, memory.group())?;
         let (engine, process) = (place.engine(), memory.claim());
         let started =
             Masked::block(|m| engine.start_in(m, memory.group(), process, place.partition()));
         let mode = started.map_err(|error| BuildError::Start { error })?;
         let installed = faults::signal_of(mode).map_or(Ok(()), faults::install);
         match installed {
-            Ok(()) => Ok((memory, mode)),
+            Ok(()) => Ok(Started {
+                group: memory,
+                mode,
+                swap,
+            }),
             Err(errno) => {
                 // SAFETY: nobody has had memory of it.
                 Masked::block(|m| unsafe { engine.stop(m) });

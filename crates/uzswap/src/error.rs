@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use uzswap_core::{Fault, MapError, StartError, StartStep};
 
-use crate::size::Size;
+use uzswap_swap::size::Size;
 
 /// Why a pool could not be built.
 #[derive(Debug, thiserror::Error)]

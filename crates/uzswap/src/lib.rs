@@ -34,9 +34,9 @@ mod heap;
 mod pool;
 mod region;
 mod server;
-mod size;
 mod stack;
 mod stats;
+mod swap;
 
 pub use alloc::Alloc;
 pub use builder::{Builder, FaultMode, is_managed};
@@ -44,3 +44,4 @@ pub use error::{BuildError, LimitError, PoolError, Replaced};
 pub use pool::{Pinned, Pool};
 pub use region::Region;
 pub use stats::Stats;
+pub use swap::Swap;

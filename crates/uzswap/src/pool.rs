@@ -19,13 +19,14 @@ use uzswap_core::{Engine, Masked, PAGE_SIZE, Pin, RemapTo, min_ram};
 use uzswap_group::request::RequestKind;
 use uzswap_sys::mem;
 
-use crate::builder::{Builder, FaultMode};
+use crate::builder::{Builder, FaultMode, Started};
 use crate::engines::Place;
 use crate::error::{BuildError, LimitError, PoolError};
 use crate::group::GroupMemory;
 use crate::heap::Heap;
 use crate::region::Region;
 use crate::stats::Stats;
+use crate::swap::SwapFile;
 use crate::{fork, server};
 
 /// A pool of memory. Cloning it gives another handle of the same pool, which lasts until all
@@ -49,7 +50,9 @@ pub struct Pool(Arc<Inner>);
 pub(crate) struct Inner {
     /// `None` once it is given back.
     place: Option<Place>,
-    group: Option<GroupMemory>,
+    group: GroupMemory,
+    /// Held open.
+    _swap: SwapFile,
     mode: uzswap_core::FaultMode,
     heap: Heap,
     mapped: AtomicU64,
@@ -60,15 +63,15 @@ impl Inner {
     /// The pool of an engine that has started.
     pub(crate) fn begin(
         place: Place,
-        group: GroupMemory,
-        mode: uzswap_core::FaultMode,
+        Started { group, mode, swap }: Started,
         max_size: u64,
     ) -> Result<Inner, BuildError> {
         let heap = Heap::new(&place);
         fork::set_inherited(place.number(), false);
         let mut inner = Inner {
             place: Some(place),
-            group: Some(group),
+            group,
+            _swap: swap,
             mode,
             heap: Heap::default(),
             mapped: AtomicU64::new(0),
@@ -93,10 +96,7 @@ impl Inner {
     }
 
     fn group(&self) -> &'static uzswap_group::group::Group {
-        match &self.group {
-            Some(group) => group.group(),
-            None => std::process::abort(),
-        }
+        self.group.group()
     }
 }
 

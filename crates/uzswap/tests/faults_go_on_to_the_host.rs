@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 
-use uzswap::{Pool, faults};
+use uzswap::{Pool, Swap, faults};
 
 const LIMIT: u64 = 16 << 20;
 const STORY: &str = "UZSWAP_TEST_STORY";
@@ -98,7 +98,7 @@ fn touch_what_is_given_back() {
 }
 
 fn touch_more_than_fits() {
-    let pool = built();
+    let pool = Pool::builder().limit(LIMIT).swap(Swap::None).build().unwrap();
     let mut region = pool.map(4 * LIMIT as usize).unwrap();
     let mut x = 1_u64;
     for word in region.chunks_exact_mut(8) {

@@ -10,6 +10,7 @@ use clap::{Arg, ArgMatches, Args, ValueEnum};
 use crate::group_file::name::GroupName;
 use crate::knob::Settings;
 use crate::size::Size;
+pub use uzswap_swap::Place;
 
 /// One `--swap`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,17 +19,6 @@ pub struct Swap {
     pub place: Place,
     /// Devices of higher priority are filled first; those without one last, in the order given.
     pub priority: Option<u16>,
-}
-
-/// Where data goes that does not fit in RAM even compressed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A file in UZSWAP_SWAP_DIR or /var/tmp, if possible.
-    Auto,
-    /// No swap device.
-    None,
-    /// A directory for a swap file, or a file or block device to use as one.
-    Path(PathBuf),
 }
 
 /// On or off.
