@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
 use uzswap_group::group::{
-    DeviceConfig, Group, NR_DEVICES, Process, ProcessState, Run, SwapConfig, SwapUser, is_alive,
+    Group, NR_DEVICES, Process, ProcessState, Run, SwapConfig, SwapUser, is_alive,
 };
 use uzswap_io::device::Fd;
 use uzswap_io::{Device, MAX_DEVICE_SLOTS};

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use uzswap_io::device::Fd;
 use uzswap_io::{Device, HEADER_SLOTS, SLOT};
 
-use super::area::{HEADER, MIN_LEN};
+use uzswap_swap::area::{HEADER, MIN_LEN};
+use uzswap_swap::{disk, file};
 use super::shared::SwapGroup;
 use super::*;
 use crate::group_file::GroupFile;
