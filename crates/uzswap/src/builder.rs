@@ -17,7 +17,7 @@ use crate::error::BuildError;
 use crate::group::GroupMemory;
 use crate::pool::{Inner, Pool};
 use crate::swap::{Swap, SwapFile};
-use crate::{faults, fork};
+use crate::{faults, fork, guard};
 
 /// How the accesses to pages that are out reach the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -223,6 +223,8 @@ impl Builder {
         codec: Option<Codec>,
         limit: u64,
     ) -> Result<Started, BuildError> {
+        let faulting = self.fault_mode != FaultMode::Thread;
+        guard::prepare(self.guard && faulting).map_err(|error| BuildError::Start { error })?;
         let memory = GroupMemory::new().map_err(|error| BuildError::System {
             what: "map the pool's counters",
             error,

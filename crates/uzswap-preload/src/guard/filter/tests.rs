@@ -1,5 +1,5 @@
 //! The filters as the kernel would run them, call by call.
-use super::super::bpf::interpreter::{Data, run};
+use uzswap_guard::bpf::interpreter::{Data, run};
 use super::*;
 
 const TRAP_A: u32 = RET_TRAP | TAG_A;
