@@ -2,9 +2,7 @@
 //!
 //! *Locking*: none. *Context*: any command.
 
-pub use uzswap_swap::os::{
-    limit, lock, lock_shared, lock_waiting, map_shared, memory_file,
-};
+pub use uzswap_swap::os::{limit, lock, lock_shared, lock_waiting, map_shared, memory_file};
 
 /// Effective user id.
 pub fn euid() -> u32 {

@@ -57,7 +57,10 @@ impl OwnMemory {
     /// Nobody uses it any more.
     pub(crate) unsafe fn release(&self, addr: usize) -> Result<usize, Errno> {
         let mut mappings = self.mappings.lock();
-        let Some(place) = mappings.iter_mut().find(|(at, len)| *at == addr && *len > 0) else {
+        let Some(place) = mappings
+            .iter_mut()
+            .find(|(at, len)| *at == addr && *len > 0)
+        else {
             return Err(Errno::EINVAL);
         };
         let (addr, len) = *place;

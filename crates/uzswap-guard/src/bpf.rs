@@ -14,6 +14,12 @@ pub struct Program {
     overflow: bool,
 }
 
+impl Default for Program {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Program {
     /// Nothing yet.
     #[must_use]
@@ -129,6 +135,12 @@ pub struct Leaves {
 /// Leaves that a tree may have.
 pub const MAX_LEAVES: usize = 640;
 
+impl Default for Leaves {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Leaves {
     /// None.
     #[must_use]
@@ -178,7 +190,12 @@ impl Leaves {
 
 /// Runs a filter, as the kernel would.
 #[cfg(feature = "interpreter")]
-#[allow(missing_docs, clippy::unwrap_used, clippy::missing_panics_doc, reason = "of tests")]
+#[allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "of tests"
+)]
 pub mod interpreter {
     use super::*;
 

@@ -5,9 +5,9 @@
 //! *Invariants*: no std, no allocation. *Locking*: none. *Context*: any.
 #![no_std]
 
-pub mod bpf;
-pub mod gate;
-pub mod table;
 #[cfg(target_arch = "x86_64")]
 #[path = "x86_64/table.rs"]
 mod arch_table;
+pub mod bpf;
+pub mod gate;
+pub mod table;

@@ -34,6 +34,18 @@ impl Pool {
         Some(memory)
     }
 
+    /// Bytes that an allocation has room for: what was asked for, or a little more. For callers
+    /// that free by address alone; its layout is then that size with an alignment of 16.
+    ///
+    /// # Safety
+    /// `pointer` was allocated from this pool, with an alignment of at most 16, and is not freed
+    /// meanwhile.
+    #[must_use]
+    pub unsafe fn usable_size(&self, pointer: NonNull<u8>) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { self.heap().size_of(pointer) }
+    }
+
     /// # Safety
     /// As [`Allocator::deallocate`].
     unsafe fn free_block(&self, pointer: NonNull<u8>, layout: Layout) {
@@ -57,6 +69,7 @@ impl Pool {
             let (addr, len) = (pointer.as_ptr() as usize, old.size().next_multiple_of(4096));
             // SAFETY: the caller's promise; mapped with that length.
             let (addr, _) = unsafe { self.remap_raw(addr, len, new.size()) }.ok()?;
+            self.heap().note_region(addr, new.size());
             let moved = NonNull::new(addr as *mut u8)?;
             return Some(NonNull::slice_from_raw_parts(moved, new.size()));
         }

@@ -223,8 +223,8 @@ impl Builder {
         codec: Option<Codec>,
         limit: u64,
     ) -> Result<Started, BuildError> {
-        let faulting = self.fault_mode != FaultMode::Thread;
-        guard::prepare(self.guard && faulting).map_err(|error| BuildError::Start { error })?;
+        // A filter that this process has inherited would end it.
+        guard::prepare(false).map_err(|error| BuildError::Start { error })?;
         let memory = GroupMemory::new().map_err(|error| BuildError::System {
             what: "map the pool's counters",
             error,
@@ -235,21 +235,26 @@ impl Builder {
         let started =
             Masked::block(|m| engine.start_in(m, memory.group(), process, place.partition()));
         let mode = started.map_err(|error| BuildError::Start { error })?;
-        let installed = faults::signal_of(mode).map_or(Ok(()), faults::install);
-        match installed {
-            Ok(()) => Ok(Started {
-                group: memory,
-                mode,
-                swap,
-            }),
-            Err(errno) => {
-                // SAFETY: nobody has had memory of it.
-                Masked::block(|m| unsafe { engine.stop(m) });
-                Err(BuildError::System {
-                    what: "install a signal handler",
-                    error: std::io::Error::from_raw_os_error(errno.0),
-                })
-            }
-        }
+        self.install(mode).inspect_err(|_| {
+            // SAFETY: nobody has had memory of it.
+            Masked::block(|m| unsafe { engine.stop(m) });
+        })?;
+        Ok(Started {
+            group: memory,
+            mode,
+            swap,
+        })
+    }
+
+    /// Has faults and trapped calls arrive. The last step, as it cannot be undone.
+    fn install(&self, mode: uzswap_core::FaultMode) -> Result<(), BuildError> {
+        let Some(signal) = faults::signal_of(mode) else {
+            return Ok(());
+        };
+        faults::install(signal).map_err(|errno| BuildError::System {
+            what: "install a signal handler",
+            error: std::io::Error::from_raw_os_error(errno.0),
+        })?;
+        guard::prepare(self.guard).map_err(|error| BuildError::Start { error })
     }
 }

@@ -137,7 +137,9 @@ pub enum PoolError {
     )]
     LostInFork,
     /// The kernel refused.
-    #[error("the kernel refuses ({0}): a process may have only so many mappings (vm.max_map_count)")]
+    #[error(
+        "the kernel refuses ({0}): a process may have only so many mappings (vm.max_map_count)"
+    )]
     Kernel(i32),
 }
 

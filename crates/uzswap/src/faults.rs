@@ -220,8 +220,9 @@ pub(crate) unsafe fn pass_on(_: &Masked, arrived: i32, info: SigInfo, uc: *mut U
     let (handler, flags, mask) = match chain_of(number) {
         Some(chain) if chain.used.load(Ordering::Relaxed) != 0 => chain.get(),
         // SAFETY: reads only.
-        _ => unsafe { signal::sigaction(number, None) }
-            .map_or((SIG_DFL, 0, SigSet::EMPTY), |a| (a.handler, a.flags, a.mask)),
+        _ => unsafe { signal::sigaction(number, None) }.map_or((SIG_DFL, 0, SigSet::EMPTY), |a| {
+            (a.handler, a.flags, a.mask)
+        }),
     };
     let place = (!is_passed_on(uc as usize))
         .then(|| {

@@ -164,7 +164,8 @@ extern "C" fn in_child() {
         }
         if guard.is_some_and(|guard| carry(&m, engine, guard)) {
             set_inherited(number, false);
-            if engine.mode() == Some(FaultMode::Thread) && server::start_again(&m, number).is_err() {
+            if engine.mode() == Some(FaultMode::Thread) && server::start_again(&m, number).is_err()
+            {
                 lose(number);
             }
         } else {

@@ -201,7 +201,10 @@ unsafe fn transfer(
         }
         let pinned = stack::with(m, || pins.pin(&piece));
         // SAFETY: the caller's promise.
-        let ret = pinned.map_or_else(|errno| -(errno.0 as isize), |()| unsafe { issue(uc, &piece) });
+        let ret = pinned.map_or_else(
+            |errno| -(errno.0 as isize),
+            |()| unsafe { issue(uc, &piece) },
+        );
         stack::with(m, || pins.release());
         match usize::try_from(ret) {
             Ok(moved) => {
@@ -251,4 +254,3 @@ unsafe fn sigprocmask(uc: *mut UContext, call: &Call) -> Result<isize, Errno> {
     }
     Ok(0)
 }
-

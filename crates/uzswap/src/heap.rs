@@ -10,6 +10,7 @@
 //! - A span with a clear bit is in its list, a full one is not. A span that becomes empty is
 //!   discarded and free; the only one of its list stays there, with at most [`MAX_KEPT`] bytes.
 //! - Spans lie in chunks that stay mapped as long as the pool.
+//! - A region begins where a span would: what is known of that span is the region's length.
 //!
 //! *Locking*: a list's lock guards its spans; then the free spans' lock. All are held across fork.
 //! Neither is held while a page of the pool is touched. *Context*: threads of the host.
@@ -78,6 +79,9 @@ struct Span {
     map: [u64; MAP_WORDS],
 }
 
+/// The owner of a span that is the beginning of a region.
+const REGION: u16 = u16::MAX;
+
 /// Bytes of the tables for each span.
 const ENTRY_LEN: usize = size_of::<Span>() + size_of::<AtomicU16>();
 
@@ -127,7 +131,9 @@ pub(crate) struct Held {
 pub(crate) fn hold(places: &engines::Held) -> Held {
     let taken = std::array::from_fn(|number| places.is_taken(number));
     for (_, lists) in taken.iter().zip(&LISTS).filter(|(taken, _)| **taken) {
-        lists.all().for_each(|list| std::mem::forget(list.lock.lock()));
+        lists
+            .all()
+            .for_each(|list| std::mem::forget(list.lock.lock()));
     }
     Held { taken }
 }
@@ -188,12 +194,11 @@ impl Heap {
         &LISTS[self.number]
     }
 
-    /// # Safety
-    /// `number` is a span's, and the caller holds the lock of its list, or has it alone.
-    unsafe fn span(&self, number: u32) -> &mut Span {
+    /// What the heap knows of a span: for whoever holds the lock of its list, or has it alone.
+    fn span(&self, number: u32) -> *mut Span {
         debug_assert!((number as usize) < self.nr_spans);
-        // SAFETY: within the table; zeroed memory is a span; the caller's promise.
-        unsafe { &mut *(self.spans as *mut Span).add(number as usize) }
+        // SAFETY: within the table, of which zeroed memory is spans.
+        unsafe { (self.spans as *mut Span).add(number as usize) }
     }
 
     fn owner(&self, number: u32) -> &AtomicU16 {
@@ -213,7 +218,11 @@ impl Heap {
     pub(crate) fn allocate(&self, pool: &Pool, layout: Layout) -> Result<NonNull<u8>, PoolError> {
         let addr = match class_of_layout(layout) {
             Some(class) => self.allocate_small(pool, class)?,
-            None => map_aligned(pool, layout)?,
+            None => {
+                let addr = map_aligned(pool, layout)?;
+                self.note_region(addr, layout.size());
+                addr
+            }
         };
         NonNull::new(addr as *mut u8).ok_or(PoolError::NotOurs)
     }
@@ -232,6 +241,35 @@ impl Heap {
         }
     }
 
+    /// A region of `size` bytes, in whole pages, begins at `addr`, and nobody else knows of it yet.
+    pub(crate) fn note_region(&self, addr: usize, size: usize) {
+        let Ok(number) = u32::try_from((addr - self.base) / SPAN_LEN) else {
+            std::process::abort();
+        };
+        self.owner(number).store(REGION, Relaxed);
+        // SAFETY: no heap span lies where a region does.
+        let [len, ..] = unsafe { &mut (*self.span(number)).map };
+        *len = size.next_multiple_of(PAGE_SIZE) as u64;
+    }
+
+    /// Bytes that an object has room for, from which its layout follows if it needs no more than
+    /// the usual alignment.
+    ///
+    /// # Safety
+    /// `pointer` was allocated by this heap, and is not freed meanwhile.
+    pub(crate) unsafe fn size_of(&self, pointer: NonNull<u8>) -> usize {
+        let offset = pointer.as_ptr() as usize - self.base;
+        let number = u32::try_from(offset / SPAN_LEN).unwrap_or(0);
+        match self.owner(number).load(Relaxed) {
+            REGION => {
+                // SAFETY: written before the object was known; its owner does not change it now.
+                let [len, ..] = unsafe { &(*self.span(number)).map };
+                usize::try_from(*len).unwrap_or(0)
+            }
+            list => size_of_class(usize::from(list) / NR_SHARDS),
+        }
+    }
+
     fn allocate_small(&self, pool: &Pool, class: usize) -> Result<usize, PoolError> {
         let shard = thread::sched_getcpu() as usize % NR_SHARDS;
         let number = class * NR_SHARDS + shard;
@@ -242,15 +280,17 @@ impl Heap {
         if *head == 0 {
             let fresh = self.take_span(pool)?;
             // SAFETY: nobody else has it.
-            let span = unsafe { self.span(fresh) };
+            let span = unsafe { &mut *self.span(fresh) };
             (span.used, span.first, span.top) = (0, 0, 0);
+            // It may say how long a region was.
+            span.map[0] = 0;
             let owner = u16::try_from(number).unwrap_or(u16::MAX);
             self.owner(fresh).store(owner, Relaxed);
             self.push(head, fresh);
         }
         let first = *head - 1;
         // SAFETY: in the list whose lock is held.
-        let span = unsafe { self.span(first) };
+        let span = unsafe { &mut *self.span(first) };
         let size = size_of_class(class);
         let capacity = SPAN_LEN / size;
         let Some(at) = take_bit(span, capacity) else {
@@ -278,7 +318,7 @@ impl Heap {
         // SAFETY: under its lock.
         let head = unsafe { &mut *list.head.get() };
         // SAFETY: in the list whose lock is held.
-        let span = unsafe { self.span(number) };
+        let span = unsafe { &mut *self.span(number) };
         let size = size_of_class(class);
         let at = offset % SPAN_LEN / size;
         let (word, bit) = (at / 64, 1 << (at % 64));
@@ -338,9 +378,9 @@ impl Heap {
         // SAFETY: the caller holds the list's lock and has the span.
         unsafe {
             if *head != 0 {
-                self.span(*head - 1).previous = number + 1;
+                (*self.span(*head - 1)).previous = number + 1;
             }
-            let span = self.span(number);
+            let span = &mut *self.span(number);
             (span.next, span.previous) = (*head, 0);
         }
         *head = number + 1;
@@ -350,15 +390,15 @@ impl Heap {
     fn remove(&self, head: &mut u32, number: u32) {
         // SAFETY: the span and its neighbours are in the list, whose lock the caller holds.
         unsafe {
-            let span = self.span(number);
+            let span = &mut *self.span(number);
             let (next, previous) = (span.next, span.previous);
             (span.next, span.previous) = (0, 0);
             match previous {
                 0 => *head = next,
-                previous => self.span(previous - 1).next = next,
+                previous => (*self.span(previous - 1)).next = next,
             }
             if next != 0 {
-                self.span(next - 1).previous = previous;
+                (*self.span(next - 1)).previous = previous;
             }
         }
     }
@@ -388,7 +428,10 @@ fn take_bit(span: &mut Span, capacity: usize) -> Option<usize> {
 
 /// The class for a layout; `None`: it becomes a region.
 fn class_of_layout(layout: Layout) -> Option<usize> {
-    let size = layout.size().max(1).checked_next_multiple_of(layout.align())?;
+    let size = layout
+        .size()
+        .max(1)
+        .checked_next_multiple_of(layout.align())?;
     (size <= MAX_SMALL && layout.align() <= PAGE_SIZE).then(|| class_of(size))
 }
 

@@ -10,9 +10,9 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::Arc;
 
 use uzswap_compress::Codec;
 use uzswap_core::{Engine, Masked, PAGE_SIZE, Pin, RemapTo, min_ram};

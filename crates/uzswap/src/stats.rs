@@ -10,7 +10,6 @@ use uzswap_core::PAGE_SIZE;
 use uzswap_group::group::{Group, Process};
 use uzswap_swap::size::Size;
 
-
 /// What a pool has, bytes, and what it has done since it was built.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]

@@ -1,6 +1,11 @@
 //! Faults that are not a pool's reach the handler that the host had before, and a handler that the
 //! host installs later is put up with. Each story in a process of its own, as it changes signal
 //! handlers or ends by a signal.
+#![allow(
+    clippy::cast_possible_truncation,
+    missing_docs,
+    reason = "test data is cut to size on purpose"
+)]
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
@@ -14,7 +19,10 @@ const STORY: &str = "UZSWAP_TEST_STORY";
 /// Runs `story` of this program in a process of its own.
 fn tell(story: &str) -> ExitStatus {
     let me = std::env::current_exe().unwrap();
-    let status = Command::new(me).args(["--exact", "stories", "--nocapture"]).env(STORY, story).status();
+    let status = Command::new(me)
+        .args(["--exact", "stories", "--nocapture"])
+        .env(STORY, story)
+        .status();
     status.unwrap()
 }
 
@@ -98,7 +106,11 @@ fn touch_what_is_given_back() {
 }
 
 fn touch_more_than_fits() {
-    let pool = Pool::builder().limit(LIMIT).swap(Swap::None).build().unwrap();
+    let pool = Pool::builder()
+        .limit(LIMIT)
+        .swap(Swap::None)
+        .build()
+        .unwrap();
     let mut region = pool.map(4 * LIMIT as usize).unwrap();
     let mut x = 1_u64;
     for word in region.chunks_exact_mut(8) {
@@ -119,8 +131,18 @@ extern "C" fn map_there(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
     unsafe {
         let at = (*info).si_addr();
         ADDRESS.store(at as usize, SeqCst);
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        libc::mmap(((at as usize) & !4095) as *mut _, 4096, prot, flags | libc::MAP_FIXED, -1, 0);
+        let (prot, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        libc::mmap(
+            ((at as usize) & !4095) as *mut _,
+            4096,
+            prot,
+            flags | libc::MAP_FIXED,
+            -1,
+            0,
+        );
     }
 }
 

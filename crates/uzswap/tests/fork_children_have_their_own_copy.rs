@@ -1,4 +1,9 @@
 //! fork(3): the child has all that is in the pools, changes it for itself, and shares the limit.
+#![allow(
+    clippy::cast_possible_truncation,
+    missing_docs,
+    reason = "test data is cut to size on purpose"
+)]
 
 use std::sync::{Mutex, PoisonError};
 
@@ -23,7 +28,9 @@ fn fill(region: &mut [u8], stamp: usize) {
 fn is_filled(region: &[u8], stamp: usize) -> bool {
     region.chunks(PAGE).enumerate().all(|(n, page)| {
         let words = page.chunks_exact(8).enumerate();
-        words.into_iter().all(|(at, word)| *word == (n * stamp + at % 50).to_le_bytes())
+        words
+            .into_iter()
+            .all(|(at, word)| *word == (n * stamp + at % 50).to_le_bytes())
     })
 }
 
@@ -44,7 +51,10 @@ fn wait_for(pid: i32) {
     let mut status = 0;
     // SAFETY: waits for a child of ours.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == CONTENT, "{status:#x}");
+    assert!(
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == CONTENT,
+        "{status:#x}"
+    );
 }
 
 fn stories_of(mode: FaultMode) {
@@ -138,12 +148,19 @@ fn a_bare_clone_ends_at_the_first_access() {
     // SAFETY: the child accesses memory and ends.
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     if pid == 0 {
-        let sum: u64 = region.iter().step_by(PAGE).map(|byte| u64::from(*byte)).sum();
+        let sum: u64 = region
+            .iter()
+            .step_by(PAGE)
+            .map(|byte| u64::from(*byte))
+            .sum();
         // SAFETY: ends the child.
         unsafe { libc::_exit(i32::from(sum > 0)) };
     }
     let mut status = 0;
     // SAFETY: waits for a child of ours.
     unsafe { libc::waitpid(i32::try_from(pid).unwrap(), &raw mut status, 0) };
-    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "{status:#x}");
+    assert!(
+        libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV,
+        "{status:#x}"
+    );
 }

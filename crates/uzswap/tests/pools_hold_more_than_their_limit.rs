@@ -1,5 +1,10 @@
 //! Pools hold more than their limit of RAM, every byte as it was written, beside each other and one
 //! after the other.
+#![allow(
+    clippy::cast_possible_truncation,
+    missing_docs,
+    reason = "test data is cut to size on purpose"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,7 +30,11 @@ fn fill(page: &mut [u8], number: u64) {
             x ^= x >> 7;
             x ^= x << 17;
         }
-        let word = if at % 16 == 0 { x } else { number + (at as u64 & 7) };
+        let word = if at % 16 == 0 {
+            x
+        } else {
+            number + (at as u64 & 7)
+        };
         chunk.copy_from_slice(&word.to_le_bytes());
     }
 }
@@ -92,7 +101,9 @@ fn random_allocations_agree_with_a_model() {
     let pool = Pool::builder().limit(8 * MIB).build().unwrap();
     let mut x = seed * 2 + 1;
     let mut random = move |below: usize| {
-        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        x = x
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (x >> 33) as usize % below
     };
     let mut model: BTreeMap<usize, (Layout, u8)> = BTreeMap::new();
@@ -119,7 +130,10 @@ fn random_allocations_agree_with_a_model() {
                 let at = block.unwrap().cast::<u8>().as_ptr() as usize;
                 assert!(at.is_multiple_of(layout.align()), "{at:#x} for {layout:?}");
                 let next = model.range(at..).next();
-                assert!(next.is_none_or(|(next, _)| at + size <= *next), "it overlaps the next");
+                assert!(
+                    next.is_none_or(|(next, _)| at + size <= *next),
+                    "it overlaps the next"
+                );
                 let before = model.range(..at).next_back();
                 assert!(before.is_none_or(|(before, (l, _))| before + l.size() <= at));
                 assert!(!zeroed || bytes(at, size).iter().all(|byte| *byte == 0));
@@ -128,7 +142,10 @@ fn random_allocations_agree_with_a_model() {
                 total += size;
             }
             (4..=5, Some((at, (layout, old)))) => {
-                assert!(bytes(at, layout.size()).iter().all(|byte| *byte == old), "at {step}");
+                assert!(
+                    bytes(at, layout.size()).iter().all(|byte| *byte == old),
+                    "at {step}"
+                );
                 let new = Layout::from_size_align(size, layout.align()).unwrap();
                 let pointer = std::ptr::NonNull::new(at as *mut u8).unwrap();
                 // SAFETY: a block of this test's, with its layout.
@@ -149,7 +166,10 @@ fn random_allocations_agree_with_a_model() {
                 total = total + size - layout.size();
             }
             (_, Some((at, (layout, old)))) => {
-                assert!(bytes(at, layout.size()).iter().all(|byte| *byte == old), "at {step}");
+                assert!(
+                    bytes(at, layout.size()).iter().all(|byte| *byte == old),
+                    "at {step}"
+                );
                 let pointer = std::ptr::NonNull::new(at as *mut u8).unwrap();
                 // SAFETY: as above.
                 unsafe { pool.deallocate(pointer, layout) };
@@ -174,7 +194,10 @@ fn random_allocations_agree_with_a_model() {
 #[test]
 fn collections_live_in_pools() {
     let pool = pool();
-    let mut map = hashbrown::HashMap::<u64, PoolVec<u8, &Pool>, hashbrown::DefaultHashBuilder, &Pool>::new_in(&pool);
+    let mut map =
+        hashbrown::HashMap::<u64, PoolVec<u8, &Pool>, hashbrown::DefaultHashBuilder, &Pool>::new_in(
+            &pool,
+        );
     for key in 0..20_000 {
         let mut value = PoolVec::new_in(&pool);
         value.resize(1000 + key as usize % 3000, u8::try_from(key % 256).unwrap());
@@ -198,7 +221,12 @@ fn pools_come_and_go_and_give_all_back() {
         let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
         pages * PAGE as u64
     };
-    let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+    let mappings = || {
+        std::fs::read_to_string("/proc/self/maps")
+            .unwrap()
+            .lines()
+            .count()
+    };
     let mut before = None;
     for round in 0..40 {
         let pool = Pool::builder().limit(LIMIT).build().unwrap();
@@ -218,7 +246,10 @@ fn pools_come_and_go_and_give_all_back() {
     }
     let (bytes, lines) = before.unwrap();
     // Other tests run beside this one.
-    println!("{bytes} bytes resident after 10 rounds, {} after 40", resident());
+    println!(
+        "{bytes} bytes resident after 10 rounds, {} after 40",
+        resident()
+    );
     println!("{lines} mappings after 10 rounds, {} after 40", mappings());
     assert!(mappings() < lines + 400, "each pool has about 60 mappings");
 }
@@ -226,7 +257,10 @@ fn pools_come_and_go_and_give_all_back() {
 #[test]
 fn limits_are_refused_and_changed() {
     let too_low = Pool::builder().limit(MIB).build().unwrap_err();
-    assert!(matches!(too_low, BuildError::LimitTooLow { limit: MIB, .. }), "{too_low}");
+    assert!(
+        matches!(too_low, BuildError::LimitTooLow { limit: MIB, .. }),
+        "{too_low}"
+    );
     let unknown = Pool::builder().compressor("gzip").build().unwrap_err();
     assert!(unknown.to_string().contains("'gzip'"), "{unknown}");
     let pool = Pool::builder().limit(4 * LIMIT).build().unwrap();
@@ -246,7 +280,10 @@ fn limits_are_refused_and_changed() {
     assert!(matches!(low, LimitError::TooLow { .. }), "{low}");
     let pinned = pool.pin(&region[..LIMIT as usize / 2]).unwrap();
     let does_not_fit = pool.set_limit(8 * MIB).unwrap_err();
-    assert!(matches!(does_not_fit, LimitError::DoesNotFit { .. }), "{does_not_fit}");
+    assert!(
+        matches!(does_not_fit, LimitError::DoesNotFit { .. }),
+        "{does_not_fit}"
+    );
     assert_eq!(pool.limit(), LIMIT, "as before");
     drop(pinned);
     pool.set_limit(2 * LIMIT).unwrap();
@@ -284,14 +321,25 @@ fn hints_do_what_they_say() {
 
 #[test]
 fn what_does_not_fit_is_refused_with_its_figures() {
-    let pool = Pool::builder().limit(LIMIT).max_size(64 * MIB).build().unwrap();
+    let pool = Pool::builder()
+        .limit(LIMIT)
+        .max_size(64 * MIB)
+        .build()
+        .unwrap();
     let region = pool.map(60 << 20).unwrap();
     let refused = pool.map(8 << 20).unwrap_err();
     assert_eq!(
         refused,
-        PoolError::TooLarge { wanted: 8 * MIB, used: 60 * MIB, most: 64 * MIB },
+        PoolError::TooLarge {
+            wanted: 8 * MIB,
+            used: 60 * MIB,
+            most: 64 * MIB
+        },
     );
-    assert!(pool.allocate(Layout::from_size_align(8 << 20, 16).unwrap()).is_err());
+    assert!(
+        pool.allocate(Layout::from_size_align(8 << 20, 16).unwrap())
+            .is_err()
+    );
     drop(region);
     pool.map(8 << 20).unwrap();
     let no_space = pool.map(usize::MAX / 2).unwrap_err();

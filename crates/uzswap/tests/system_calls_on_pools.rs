@@ -1,5 +1,10 @@
 //! System calls on memory that is out: with the guard they work by themselves, without it they fail
 //! and a pin helps. Each story in a process of its own: the guard stays for good.
+#![allow(
+    clippy::cast_possible_truncation,
+    missing_docs,
+    reason = "test data is cut to size on purpose"
+)]
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -16,7 +21,10 @@ const STORY: &str = "UZSWAP_TEST_STORY";
 fn tell(story: &str) {
     let me = std::env::current_exe().unwrap();
     let mut command = Command::new(me);
-    let status = command.args(["--exact", "stories", "--nocapture"]).env(STORY, story).status();
+    let status = command
+        .args(["--exact", "stories", "--nocapture"])
+        .env(STORY, story)
+        .status();
     assert!(status.unwrap().success(), "{story}");
 }
 
@@ -69,12 +77,21 @@ fn filled(pool: &Pool, len: usize, stamp: u8) -> Region {
 
 fn scratch() -> (std::path::PathBuf, File) {
     let path = std::env::temp_dir().join(format!("uzswap-guard-{}", std::process::id()));
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path);
     (path, file.unwrap())
 }
 
 fn guarded(mode: FaultMode) {
-    let pool = Pool::builder().limit(LIMIT).fault_mode(mode).build().unwrap();
+    let pool = Pool::builder()
+        .limit(LIMIT)
+        .fault_mode(mode)
+        .build()
+        .unwrap();
     let region = filled(&pool, 2 * LIMIT as usize, 1);
     pool.evict(&region).unwrap();
     let (path, mut file) = scratch();
@@ -84,7 +101,11 @@ fn guarded(mode: FaultMode) {
     let mut copy = pool.map(region.len()).unwrap();
     pool.evict(&copy).unwrap();
     let mut again = File::open(&path).unwrap();
-    assert_eq!(again.read(&mut copy).unwrap(), region.len(), "of a file all that there is");
+    assert_eq!(
+        again.read(&mut copy).unwrap(),
+        region.len(),
+        "of a file all that there is"
+    );
     assert!(copy[..] == region[..], "what was read");
     fs::remove_file(&path).unwrap();
     let mut name = pool.map(4096).unwrap();
@@ -104,10 +125,17 @@ fn guarded(mode: FaultMode) {
         libc::sigemptyset(set);
         libc::sigaddset(set, libc::SIGUSR1);
         pool.evict(&name).unwrap();
-        assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, set, std::ptr::null_mut()), 0);
+        assert_eq!(
+            libc::pthread_sigmask(libc::SIG_BLOCK, set, std::ptr::null_mut()),
+            0
+        );
         let mut now: libc::sigset_t = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut now);
-        assert_eq!(libc::sigismember(&raw const now, libc::SIGUSR1), 1, "a mask stays");
+        assert_eq!(
+            libc::sigismember(&raw const now, libc::SIGUSR1),
+            1,
+            "a mask stays"
+        );
     }
     let stats = pool.stats();
     assert!(stats.guarded_calls > 0 && stats.peak <= LIMIT, "{stats:?}");
@@ -123,7 +151,10 @@ fn unguarded() {
         unsafe { libc::write(file.as_raw_fd(), region.as_ptr().cast(), region.len()) }
     };
     assert_eq!(write(), -1);
-    assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EFAULT));
+    assert_eq!(
+        std::io::Error::last_os_error().raw_os_error(),
+        Some(libc::EFAULT)
+    );
     let pinned = pool.pin(&region).unwrap();
     assert_eq!(write(), 1 << 20);
     drop(pinned);
@@ -144,7 +175,12 @@ fn sockets() {
         for _ in 0..8 {
             pool.evict(&region).unwrap();
             far.read_exact(&mut region).unwrap();
-            assert!(region.chunks(4096).zip(0_usize..).all(|(page, n)| page[..8] == n.to_le_bytes()));
+            assert!(
+                region
+                    .chunks(4096)
+                    .zip(0_usize..)
+                    .all(|(page, n)| page[..8] == n.to_le_bytes())
+            );
         }
     });
     // SAFETY: a handler that does nothing.
@@ -176,14 +212,21 @@ fn children() {
     assert_eq!(output.stdout, b"fine\n");
     // One that has pools of its own, and the filter already.
     let me = std::env::current_exe().unwrap();
-    let error = Command::new(me).args(["--exact", "stories", "--nocapture"]).env(STORY, "inherited").exec();
+    let error = Command::new(me)
+        .args(["--exact", "stories", "--nocapture"])
+        .env(STORY, "inherited")
+        .exec();
     drop(region);
     panic!("{error}");
 }
 
 fn inherited() {
     // SAFETY: reads the process's own state.
-    assert_eq!(unsafe { libc::prctl(libc::PR_GET_SECCOMP) }, 2, "the filter stays");
+    assert_eq!(
+        unsafe { libc::prctl(libc::PR_GET_SECCOMP) },
+        2,
+        "the filter stays"
+    );
     let pool = Pool::builder().limit(LIMIT).guard(false).build().unwrap();
     let region = filled(&pool, 1 << 20, 1);
     pool.evict(&region).unwrap();

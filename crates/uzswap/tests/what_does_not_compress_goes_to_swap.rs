@@ -1,4 +1,9 @@
 //! What fits in RAM not even compressed goes to a swap file, which leaves nothing behind.
+#![allow(
+    clippy::cast_possible_truncation,
+    missing_docs,
+    reason = "test data is cut to size on purpose"
+)]
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +17,10 @@ struct Dir(PathBuf);
 
 impl Dir {
     fn new(name: &str) -> Self {
-        let path = PathBuf::from(format!("/var/tmp/uzswap-test-{name}-{}", std::process::id()));
+        let path = PathBuf::from(format!(
+            "/var/tmp/uzswap-test-{name}-{}",
+            std::process::id()
+        ));
         fs::create_dir_all(&path).unwrap();
         Dir(path)
     }
@@ -38,7 +46,12 @@ fn noise(region: &mut [u8], check: bool) {
 }
 
 fn hold_four_times(swap: Swap) {
-    let pool = Pool::builder().limit(LIMIT).swap(swap).swap_max(256 << 20).build().unwrap();
+    let pool = Pool::builder()
+        .limit(LIMIT)
+        .swap(swap)
+        .swap_max(256 << 20)
+        .build()
+        .unwrap();
     let mut region = pool.map(4 * LIMIT as usize).unwrap();
     noise(&mut region, false);
     let stats = pool.stats();
@@ -56,7 +69,10 @@ fn hold_four_times(swap: Swap) {
     let mut status = 0;
     // SAFETY: waits for a child of ours.
     unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 42, "{status:#x}");
+    assert!(
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 42,
+        "{status:#x}"
+    );
     noise(&mut region, true);
 }
 
@@ -64,7 +80,11 @@ fn hold_four_times(swap: Swap) {
 fn to_an_unnamed_file() {
     let dir = Dir::new("unnamed");
     hold_four_times(Swap::Dir(dir.0.clone()));
-    assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(
+        fs::read_dir(&dir.0).unwrap().count(),
+        0,
+        "nothing is left behind"
+    );
 }
 
 #[test]
@@ -74,7 +94,10 @@ fn to_a_named_file() {
     fs::write(&path, []).unwrap();
     hold_four_times(Swap::File(path.clone()));
     fs::write(&path, "data of somebody's").unwrap();
-    let refused = Pool::builder().swap(Swap::File(path.clone())).build().unwrap_err();
+    let refused = Pool::builder()
+        .swap(Swap::File(path.clone()))
+        .build()
+        .unwrap_err();
     assert!(matches!(refused, BuildError::Swap { .. }), "{refused}");
     assert_eq!(fs::read(&path).unwrap(), b"data of somebody's");
 }
@@ -82,7 +105,11 @@ fn to_a_named_file() {
 #[test]
 fn a_place_that_cannot_be_is_refused() {
     let nowhere = Swap::Dir("/nonexistent/place".into());
-    let refused = Pool::builder().swap(nowhere).build().unwrap_err().to_string();
+    let refused = Pool::builder()
+        .swap(nowhere)
+        .build()
+        .unwrap_err()
+        .to_string();
     assert!(refused.contains("/nonexistent/place"), "{refused}");
     let nothing = Swap::File("/nonexistent".into());
     assert!(Pool::builder().swap(nothing).build().is_err());

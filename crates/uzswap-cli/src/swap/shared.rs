@@ -23,10 +23,10 @@ use uzswap_io::{Device, MAX_DEVICE_SLOTS};
 use uzswap_slots::{CLUSTER_SLOTS, Slots};
 
 use super::{SwapArea, area};
-use uzswap_swap::share::share;
 use crate::group_file;
 use crate::group_view::PAGE;
 use crate::os;
+use uzswap_swap::share::share;
 
 /// Unused slot numbers between two devices, so that no run of slots crosses from one to the next.
 const GAP: u64 = CLUSTER_SLOTS as u64;

@@ -12,12 +12,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use uzswap_io::device::Fd;
 use uzswap_io::{Device, HEADER_SLOTS, SLOT};
 
-use uzswap_swap::area::{HEADER, MIN_LEN};
-use uzswap_swap::{disk, file};
 use super::shared::SwapGroup;
 use super::*;
 use crate::group_file::GroupFile;
 use crate::group_file::tests::alone;
+use uzswap_swap::area::{HEADER, MIN_LEN};
+use uzswap_swap::{disk, file};
 
 const MIB: u64 = 1 << 20;
 

@@ -26,10 +26,7 @@ pub(crate) struct Devices {
 impl Devices {
     /// Opens the group's devices, as the supervisor of the process's run holds them. `None`: this process may
     /// not open them all.
-    pub(super) fn open(
-        account: &'static Account,
-        is_alive: IsAlive<'static>,
-    ) -> Option<Devices> {
+    pub(super) fn open(account: &'static Account, is_alive: IsAlive<'static>) -> Option<Devices> {
         let config = &account.group().config.swap;
         let mut devices = Devices {
             devices: [const { None }; NR_DEVICES],

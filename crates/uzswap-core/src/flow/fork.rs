@@ -161,9 +161,11 @@ impl ForkGuard {
         copy_gauges(&gauges, &process.counters);
         parts.arena.renew_mapping()?;
         protect_shared(parts);
-        parts.pages.for_each_folio(parts.arena.partition().pages(), |index, _| {
-            parts.pages.folio(index).lock().clear_pins();
-        });
+        parts
+            .pages
+            .for_each_folio(parts.arena.partition().pages(), |index, _| {
+                parts.pages.folio(index).lock().clear_pins();
+            });
         release_ops(parts);
         apply_fork_policies(parts, masked);
         Ok(())

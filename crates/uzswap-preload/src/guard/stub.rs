@@ -10,10 +10,8 @@
 //! not issued, or returned with a known value.
 //! *Locking*: none. *Context*: signal, init.
 
-pub use uzswap_guard::gate::{
-    OWN_GATE, OWN_GATE_RETURN, PROGRAM_GATE, PROGRAM_GATE_RETURN, STUB,
-};
 use uzswap_guard::gate;
+pub use uzswap_guard::gate::{OWN_GATE, OWN_GATE_RETURN, PROGRAM_GATE, PROGRAM_GATE_RETURN, STUB};
 use uzswap_sys::{Errno, syscall};
 
 pub use crate::arch::stub::{issue, state, window};

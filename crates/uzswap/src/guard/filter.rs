@@ -111,13 +111,20 @@ pub(super) fn build() -> Result<Built, Errno> {
             program.load(data_arg_hi(*arg));
             program.stmt(op::AND, !ARENA_HI_VARIES);
             // Over the checks that are left and the return.
-            program.jump(op::JEQ, ARENA_HI, u8::try_from(3 * left + 1).unwrap_or(0), 0);
+            program.jump(
+                op::JEQ,
+                ARENA_HI,
+                u8::try_from(3 * left + 1).unwrap_or(0),
+                0,
+            );
         }
         program.ret(RET_ALLOW);
         in_arena.push(program.ja());
     }
     let here = program.here();
-    in_arena.into_iter().for_each(|jump| program.land(jump, here));
+    in_arena
+        .into_iter()
+        .for_each(|jump| program.land(jump, here));
     program.load(DATA_IP_HI);
     program.jump(op::JEQ, 0, 4, 0);
     program.jump(op::JEQ, high(gate::PROGRAM_GATE_RETURN), 0, 2);
@@ -160,11 +167,23 @@ mod tests {
         let buffer = [3, IN_ARENA, 4096, 0, 0, 0];
         assert_eq!(action(nr::READ, buffer, TEXT), RET_TRAP | TAG);
         assert_eq!(action(nr::WRITE, buffer, TEXT), RET_TRAP | TAG);
-        assert_eq!(action(nr::READ, [3, TEXT, IN_ARENA, 0, 0, 0], TEXT), RET_ALLOW);
-        assert_eq!(action(nr::MADVISE, [IN_ARENA, 4096, 4, 0, 0, 0], TEXT), RET_ALLOW);
-        assert_eq!(action(nr::OPENAT, [0, IN_ARENA, 0, 0, 0, 0], TEXT), RET_TRAP | TAG);
+        assert_eq!(
+            action(nr::READ, [3, TEXT, IN_ARENA, 0, 0, 0], TEXT),
+            RET_ALLOW
+        );
+        assert_eq!(
+            action(nr::MADVISE, [IN_ARENA, 4096, 4, 0, 0, 0], TEXT),
+            RET_ALLOW
+        );
+        assert_eq!(
+            action(nr::OPENAT, [0, IN_ARENA, 0, 0, 0, 0], TEXT),
+            RET_TRAP | TAG
+        );
         for edge in [ARENA_BASE, ARENA_BASE + ARENA_LEN - 1].map(|at| at as u64) {
-            assert_eq!(action(nr::FSTAT, [1, edge, 0, 0, 0, 0], TEXT), RET_TRAP | TAG);
+            assert_eq!(
+                action(nr::FSTAT, [1, edge, 0, 0, 0, 0], TEXT),
+                RET_TRAP | TAG
+            );
         }
         for outside in [ARENA_BASE - 1, ARENA_BASE + ARENA_LEN].map(|at| at as u64) {
             assert_eq!(action(nr::FSTAT, [1, outside, 0, 0, 0, 0], TEXT), RET_ALLOW);

@@ -84,7 +84,10 @@ impl Pins {
             return Ok(());
         };
         if let Some(process) = engine.process() {
-            add(&process.counters.guarded_syscalls, std::mem::take(&mut self.calls));
+            add(
+                &process.counters.guarded_syscalls,
+                std::mem::take(&mut self.calls),
+            );
         }
         let place = self.held.iter_mut().find(|place| place.is_none());
         let Some(place) = place else {
@@ -144,5 +147,9 @@ fn copy(call: usize, ours: usize, theirs: usize) -> Result<(), Errno> {
     // SAFETY: ours is a word; the kernel checks the other.
     let moved = unsafe { call6(call, int(thread::getpid()), local, 1, remote, 1, 0) }?;
     // An `int` at the end of a page is half of it.
-    if moved >= 4 { Ok(()) } else { Err(Errno::EFAULT) }
+    if moved >= 4 {
+        Ok(())
+    } else {
+        Err(Errno::EFAULT)
+    }
 }
