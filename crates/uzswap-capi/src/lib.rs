@@ -12,7 +12,7 @@ mod result;
 
 use std::ffi::{c_char, c_void};
 
-use pools::{Pinned, Pool, faults};
+use uzswap_pools::{Pinned, Pool, faults};
 
 use params::uzswap_params;
 use result::{failed, text, uzswap_result};
@@ -93,7 +93,7 @@ unsafe fn hint(
     pool: *mut uzswap_pool,
     memory: *const c_void,
     size: usize,
-    what: impl FnOnce(&Pool, &'static [u8]) -> Result<(), pools::PoolError>,
+    what: impl FnOnce(&Pool, &'static [u8]) -> Result<(), uzswap_pools::PoolError>,
 ) -> uzswap_result {
     // SAFETY: the caller's promise.
     let Some(pool) = (unsafe { pool_of(pool) }) else {
@@ -290,7 +290,7 @@ pub extern "C" fn uzswap_unblock_signals() {
 /// Whether the process runs under `uzswap run`.
 #[unsafe(no_mangle)]
 pub extern "C" fn uzswap_is_managed() -> bool {
-    pools::is_managed()
+    uzswap_pools::is_managed()
 }
 
 /// What a result means.

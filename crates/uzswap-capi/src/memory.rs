@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 
 use allocator_api2::alloc::Allocator;
-use pools::Pool;
+use uzswap_pools::Pool;
 
 use crate::result::{failed, invalid, uzswap_result};
 use crate::{pool_of, uzswap_pool};

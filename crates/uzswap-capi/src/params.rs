@@ -6,7 +6,7 @@ use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use pools::{Builder, FaultMode, Pool, Swap};
+use uzswap_pools::{Builder, FaultMode, Pool, Swap};
 
 /// As the header has it.
 #[repr(C)]

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt::Display;
 
-use pools::{BuildError, LimitError, PoolError};
+use uzswap_pools::{BuildError, LimitError, PoolError};
 
 /// What became of a call.
 #[repr(u32)]

@@ -13,7 +13,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("pool") => Some(uzswap::Pool::builder().limit(LIMIT).build()?),
         _ => None,
     };
-    let mut region = pool.as_ref().map(|pool| pool.map(PAGES << 12)).transpose()?;
+    let mut region = pool
+        .as_ref()
+        .map(|pool| pool.map(PAGES << 12))
+        .transpose()?;
     let mut plain = vec![0_u8; if region.is_none() { PAGES << 12 } else { 0 }];
     let data: &mut [u8] = region.as_deref_mut().unwrap_or(&mut plain);
     for (n, word) in data.chunks_exact_mut(8).enumerate() {

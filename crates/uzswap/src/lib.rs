@@ -45,3 +45,4 @@ pub use pool::{Pinned, Pool};
 pub use region::Region;
 pub use stats::Stats;
 pub use swap::Swap;
+pub use uzswap_swap::size::Size;
