@@ -25,6 +25,10 @@ fn built() -> &'static Path {
             cargo.arg("--release");
         }
         assert!(cargo.current_dir(here()).status().unwrap().success());
+        // As it is installed: by the name that programs look for.
+        let link = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libuzswap.so.0");
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(profile.join("libuzswap.so"), link).unwrap();
         profile
     })
 }
@@ -67,7 +71,7 @@ fn build(compiler: &str, source: &Path, options: &[&str], library: &Path) -> Opt
 
 fn run(program: &Path) {
     let output = Command::new(program)
-        .env("LD_LIBRARY_PATH", built())
+        .env("LD_LIBRARY_PATH", env!("CARGO_TARGET_TMPDIR"))
         .output()
         .unwrap();
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
