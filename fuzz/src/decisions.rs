@@ -5,7 +5,7 @@ use uzswap_sys::seccomp::{DATA_NR, RET_ALLOW};
 
 use crate::bpf::{Call, Filter};
 use crate::bytes::Bytes;
-use crate::guard::bpf::{Leaves, MAX_LEAVES, Program};
+use uzswap_guard::bpf::{Leaves, MAX_LEAVES, Program};
 
 /// What class `class` returns.
 fn answer(class: u8) -> u32 {

@@ -14,7 +14,7 @@ use crate::bpf::{Call, Filter};
 use crate::bytes::Bytes;
 use crate::guard::filter::{Builder, TAG_A, TAG_B};
 use crate::guard::stub::{OWN_GATE_RETURN, PROGRAM_GATE_RETURN};
-use crate::guard::table;
+use uzswap_guard::table;
 use crate::guard::text::MAX_RANGES;
 
 const TRAP_A: u32 = RET_TRAP | TAG_A;

@@ -34,16 +34,13 @@ mod told;
 #[allow(missing_docs, dead_code, unused_imports, reason = "another crate's")]
 mod arch {
     pub mod stub;
-    pub mod table;
 }
 
 #[path = "../../crates/uzswap-preload/src/guard"]
 #[allow(missing_docs, dead_code, unused_imports, reason = "another crate's")]
 mod guard {
-    pub mod bpf;
     pub mod filter;
     pub mod stub;
-    pub mod table;
     pub mod text;
 }
 

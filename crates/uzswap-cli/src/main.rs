@@ -28,7 +28,6 @@ mod prometheus;
 mod ram;
 mod report;
 mod request;
-mod size;
 mod status;
 mod summary;
 mod supervise;
@@ -41,6 +40,7 @@ mod version;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
+use uzswap_swap::size;
 
 fn main() -> ExitCode {
     let cli = match args::Cli::of_process() {

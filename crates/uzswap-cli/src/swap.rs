@@ -12,33 +12,16 @@
 //!
 //! *Locking*: flock on each area. *Context*: `uzswap run`.
 
-mod area;
-mod block;
-mod disk;
-mod file;
 pub mod shared;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::OsString;
-use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
-
 use anyhow::{Result, anyhow, bail};
 use uzswap_group::group::NR_DEVICES;
-
-pub use area::SwapArea;
+use uzswap_swap::{Auto, Limits, SwapArea, area, file};
 
 use crate::args::{Place, Swap};
 use crate::size::Size;
-use area::Limits;
-
-/// Environment variable that names the directory that `auto` stands for.
-pub const DIR_ENV: &str = "UZSWAP_SWAP_DIR";
-/// The directory that `auto` stands for if that is not set.
-const DEFAULT_DIR: &str = "/var/tmp";
 
 /// The swap areas to use.
 #[derive(Debug)]
@@ -55,26 +38,8 @@ pub struct Choice {
 /// A named place cannot be used or is named twice, or `max` is too small. One line, with what to
 /// do.
 pub fn choose(swaps: &[Swap], max: Option<Size>) -> Result<Choice> {
-    let auto = Auto::of(std::env::var_os(DIR_ENV));
+    let auto = Auto::of_environment();
     choose_from(swaps, &auto, Limits::of_process(max)?)
-}
-
-/// The directory that `auto` stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Auto {
-    /// Named by [`DIR_ENV`].
-    Named(PathBuf),
-    /// Named by nobody: if it is not usable the run goes on without.
-    Default(PathBuf),
-}
-
-impl Auto {
-    fn of(named: Option<OsString>) -> Auto {
-        match named.filter(|dir| !dir.is_empty()) {
-            Some(dir) => Auto::Named(dir.into()),
-            None => Auto::Default(DEFAULT_DIR.into()),
-        }
-    }
 }
 
 fn choose_from(swaps: &[Swap], auto: &Auto, mut limits: Limits) -> Result<Choice> {
@@ -126,12 +91,10 @@ fn open(
     limits: &Limits,
     notes: &mut Vec<String>,
 ) -> Result<Option<SwapArea>> {
-    match (place, auto) {
-        (Place::None, _) => Ok(None),
-        (Place::Path(path), _) => named("--swap ", path, limits, notes).map(Some),
-        (Place::Auto, Auto::Named(dir)) => {
-            named(&format!("{DIR_ENV}="), dir, limits, notes).map(Some)
-        }
+    let (how, path) = match (place, auto) {
+        (Place::None, _) => return Ok(None),
+        (Place::Path(path), _) => ("--swap ", path),
+        (Place::Auto, Auto::Named(dir)) => ("UZSWAP_SWAP_DIR=", dir),
         (Place::Auto, Auto::Default(dir)) => {
             let area = file::in_directory(dir, limits, notes);
             if let Err(reason) = &area {
@@ -140,49 +103,10 @@ fn open(
                     dir.display()
                 ));
             }
-            Ok(area.ok())
+            return Ok(area.ok());
         }
-    }
-}
-
-/// The area at `path`, which the user named by `how`: used or refused, never replaced by another.
-fn named(how: &str, path: &Path, limits: &Limits, notes: &mut Vec<String>) -> Result<SwapArea> {
-    let area = match fs::metadata(path) {
-        Err(error) => Err(anyhow!("{}", unreachable(path, &error))),
-        Ok(meta) if meta.is_dir() => file::in_directory(path, limits, notes),
-        Ok(meta) if meta.is_file() => file::given(path, limits),
-        Ok(meta) if meta.file_type().is_block_device() => block::given(path, limits),
-        Ok(_) => Err(anyhow!(
-            "neither a directory nor a file nor a block device: name one of these"
-        )),
     };
-    area.map_err(|reason| anyhow!("{how}{}: {reason:#}", path.display()))
-}
-
-/// Why nothing can be found at `path`.
-fn unreachable(path: &Path, error: &std::io::Error) -> String {
-    match path.to_string_lossy().split_once("://") {
-        Some((kind, _)) => {
-            format!("swap to '{kind}' is not known: name a directory, a file or a block device")
-        }
-        None if error.kind() == ErrorKind::NotFound => {
-            "there is no such directory or file: make it, or name another".to_owned()
-        }
-        None => plain(error),
-    }
-}
-
-/// The text of a system error, without its number.
-fn plain(error: &std::io::Error) -> String {
-    match error.kind() {
-        ErrorKind::NotFound => "no such directory".to_owned(),
-        ErrorKind::NotADirectory => "not a directory".to_owned(),
-        ErrorKind::PermissionDenied => "not writable".to_owned(),
-        ErrorKind::ReadOnlyFilesystem => "the file system is read-only".to_owned(),
-        _ => {
-            let text = error.to_string();
-            let cut = text.find(" (os error").unwrap_or(text.len());
-            text[..cut].to_lowercase()
-        }
-    }
+    let area = uzswap_swap::named(path, limits, notes);
+    area.map(Some)
+        .map_err(|reason| anyhow!("{how}{}: {reason:#}", path.display()))
 }

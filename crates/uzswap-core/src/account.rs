@@ -11,6 +11,7 @@
 
 use core::ptr::null_mut;
 
+use crate::memory::OwnMemory;
 use crate::page::{PAGE_SIZE, narrow, wide};
 use uzswap_group::counters::Counters;
 use uzswap_group::group::{Failure, FailureReason, Group, Process};
@@ -33,6 +34,7 @@ pub(crate) struct Account {
     pid: AtomicI32,
     /// Charged pages of the engine's own memory.
     metadata: AtomicU64,
+    memory: OwnMemory,
 }
 
 impl Account {
@@ -44,6 +46,7 @@ impl Account {
             process: AtomicPtr::new(null_mut()),
             pid: AtomicI32::new(0),
             metadata: AtomicU64::new(0),
+            memory: OwnMemory::new(),
         }
     }
 
@@ -61,6 +64,17 @@ impl Account {
             .store(core::ptr::from_ref(process).cast_mut(), Relaxed);
         self.pid.store(thread::getpid(), Relaxed);
         self.charge.follow(&self.group().membership(process));
+    }
+
+    /// Closes it: nothing is counted any more, and it can be opened anew.
+    pub(crate) fn close(&self) {
+        self.metadata.store(0, Relaxed);
+        self.charge.leave();
+    }
+
+    /// The engine's own memory.
+    pub(crate) const fn memory(&self) -> &OwnMemory {
+        &self.memory
     }
 
     /// The charge and its limit.

@@ -18,14 +18,14 @@ use crate::flow::remap::RemapTo;
 use crate::flow::space::{ForkPolicy, MapError};
 use crate::flow::{self, fork, pin, remap, request, space, threads};
 use crate::masked::Masked;
-use crate::page::{PAGE_SIZE, Page, PageRange, narrow};
+use crate::page::{PAGE_SIZE, Page, PageRange, Partition, narrow};
 use crate::parts::reclaimer::ReclaimerHold;
 use crate::parts::{NR_FDS, Parts};
 use crate::start::build;
 use crate::start_error::StartError;
 use uzswap_group::group::{FailureReason, Group, Process};
 use uzswap_sync::primitive::{AtomicBool, Ordering};
-use uzswap_sys::Errno;
+use uzswap_sys::{Errno, file, mem};
 
 pub use crate::arena::FaultMode;
 
@@ -66,12 +66,26 @@ impl Engine {
     /// The step that failed; nothing is managed then.
     pub fn start(
         &'static self,
-        _masked: &Masked,
+        masked: &Masked,
         group: &'static Group,
         process: &'static Process,
     ) -> Result<FaultMode, StartError> {
+        self.start_in(masked, group, process, Partition::WHOLE)
+    }
+
+    /// [`Engine::start`] for a part of the arena, beside other engines of this process.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn start_in(
+        &'static self,
+        _masked: &Masked,
+        group: &'static Group,
+        process: &'static Process,
+        partition: Partition,
+    ) -> Result<FaultMode, StartError> {
         self.account.open(group, process);
-        let parts = build(&self.account, &self.hazards)?;
+        let parts = build(&self.account, &self.hazards, partition)?;
         let mode = parts.arena.mode();
         // SAFETY: written before `started` is set, and nobody reads it before.
         let parts = unsafe { (*self.parts.get()).write(parts) };
@@ -81,6 +95,39 @@ impl Engine {
         parts.pages.show_coldest(&process.ask.coldest);
         flow::sizes::publish_sizes(parts);
         Ok(mode)
+    }
+
+    /// Has the thread in [`Engine::serve_faults`] end after the next fault.
+    pub fn announce_stop(&self) {
+        if let Some(parts) = self.parts() {
+            parts.stopping.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Stops the engine. Its partition of the arena, its own memory and its descriptors go back to
+    /// the kernel, and it can be started anew.
+    ///
+    /// # Safety
+    /// No operation is under way or begins; nobody has memory in the partition; there are no
+    /// accelerators, and no thread serves faults.
+    pub unsafe fn stop(&'static self, _masked: &Masked) {
+        let Some(parts) = self.parts() else { return };
+        // Never released: the next start makes a new one.
+        core::mem::forget(parts.reclaimer.hold());
+        self.started.store(false, Ordering::Release);
+        self.hazards.withdraw_all();
+        let descriptors = parts.descriptors();
+        for fd in descriptors.into_iter().filter(|fd| *fd >= 0) {
+            let _ = file::close(fd);
+        }
+        let partition = parts.arena.partition();
+        // SAFETY: the caller's promise; the partition is the engine's, and `parts` is not used any
+        // more.
+        unsafe {
+            let _ = mem::munmap(partition.start(), partition.len());
+            self.account.memory().release_all();
+        }
+        self.account.close();
     }
 
     /// Whether [`Engine::start`] has succeeded.

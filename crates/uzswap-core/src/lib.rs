@@ -71,7 +71,7 @@ pub use flow::{
     space::{ForkPolicy, MapError},
 };
 pub use masked::Masked;
-pub use page::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, arena_part, in_arena};
+pub use page::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, Partition, arena_part, in_arena};
 #[cfg(not(loom))]
 pub use start::{MIN_RAM, min_ram};
 #[cfg(not(loom))]

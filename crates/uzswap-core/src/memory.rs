@@ -1,17 +1,90 @@
 //! *What*: the engine's own memory and descriptors, kept away from the program's.
 //!
-//! *Invariants*: reserved memory is zero-filled, outside the arena, and in no core dump.
-//! *Locking*: none. *Context*: init; worker.
+//! *Invariants*: reserved memory is zero-filled, outside the arena, and in no core dump. What
+//! [`OwnMemory`] lists is mapped, and the engine's alone.
+//! *Locking*: the list's lock is a leaf. *Context*: init; worker.
 
 use crate::page::PAGE_SIZE;
+use uzswap_sync::lock::Lock;
 use uzswap_sys::{Errno, file, mem};
 
 /// Lowest descriptor of the engine: above those that programs use.
 const MIN_HIGH_FD: i32 = 960;
 
-/// Reserves `len` bytes of zero-filled memory, rounded up to pages. Touching them charges nothing:
-/// that is up to the caller.
-pub(crate) fn reserve(len: usize) -> Result<*mut u8, Errno> {
+/// Mappings that an engine has at most: its tables, and a few for each operation and worker.
+const MAX_MAPPINGS: usize = 256;
+
+/// The mappings of an engine, so that they can be given back when it stops.
+#[derive(Debug)]
+pub(crate) struct OwnMemory {
+    /// Address and length of each; length 0: a free place.
+    mappings: Lock<[(usize, usize); MAX_MAPPINGS]>,
+}
+
+impl OwnMemory {
+    pub(crate) const fn new() -> Self {
+        OwnMemory {
+            mappings: Lock::new([(0, 0); MAX_MAPPINGS]),
+        }
+    }
+
+    /// Reserves `len` bytes of zero-filled memory, rounded up to pages. Touching them charges
+    /// nothing: that is up to the caller.
+    pub(crate) fn reserve(&self, len: usize) -> Result<*mut u8, Errno> {
+        let memory = reserve(len)?;
+        if self.adopt(memory.addr(), len) {
+            return Ok(memory);
+        }
+        // SAFETY: the mapping made just now.
+        let _ = unsafe { mem::munmap(memory.addr(), len.next_multiple_of(PAGE_SIZE)) };
+        Err(Errno::ENOMEM)
+    }
+
+    /// Lists a mapping that was made otherwise. `false`: there is no place for it.
+    pub(crate) fn adopt(&self, addr: usize, len: usize) -> bool {
+        let mut mappings = self.mappings.lock();
+        let free = mappings.iter_mut().find(|(_, len)| *len == 0);
+        free.map(|place| *place = (addr, len.next_multiple_of(PAGE_SIZE)))
+            .is_some()
+    }
+
+    /// Unmaps what [`OwnMemory::reserve`] returned.
+    ///
+    /// # Errors
+    /// As munmap(2); it stays then.
+    ///
+    /// # Safety
+    /// Nobody uses it any more.
+    pub(crate) unsafe fn release(&self, addr: usize) -> Result<usize, Errno> {
+        let mut mappings = self.mappings.lock();
+        let Some(place) = mappings
+            .iter_mut()
+            .find(|(at, len)| *at == addr && *len > 0)
+        else {
+            return Err(Errno::EINVAL);
+        };
+        let (addr, len) = *place;
+        // SAFETY: a mapping of ours; the caller's promise.
+        unsafe { mem::munmap(addr, len) }?;
+        *place = (0, 0);
+        Ok(len)
+    }
+
+    /// Unmaps everything.
+    ///
+    /// # Safety
+    /// Nobody uses any of it any more.
+    pub(crate) unsafe fn release_all(&self) {
+        let mut mappings = self.mappings.lock();
+        for place in mappings.iter_mut().filter(|(_, len)| *len > 0) {
+            let (addr, len) = core::mem::take(place);
+            // SAFETY: a mapping of ours; the caller's promise.
+            let _ = unsafe { mem::munmap(addr, len) };
+        }
+    }
+}
+
+fn reserve(len: usize) -> Result<*mut u8, Errno> {
     let len = len.next_multiple_of(PAGE_SIZE);
     let prot = mem::PROT_READ | mem::PROT_WRITE;
     let flags = mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_NORESERVE;

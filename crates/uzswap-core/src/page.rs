@@ -41,8 +41,8 @@ pub mod transition;
 mod walk;
 
 pub use address::{
-    ARENA_BASE, ARENA_LEN, NR_PAGES, PAGE_SHIFT, PAGE_SIZE, Page, PageRange, arena_part, in_arena,
-    narrow, wide,
+    ARENA_BASE, ARENA_LEN, NR_PAGES, PAGE_SHIFT, PAGE_SIZE, Page, PageRange, Partition, arena_part,
+    in_arena, narrow, wide,
 };
 pub use block::Entries;
 pub use content::Content;

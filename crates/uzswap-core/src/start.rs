@@ -13,14 +13,13 @@ use crate::arena::region::{ENTRY_LEN, RegionMap};
 use crate::arena::{Arena, FaultMode, Mapping};
 use crate::backing::{Backing, KEY_PAGES};
 use crate::flow::others::Patience;
-use crate::memory;
 use crate::op::{
     LOAD_LEN, Op, OpCell, OpTable, READ_LEN, RESERVE_PAGES, ReadWindow, STORE_LEN, Stalls, Streams,
 };
 use crate::page::batch::Batch;
 use crate::page::folio::FolioTable;
 use crate::page::table::{PageTable, TABLE_LEN};
-use crate::page::{ARENA_BASE, ARENA_LEN, PAGE_SHIFT, PAGE_SIZE, Pages, narrow, wide};
+use crate::page::{PAGE_SHIFT, PAGE_SIZE, Pages, Partition, narrow, wide};
 use crate::parts::Parts;
 use crate::parts::densifier::Densifier;
 use crate::parts::reclaimer::Reclaimer;
@@ -35,8 +34,8 @@ use uzswap_group::group;
 use uzswap_pool::{Pool, PoolMemory};
 use uzswap_sync::charge::Reserve;
 use uzswap_sync::lock::Lock;
-use uzswap_sync::primitive::Ordering::Relaxed;
-use uzswap_sys::{Errno, mem};
+use uzswap_sync::primitive::{AtomicBool, Ordering::Relaxed};
+use uzswap_sys::{Errno, file, mem};
 
 /// The least limit that the engine can work with, bytes.
 pub const MIN_RAM: u64 = 8 << 20;
@@ -49,36 +48,59 @@ const MAX_OPS: usize = 16;
 /// Largest folio order: 2 MiB.
 const MAX_FOLIO_ORDER: u32 = 9;
 
-/// Builds all parts of the engine, as the account's group configures it.
+/// Builds all parts of the engine of `partition`, as the account's group configures it.
 pub(crate) fn build(
     account: &'static Account,
     hazards: &'static Hazards,
+    partition: Partition,
 ) -> Result<Parts, StartError> {
-    let group = account.group();
-    let config = &group.config;
     let limit = account.limit_bytes() >> PAGE_SHIFT;
     let codec = account
         .knobs()
         .codec()
         .ok_or(failed(StartStep::Compressor, Errno(0)))?;
-    let (mode, mapping) = open_mapping(config.fault_mode.load(Relaxed), limit)?;
+    let asked = account.group().config.fault_mode.load(Relaxed);
+    let (mode, mapping) = open_mapping(asked, limit)?;
+    let fd = mapping.fd();
+    reserve_arena(partition, mapping.prot()).inspect_err(|_| {
+        let _ = file::close(fd);
+    })?;
+    build_on(account, hazards, partition, (mode, mapping), codec).inspect_err(|_| {
+        let _ = file::close(fd);
+        // SAFETY: the mapping made just now, and memory of parts that never came about.
+        unsafe {
+            let _ = mem::munmap(partition.start(), partition.len());
+            account.memory().release_all();
+        }
+    })
+}
+
+/// Builds the parts on the arena's mapping.
+fn build_on(
+    account: &'static Account,
+    hazards: &'static Hazards,
+    partition: Partition,
+    (mode, mapping): (FaultMode, Mapping),
+    codec: Codec,
+) -> Result<Parts, StartError> {
+    let config = &account.group().config;
     let order = config.folio_order.load(Relaxed).min(MAX_FOLIO_ORDER);
     let order = order.max(mapping.granule().ilog2());
 
-    reserve_arena(mapping.prot())?;
-    let pages = new_pages(order)?;
+    let pages = new_pages(account, order)?;
     let arena = Arena::new(
         mode,
+        partition,
         mapping,
-        new_regions(order)?,
+        new_regions(account, partition, order)?,
         hazards,
-        reserve(LOAD_LEN)?,
+        reserve(account, LOAD_LEN)?,
     );
-    let store = Store::new(account, new_pool()?, codec);
+    let store = Store::new(account, new_pool(account)?, codec);
     let ops = make_ops(account, codec)?;
     let backing = open_backing(account, &ops);
     let run = match &backing {
-        Some(_) => reserve_slice(RUN_LEN)?,
+        Some(_) => reserve_slice(account, RUN_LEN)?,
         None => &mut [],
     };
     arena
@@ -100,13 +122,17 @@ pub(crate) fn build(
             config.densifier.load(Relaxed) != 0,
         ),
         ops,
+        stopping: AtomicBool::new(false),
     })
 }
 
-fn new_pages(order: u32) -> Result<Pages, StartError> {
-    let (entries, ready) = (reserve(TABLE_LEN)?, reserve(PageTable::BITMAP_LEN)?);
-    let folios = reserve(FolioTable::len_for(order))?;
-    let charged = reserve(FolioTable::bitmap_len_for(order))?;
+fn new_pages(account: &Account, order: u32) -> Result<Pages, StartError> {
+    let (entries, ready) = (
+        reserve(account, TABLE_LEN)?,
+        reserve(account, PageTable::BITMAP_LEN)?,
+    );
+    let folios = reserve(account, FolioTable::len_for(order))?;
+    let charged = reserve(account, FolioTable::bitmap_len_for(order))?;
     // SAFETY: fresh mappings of those lengths, never unmapped, used by nothing else.
     Ok(unsafe {
         Pages::new(
@@ -116,14 +142,18 @@ fn new_pages(order: u32) -> Result<Pages, StartError> {
     })
 }
 
-fn new_regions(order: u32) -> Result<RegionMap, StartError> {
+fn new_regions(
+    account: &Account,
+    partition: Partition,
+    order: u32,
+) -> Result<RegionMap, StartError> {
     let regions = RegionMap::new();
-    let entries = reserve(NR_REGIONS * ENTRY_LEN)?;
+    let entries = reserve(account, NR_REGIONS * ENTRY_LEN)?;
     // SAFETY: fresh memory for that many entries.
     unsafe {
         regions.init(
-            ARENA_BASE,
-            ARENA_LEN,
+            partition.start(),
+            partition.len(),
             PAGE_SIZE << order,
             entries,
             NR_REGIONS,
@@ -132,12 +162,12 @@ fn new_regions(order: u32) -> Result<RegionMap, StartError> {
     Ok(regions)
 }
 
-fn new_pool() -> Result<Pool, StartError> {
+fn new_pool(account: &Account) -> Result<Pool, StartError> {
     let pool = Pool::new();
     let memory = PoolMemory {
-        data: reserve(POOL_LEN)?,
+        data: reserve(account, POOL_LEN)?,
         data_len: POOL_LEN,
-        metadata: reserve(Pool::metadata_len(POOL_LEN))?,
+        metadata: reserve(account, Pool::metadata_len(POOL_LEN))?,
         metadata_len: Pool::metadata_len(POOL_LEN),
     };
     // SAFETY: fresh memory, which is this pool's.
@@ -161,14 +191,15 @@ fn open_backing(account: &'static Account, ops: &OpTable) -> Option<Backing> {
     }
 }
 
-/// As [`memory::reserve`].
-fn reserve(len: usize) -> Result<*mut u8, StartError> {
-    memory::reserve(len).map_err(|errno| failed(StartStep::Tables, errno))
+/// As [`OwnMemory::reserve`](crate::memory::OwnMemory::reserve).
+fn reserve(account: &Account, len: usize) -> Result<*mut u8, StartError> {
+    let reserved = account.memory().reserve(len);
+    reserved.map_err(|errno| failed(StartStep::Tables, errno))
 }
 
-fn reserve_slice(len: usize) -> Result<&'static mut [u8], StartError> {
-    let memory = reserve(len)?;
-    // SAFETY: a fresh mapping of that length, never unmapped, used by nobody else.
+fn reserve_slice(account: &Account, len: usize) -> Result<&'static mut [u8], StartError> {
+    let memory = reserve(account, len)?;
+    // SAFETY: a fresh mapping of that length, there as long as the engine, used by nobody else.
     Ok(unsafe { core::slice::from_raw_parts_mut(memory, len) })
 }
 
@@ -183,13 +214,13 @@ fn open_mapping(asked: group::FaultMode, limit: u64) -> Result<(FaultMode, Mappi
     }
 }
 
-fn reserve_arena(prot: i32) -> Result<(), StartError> {
+fn reserve_arena(partition: Partition, prot: i32) -> Result<(), StartError> {
     let at = |errno| failed(StartStep::Arena, errno);
     // SAFETY: a fresh mapping; FIXED_NOREPLACE replaces nothing.
     let addr = unsafe {
         mem::mmap(
-            ARENA_BASE,
-            ARENA_LEN,
+            partition.start(),
+            partition.len(),
             prot,
             mem::MAP_PRIVATE | mem::MAP_ANONYMOUS | mem::MAP_NORESERVE | mem::MAP_FIXED_NOREPLACE,
             -1,
@@ -197,10 +228,10 @@ fn reserve_arena(prot: i32) -> Result<(), StartError> {
         )
     }
     .map_err(at)?;
-    if addr != ARENA_BASE {
+    if addr != partition.start() {
         // Kernels before 4.17 take the flag for a hint.
         // SAFETY: the mapping made just now.
-        let _ = unsafe { mem::munmap(addr, ARENA_LEN) };
+        let _ = unsafe { mem::munmap(addr, partition.len()) };
         return Err(at(Errno::EEXIST));
     }
     Ok(())
@@ -240,9 +271,9 @@ fn make_ops(account: &'static Account, codec: Codec) -> Result<OpTable, StartErr
     }
     charge_all(account, pages);
     account.add_metadata(pages);
-    let cells = reserve(size_of::<OpCell>() * nr)?.cast::<MaybeUninit<OpCell>>();
+    let cells = reserve(account, size_of::<OpCell>() * nr)?.cast::<MaybeUninit<OpCell>>();
     for at in 0..nr {
-        let op = make_op(account, codec, reserve(each)?)?;
+        let op = make_op(account, codec, reserve(account, each)?)?;
         // SAFETY: fresh memory for `nr` operations, page aligned.
         unsafe { (*cells.add(at)).write(OpCell::new(op)) };
     }
@@ -269,7 +300,7 @@ fn add_swap_buffers(ops: &OpTable, account: &Account) -> Option<u64> {
     }
     charge_all(account, pages);
     for op in ops.all() {
-        let Ok(buffer) = reserve_slice(READ_LEN) else {
+        let Ok(buffer) = reserve_slice(account, READ_LEN) else {
             account.charge().uncharge(pages);
             return None;
         };
@@ -297,7 +328,7 @@ fn make_op(account: &'static Account, codec: Codec, memory: *mut u8) -> Result<O
             jobs.add(at).write(Job::new());
         }
         Ok(Op {
-            compressor: new_compressor(codec, PAGE_SIZE)
+            compressor: new_compressor(account, codec, PAGE_SIZE)
                 .map_err(|errno| failed(StartStep::Workspace, errno))?,
             denser: None,
             gives_way: false,

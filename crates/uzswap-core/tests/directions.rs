@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 /// What may import what, lowest first. Modules of one rank do not import each other.
 const RANKS: &[&[&str]] = &[
     &["page"],
-    &["account", "memory", "start_error", "masked", "accel"],
+    &["memory", "start_error", "masked", "accel"],
+    &["account"],
     &["op"],
     &["arena", "store", "backing", "policy"],
     &["parts"],

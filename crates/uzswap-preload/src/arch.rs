@@ -12,7 +12,6 @@
 //! - `start`: the first instructions of the image.
 //! - `stub`: issuing a call through the stub page, and the window.
 //! - `symbols`: symbols that Rust cannot declare.
-//! - `table`: the pointer arguments of every system call.
 //! - `thread`: the start of the program's threads, and the switch to a handler stack.
 //! - `tls`: one thread-local word.
 //!
@@ -40,14 +39,13 @@ mod x86_64 {
     pub mod stub;
     #[cfg(not(feature = "loader"))]
     mod symbols;
-    pub mod table;
     pub mod thread;
     #[cfg(not(feature = "loader"))]
     pub mod tls;
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{code, entry, stub, table, thread};
+pub use x86_64::{code, entry, stub, thread};
 #[cfg(not(feature = "loader"))]
 pub use x86_64::{dl, fast, malloc, tls};
 #[cfg(feature = "loader")]

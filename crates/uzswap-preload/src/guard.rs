@@ -16,8 +16,6 @@
 //! structure are brought in where they can be recognised. Core dumps leave the arena out.
 //! *Locking*: the engine's. *Context*: signal, init.
 
-#[cfg(not(feature = "loader"))]
-pub mod bpf;
 pub mod exec;
 #[cfg(not(feature = "loader"))]
 pub mod fast;
@@ -30,13 +28,14 @@ pub mod pieces;
 pub mod ranges;
 pub mod servable;
 pub mod stub;
-pub mod table;
 #[cfg(not(feature = "loader"))]
 pub mod text;
 pub mod timed;
 pub mod tracee;
 pub mod user;
 pub mod vector;
+
+pub use uzswap_guard::table;
 
 #[cfg(not(feature = "loader"))]
 use crate::arch::tls;

@@ -33,7 +33,7 @@ use uzswap_core::{FaultMode, Masked};
 use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sys::signal::{
     self, NSIG, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_ONSTACK, SA_RESTART, SIG_BLOCK, SIG_DFL, SIG_IGN,
-    SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SIGTRAP, SS_AUTODISARM,
+    SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SS_AUTODISARM,
     SS_DISABLE, SS_ONSTACK, SigAction, SigSet, SigStack, UContext,
 };
 use uzswap_sys::{Errno, thread};
@@ -118,7 +118,7 @@ pub fn install(_: &Masked, mode: FaultMode) -> Result<(), Errno> {
         OURS.store(ours().with(SIGSEGV).0, Ordering::Relaxed);
     }
     #[cfg(feature = "loader")]
-    OURS.store(ours().with(SIGTRAP).0, Ordering::Relaxed);
+    OURS.store(ours().with(signal::SIGTRAP).0, Ordering::Relaxed);
     let mut actions = ACTIONS.lock();
     actions.pid = thread::getpid();
     for signal in 1..=NSIG {

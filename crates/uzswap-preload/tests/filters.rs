@@ -10,15 +10,12 @@
 #[path = "../src/arch/x86_64"]
 mod arch {
     pub mod stub;
-    pub mod table;
 }
 
 #[path = "../src/guard"]
 mod guard {
-    pub mod bpf;
     pub mod filter;
     pub mod stub;
-    pub mod table;
     pub mod text;
 }
 

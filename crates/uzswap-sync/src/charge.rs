@@ -89,6 +89,12 @@ impl Charge {
         self.known_limit.store(0, Relaxed);
     }
 
+    /// Follows no group any more. Nobody charges.
+    pub fn leave(&self) {
+        self.share.store(null_mut(), Release);
+        self.known_limit.store(0, Relaxed);
+    }
+
     /// The group; `None`: it follows none.
     fn membership(&self) -> Option<Membership> {
         // SAFETY: null, or what `follow` was given, all of it before `share`; it lives for good.

@@ -202,6 +202,21 @@ pub unsafe fn spawn_raw(
     from_raw(ret).map(to_int)
 }
 
+/// Calls `job` with `argument` on another stack, which grows down from `top`, and returns when it
+/// does.
+///
+/// # Safety
+/// The stack is writable memory that nobody else uses meanwhile, and large enough; `job` does not
+/// unwind, and its argument is what it expects.
+pub unsafe fn call_on_stack(
+    top: usize,
+    job: unsafe extern "C" fn(*mut core::ffi::c_void),
+    argument: *mut core::ffi::c_void,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { arch::thread::call_on_stack(top, job, argument) }
+}
+
 /// Waits until a thread of [`spawn_raw`], or a process of
 /// [`spawn_beside`](crate::process::spawn_beside), is gone and its stack is free.
 pub fn wait_exit(alive: &AtomicU32) {

@@ -8,7 +8,6 @@
 //! *Locking*: none here; [`Slots`] has its own. *Context*: `uzswap run`, `uzswap swapoff`.
 
 use std::cmp::Reverse;
-use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -17,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
 use uzswap_group::group::{
-    DeviceConfig, Group, NR_DEVICES, Process, ProcessState, Run, SwapConfig, SwapUser, is_alive,
+    Group, NR_DEVICES, Process, ProcessState, Run, SwapConfig, SwapUser, is_alive,
 };
 use uzswap_io::device::Fd;
 use uzswap_io::{Device, MAX_DEVICE_SLOTS};
@@ -27,9 +26,8 @@ use super::{SwapArea, area};
 use crate::group_file;
 use crate::group_view::PAGE;
 use crate::os;
+use uzswap_swap::share::share;
 
-/// Name of the memory file that holds a slot allocator.
-const NAME: &CStr = c"uzswap-slots";
 /// Unused slot numbers between two devices, so that no run of slots crosses from one to the next.
 const GAP: u64 = CLUSTER_SLOTS as u64;
 /// Slots of the smallest device.
@@ -125,21 +123,6 @@ impl SwapGroup {
     }
 }
 
-/// Describes `area`, whose first slot has number `first`, in `config`. Returns its allocator's
-/// memory.
-fn share(area: &SwapArea, first: u64, config: &DeviceConfig) -> Result<File> {
-    let nr_slots = u32::try_from(area.nr_slots).unwrap_or(u32::MAX);
-    let table =
-        table(nr_slots, area.rotational).context("cannot create the swap slot allocator")?;
-    let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
-    set(&config.direct, area.direct.into());
-    config.first.store(first, Ordering::Relaxed);
-    config.priority.store(area.priority, Ordering::Relaxed);
-    config.name.set(&area.path.to_string_lossy());
-    config.nr_slots.store(nr_slots.into(), Ordering::Relaxed);
-    Ok(table)
-}
-
 /// One of the two descriptors of a device.
 type Which = fn(&Run) -> &[AtomicU32; NR_DEVICES];
 
@@ -165,21 +148,6 @@ fn has_ended(process: &Process) -> bool {
         }
         _ => false,
     }
-}
-
-/// Memory of an allocator of `nr_slots` free slots.
-fn table(nr_slots: u32, rotational: bool) -> io::Result<File> {
-    let len = Slots::memory_len(nr_slots);
-    let file = os::memory_file(NAME)?;
-    file.set_len(len as u64)?;
-    let at = os::map_shared(&file, len, true)?.as_ptr();
-    // SAFETY: shared memory of that length, page aligned and writable; the allocator attached to it
-    // is dropped before it is unmapped.
-    unsafe {
-        Slots::attach(at.cast(), nr_slots, &|_| true).set_kind(rotational, true);
-        libc::munmap(at, len);
-    }
-    Ok(file)
 }
 
 /// The processes with data on a device, seen from outside the run.

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,11 +12,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use uzswap_io::device::Fd;
 use uzswap_io::{Device, HEADER_SLOTS, SLOT};
 
-use super::area::{HEADER, MIN_LEN};
 use super::shared::SwapGroup;
 use super::*;
 use crate::group_file::GroupFile;
 use crate::group_file::tests::alone;
+use uzswap_swap::area::{HEADER, MIN_LEN};
+use uzswap_swap::{disk, file};
 
 const MIB: u64 = 1 << 20;
 
@@ -266,8 +268,8 @@ fn the_default_directory_is_nobodys_choice() {
         panic!("{:?}", choice.notes);
     };
     assert!(note.contains("no swap in /nowhere: no such directory; going on without"));
-    assert_eq!(Auto::of(None), Auto::Default(DEFAULT_DIR.into()));
-    assert_eq!(Auto::of(Some("".into())), Auto::Default(DEFAULT_DIR.into()));
+    assert_eq!(Auto::of(None), Auto::Default("/var/tmp".into()));
+    assert_eq!(Auto::of(Some("".into())), Auto::Default("/var/tmp".into()));
     let none = choose_from(&one(Place::None), &nowhere(), limits(8 * MIB)).unwrap();
     assert!(none.areas.is_empty() && none.notes.is_empty());
 }

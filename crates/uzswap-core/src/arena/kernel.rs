@@ -5,7 +5,7 @@
 use super::hazard::Hazards;
 use super::mapping::Mapping;
 use super::region::{ENTRY_LEN, RegionMap};
-use crate::page::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, PageRange, wide};
+use crate::page::{PAGE_SIZE, PageRange, Partition, wide};
 use uzswap_sync::lock::Lock;
 use uzswap_sync::primitive::{AtomicU64, Ordering::Relaxed};
 use uzswap_sys::Errno;
@@ -37,6 +37,7 @@ impl From<FaultMode> for uzswap_group::group::FaultMode {
 /// The region map, and the means by which the kernel is told of pages.
 pub(crate) struct Arena {
     mode: FaultMode,
+    partition: Partition,
     pub(super) mapping: Mapping,
     pub(super) regions: RegionMap,
     hazards: &'static Hazards,
@@ -54,6 +55,7 @@ impl Arena {
     /// bytes.
     pub(crate) fn new(
         mode: FaultMode,
+        partition: Partition,
         mapping: Mapping,
         regions: RegionMap,
         hazards: &'static Hazards,
@@ -61,6 +63,7 @@ impl Arena {
     ) -> Self {
         Arena {
             mode,
+            partition,
             mapping,
             regions,
             hazards,
@@ -71,9 +74,15 @@ impl Arena {
         }
     }
 
-    /// Registers the arena's whole range, freshly mapped.
+    /// Registers the whole partition, freshly mapped.
     pub(crate) fn adopt_all(&self) -> Result<(), Errno> {
-        self.mapping.adopt(ARENA_BASE, ARENA_LEN)
+        self.mapping
+            .adopt(self.partition.start(), self.partition.len())
+    }
+
+    /// The part of the arena that is this engine's.
+    pub(crate) const fn partition(&self) -> Partition {
+        self.partition
     }
 
     /// The fault mode in use.

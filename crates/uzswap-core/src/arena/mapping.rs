@@ -13,7 +13,7 @@ use crate::memory::high_fd;
 use crate::page::batch::{Batch, BatchFolio};
 use crate::page::block::Entries;
 use crate::page::folio::FolioGuard;
-use crate::page::{ARENA_BASE, ARENA_LEN, Entry, Page, PageRange, Pages};
+use crate::page::{Entry, Page, PageRange, Pages};
 use crate::start_error::{StartError, StartStep, failed};
 use uzswap_sys::uffd::{
     self, CopyError, MODE_DONTWAKE, REGISTER_MODE_MISSING, REGISTER_MODE_WP, Uffd, feature,
@@ -301,8 +301,8 @@ impl Arena {
             return Ok(());
         }
         // Skip mappings of the program's own, and holes.
-        let end = ARENA_BASE + ARENA_LEN;
-        let mut from = ARENA_BASE;
+        let end = self.partition().end();
+        let mut from = self.partition().start();
         while from < end {
             let other = self.regions.next_other(from, end - from);
             let (to, next) = other.map_or((end, end), |other| (other.start, other.end));

@@ -14,9 +14,10 @@ use core::cell::UnsafeCell;
 use core::fmt::Write;
 use core::ops::Range;
 
+use crate::account::Account;
 use crate::memory;
 use crate::page::wide;
-use uzswap_group::group::{DeviceConfig, DeviceState, Run as GroupRun};
+use uzswap_group::group::{DeviceConfig, DeviceState};
 use uzswap_io::{Device, DeviceError, Extent, MAX_RUN, Queue};
 use uzswap_slots::{IsAlive, Owner, Run, Slots};
 use uzswap_sync::primitive::{
@@ -100,19 +101,20 @@ pub(crate) struct SwapDevice {
 unsafe impl Sync for SwapDevice {}
 
 impl SwapDevice {
-    /// Opens the device of that number among the descriptors of the supervisor of `run`; `None`:
+    /// Opens the device of that number among the descriptors of the process's supervisor; `None`:
     /// this process may not (it is another user's).
     pub(crate) fn open(
+        account: &Account,
         config: &'static DeviceConfig,
-        run: &GroupRun,
         number: usize,
         is_alive: IsAlive<'static>,
         peers: Range<usize>,
     ) -> Option<Self> {
+        let run = account.group().run_of(account.process());
         let supervisor = run.supervisor.load(Relaxed);
         let nr_slots = config.nr_slots.load(Relaxed);
         let table = open_fd(supervisor, run.table_fds.get(number)?.load(Relaxed), 0)?;
-        let slots = map_slots(table, nr_slots, is_alive);
+        let slots = map_slots(account, table, nr_slots, is_alive);
         let _ = file::close(table);
         let slots = slots?;
         let flags = match config.direct.load(Relaxed) {
@@ -369,7 +371,12 @@ fn open_fd(pid: u32, fd: u32, flags: i32) -> Option<i32> {
     file::openat(file::AT_FDCWD, path.as_c_str()?, flags, 0).ok()
 }
 
-fn map_slots(fd: i32, nr_slots: u64, is_alive: IsAlive<'static>) -> Option<Slots<'static>> {
+fn map_slots(
+    account: &Account,
+    fd: i32,
+    nr_slots: u64,
+    is_alive: IsAlive<'static>,
+) -> Option<Slots<'static>> {
     let nr_slots = u32::try_from(nr_slots).ok()?;
     let len = Slots::memory_len(nr_slots);
     let stat = file::fstat(fd).ok()?;
@@ -379,7 +386,10 @@ fn map_slots(fd: i32, nr_slots: u64, is_alive: IsAlive<'static>) -> Option<Slots
     let prot = mem::PROT_READ | mem::PROT_WRITE;
     // SAFETY: a fresh mapping at an address of the kernel's choice.
     let addr = unsafe { mem::mmap(0, len, prot, mem::MAP_SHARED, fd, 0) }.ok()?;
-    // SAFETY: shared memory of that length, never unmapped; every process takes the number of slots
+    if !account.memory().adopt(addr, len) {
+        return None;
+    }
+    // SAFETY: shared memory of that length, there as long as the engine; every process takes the number of slots
     // from the configuration.
     Some(unsafe { Slots::attach(addr as *mut u8, nr_slots, is_alive) })
 }

@@ -7,7 +7,8 @@
 use core::ops::Range;
 
 use super::device::SwapDevice;
-use uzswap_group::group::{Group, NR_DEVICES, Run, SwapConfig};
+use crate::account::Account;
+use uzswap_group::group::{NR_DEVICES, SwapConfig};
 use uzswap_slots::{IsAlive, Owner};
 use uzswap_sync::primitive::{AtomicU32, Ordering::Relaxed};
 
@@ -23,14 +24,10 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// Opens the group's devices, as the supervisor of `run` holds them. `None`: this process may
+    /// Opens the group's devices, as the supervisor of the process's run holds them. `None`: this process may
     /// not open them all.
-    pub(super) fn open(
-        group: &'static Group,
-        run: &Run,
-        is_alive: IsAlive<'static>,
-    ) -> Option<Devices> {
-        let config = &group.config.swap;
+    pub(super) fn open(account: &'static Account, is_alive: IsAlive<'static>) -> Option<Devices> {
+        let config = &account.group().config.swap;
         let mut devices = Devices {
             devices: [const { None }; NR_DEVICES],
             turn: AtomicU32::new(0),
@@ -39,7 +36,7 @@ impl Devices {
         for (place, (number, device)) in devices.devices.iter_mut().zip(numbered) {
             let priorities = config.devices().map(|device| device.priority.load(Relaxed));
             let peers = peers(priorities, device.priority.load(Relaxed));
-            *place = SwapDevice::open(device, run, number, is_alive, peers);
+            *place = SwapDevice::open(account, device, number, is_alive, peers);
         }
         if devices.iter().count() < config.devices().count() {
             devices.close();

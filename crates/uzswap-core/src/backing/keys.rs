@@ -6,7 +6,7 @@
 
 use core::mem::MaybeUninit;
 
-use crate::memory;
+use crate::account::Account;
 use crate::page::{Age, PAGE_SIZE, Page, wide};
 use uzswap_io::{Fingerprint, Key, Label, Seal, Sequence};
 use uzswap_sys::mem;
@@ -24,11 +24,11 @@ pub(super) struct Keys {
 
 impl Keys {
     /// A fresh key. `encrypts`: objects are encrypted, not only checksummed.
-    pub(super) fn new(encrypts: bool) -> Option<Keys> {
+    pub(super) fn new(account: &Account, encrypts: bool) -> Option<Keys> {
         Some(Keys {
-            key: new_key()?,
+            key: new_key(account)?,
             encrypts,
-            sequence: new_sequence()?,
+            sequence: new_sequence(account)?,
         })
     }
 
@@ -56,8 +56,8 @@ impl Keys {
 }
 
 /// A key in a page of its own: locked, and in no core dump. Fork children inherit it.
-fn new_key() -> Option<&'static Key> {
-    let memory = memory::reserve(PAGE_SIZE).ok()?;
+fn new_key(account: &Account) -> Option<&'static Key> {
+    let memory = account.memory().reserve(PAGE_SIZE).ok()?;
     // The lock is best effort: RLIMIT_MEMLOCK must not turn encryption off.
     let _ = mem::mlock(memory.addr(), PAGE_SIZE);
     // SAFETY: a fresh page, never unmapped, used by nobody else.
@@ -66,12 +66,15 @@ fn new_key() -> Option<&'static Key> {
 }
 
 /// A sequence in shared memory, so that parent and fork children never reuse a number.
-fn new_sequence() -> Option<&'static Sequence> {
+fn new_sequence(account: &Account) -> Option<&'static Sequence> {
     let prot = mem::PROT_READ | mem::PROT_WRITE;
     let flags = mem::MAP_SHARED | mem::MAP_ANONYMOUS;
     // SAFETY: a fresh mapping at an address of the kernel's choice.
     let addr = unsafe { mem::mmap(0, PAGE_SIZE, prot, flags, -1, 0) }.ok()?;
-    // SAFETY: zeroed memory, never unmapped, is a sequence at its beginning.
+    if !account.memory().adopt(addr, PAGE_SIZE) {
+        return None;
+    }
+    // SAFETY: zeroed memory, there as long as the engine, is a sequence at its beginning.
     Some(unsafe { &*(addr as *const Sequence) })
 }
 
@@ -89,7 +92,8 @@ mod tests {
 
     #[test]
     fn the_key_is_locked_and_in_no_core_dump() {
-        let keys = Keys::new(true).unwrap();
+        let account = Account::new();
+        let keys = Keys::new(&account, true).unwrap();
         let start = core::ptr::from_ref(keys.key).addr();
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let head = format!("{start:x}-{:x} ", start + PAGE_SIZE);

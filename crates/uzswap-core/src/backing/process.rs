@@ -9,7 +9,7 @@ use super::keys::Keys;
 use super::readahead::Readahead;
 use super::swap_cache::{Leaf, SwapCache};
 use crate::account::Account;
-use crate::memory::{self, place_static};
+use crate::memory::place_static;
 use crate::page::transition::Slots;
 use crate::page::{PAGE_SHIFT, PAGE_SIZE, Page, narrow};
 use uzswap_group::group::{Group, Process, ProcessState, SwapUser, is_alive};
@@ -50,11 +50,11 @@ impl Backing {
             return None;
         }
         let user = group.number_of(process)?;
-        let keys = Keys::new(config.encrypt.load(Relaxed) != 0)?;
-        let cache = new_cache(account.limit_bytes() >> PAGE_SHIFT)?;
+        let keys = Keys::new(account, config.encrypt.load(Relaxed) != 0)?;
+        let cache = new_cache(account)?;
         let backing = Backing {
             account,
-            devices: Devices::open(group, group.run_of(process), liveness_probe(account)?)?,
+            devices: Devices::open(account, liveness_probe(account)?)?,
             keys,
             cache,
             readahead: Readahead::new(),
@@ -192,13 +192,13 @@ fn liveness_probe(account: &'static Account) -> Option<IsAlive<'static>> {
             _ => true,
         }
     };
-    Some(place_static(memory::reserve(PAGE_SIZE).ok()?, ask))
+    Some(place_static(account.memory().reserve(PAGE_SIZE).ok()?, ask))
 }
 
-/// An empty cache for a process of `limit` pages.
-fn new_cache(limit: u64) -> Option<SwapCache<'static>> {
-    let len = SwapCache::memory_len(narrow(limit));
-    let leaves = memory::reserve(len).ok()?.cast::<Leaf>();
+/// An empty cache for a process with the account's limit.
+fn new_cache(account: &Account) -> Option<SwapCache<'static>> {
+    let len = SwapCache::memory_len(narrow(account.limit_bytes() >> PAGE_SHIFT));
+    let leaves = account.memory().reserve(len).ok()?.cast::<Leaf>();
     // SAFETY: zeroed memory of that length, page aligned and never unmapped, is empty leaves;
     // used by nobody else.
     let leaves = unsafe { core::slice::from_raw_parts(leaves, len / size_of::<Leaf>()) };

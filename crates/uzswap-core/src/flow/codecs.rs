@@ -103,7 +103,7 @@ pub(crate) fn charged_compressor(
     if !reclaim::make_room(parts, op, pages) {
         return None;
     }
-    let new = new_compressor(codec, max_block).ok();
+    let new = new_compressor(parts.account, codec, max_block).ok();
     match &new {
         Some(_) => parts.account.add_metadata(pages),
         None => op.unreserve(pages),
@@ -114,7 +114,7 @@ pub(crate) fn charged_compressor(
 /// Gives back the memory of a compressor that nobody uses any more.
 pub(crate) fn retire_compressor(parts: &Parts, op: &mut OpGuard<'_>, old: Compressor) {
     // SAFETY: it is owned here, and gone after this.
-    let freed = unsafe { unmap_compressor(&old) };
+    let freed = unsafe { unmap_compressor(parts.account, &old) };
     parts.account.sub_metadata(freed);
     op.unreserve(freed);
 }

@@ -11,7 +11,7 @@
 
 use super::fork_policy::apply_fork_policies;
 use super::reserve::reserve_pages;
-use super::share::{protect_shared, share_resident, whole_arena};
+use super::share::{protect_shared, share_resident};
 use crate::account::Account;
 use crate::arena::FaultMode;
 use crate::arena::region::Held;
@@ -161,9 +161,11 @@ impl ForkGuard {
         copy_gauges(&gauges, &process.counters);
         parts.arena.renew_mapping()?;
         protect_shared(parts);
-        parts.pages.for_each_folio(whole_arena(), |index, _| {
-            parts.pages.folio(index).lock().clear_pins();
-        });
+        parts
+            .pages
+            .for_each_folio(parts.arena.partition().pages(), |index, _| {
+                parts.pages.folio(index).lock().clear_pins();
+            });
         release_ops(parts);
         apply_fork_policies(parts, masked);
         Ok(())

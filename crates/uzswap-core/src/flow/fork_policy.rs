@@ -11,7 +11,7 @@ use super::space;
 use crate::arena::region::Flags;
 use crate::masked::Masked;
 use crate::op::OpGuard;
-use crate::page::{ARENA_BASE, ARENA_LEN, PAGE_SIZE};
+use crate::page::PAGE_SIZE;
 use crate::parts::Parts;
 use uzswap_sys::mem::{
     self, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, MS_ASYNC, PROT_NONE,
@@ -20,8 +20,9 @@ use uzswap_sys::mem::{
 /// Applies the policies of all that is mapped in the arena.
 pub(crate) fn apply_fork_policies(parts: &Parts, masked: &Masked) {
     let regions = parts.arena.regions();
-    let mut at = ARENA_BASE;
-    while let Some(region) = regions.next_in(at, ARENA_BASE + ARENA_LEN - at) {
+    let partition = parts.arena.partition();
+    let mut at = partition.start();
+    while let Some(region) = regions.next_in(at, partition.end() - at) {
         at = region.end;
         let (start, len) = (region.start, region.len());
         let mut op = parts.op(masked);

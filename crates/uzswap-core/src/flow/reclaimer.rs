@@ -109,7 +109,8 @@ fn wake(parts: &Parts) {
 }
 
 fn start(parts: &Parts, alive: &AtomicU32) -> Result<(), Errno> {
-    let reserve = || memory::reserve(STACK_LEN + HELPER_STACK_LEN);
+    let memory = parts.account.memory();
+    let reserve = || memory.reserve(STACK_LEN + HELPER_STACK_LEN);
     let stack = parts.reclaimer.stack(reserve)?;
     let ends = file::pipe2(file::O_CLOEXEC)?;
     let [read, write] = ends.map(memory::high_fd);

@@ -10,53 +10,52 @@
 //! *Locking*: op → folio. *Context*: fork; signal, worker.
 
 use crate::page::folio::{FolioGuard, PROT_STALE, RECLAIM, SHARED};
-use crate::page::{ARENA_BASE, ARENA_LEN, Page, PageRange, wide};
+use crate::page::{Page, PageRange, wide};
 use crate::parts::Parts;
-
-/// All pages of the arena.
-pub(super) fn whole_arena() -> PageRange {
-    PageRange::covering(ARENA_BASE, ARENA_LEN)
-}
 
 /// Before a fork, with no operation under way: marks and write-protects the resident pages. Returns
 /// how many were not shared before.
 pub(crate) fn share_resident(parts: &Parts) -> u64 {
     let mut nr = 0;
-    parts.pages.for_each_folio(whole_arena(), |index, range| {
-        let guard = parts.pages.folio(index).lock();
-        if guard.nr_resident() == 0 || guard.is_pinned() || guard.has(RECLAIM | PROT_STALE) {
-            return;
-        }
-        let more = parts.pages.resident_parts(range) & !guard.bits();
-        guard.set(more);
-        // In this order: whoever announces memory after that sees that it is shared.
-        if parts.arena.hazards().covers(range) || !parts.arena.protect_range(range) {
-            guard.clear(more);
-            if !parts.arena.prot_follows() {
-                // The kernel may have protected part of it.
-                unprotect_own(parts, &guard, range);
+    parts
+        .pages
+        .for_each_folio(parts.arena.partition().pages(), |index, range| {
+            let guard = parts.pages.folio(index).lock();
+            if guard.nr_resident() == 0 || guard.is_pinned() || guard.has(RECLAIM | PROT_STALE) {
+                return;
             }
-            return;
-        }
-        nr += wide(parts.pages.resident_in(range, more));
-    });
+            let more = parts.pages.resident_parts(range) & !guard.bits();
+            guard.set(more);
+            // In this order: whoever announces memory after that sees that it is shared.
+            if parts.arena.hazards().covers(range) || !parts.arena.protect_range(range) {
+                guard.clear(more);
+                if !parts.arena.prot_follows() {
+                    // The kernel may have protected part of it.
+                    unprotect_own(parts, &guard, range);
+                }
+                return;
+            }
+            nr += wide(parts.pages.resident_in(range, more));
+        });
     nr
 }
 
 /// In a fork child: protects what it shares, of which its own userfaultfd knows nothing.
 pub(crate) fn protect_shared(parts: &Parts) {
-    parts.pages.for_each_folio(whole_arena(), |index, range| {
-        let guard = parts.pages.folio(index).lock();
-        if !guard.has(SHARED) {
-            return;
-        }
-        if !parts.arena.protect_range(range) {
-            own(parts, &guard, range);
-        } else if parts.pages.resident_parts(range) & !guard.bits() != 0 {
-            // In a folio that was pinned, what came in since an earlier fork is not shared.
-            unprotect_own(parts, &guard, range);
-        }
-    });
+    parts
+        .pages
+        .for_each_folio(parts.arena.partition().pages(), |index, range| {
+            let guard = parts.pages.folio(index).lock();
+            if !guard.has(SHARED) {
+                return;
+            }
+            if !parts.arena.protect_range(range) {
+                own(parts, &guard, range);
+            } else if parts.pages.resident_parts(range) & !guard.bits() != 0 {
+                // In a folio that was pinned, what came in since an earlier fork is not shared.
+                unprotect_own(parts, &guard, range);
+            }
+        });
 }
 
 /// Charges what is shared of `range`, all of a folio, whether it fits or not.

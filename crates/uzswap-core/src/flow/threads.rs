@@ -10,6 +10,7 @@ use crate::masked::Masked;
 use crate::page::{PAGE_SIZE, Page, PageRange};
 use crate::parts::Parts;
 use uzswap_group::group::FailureReason;
+use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::file::{self, PollFd};
 use uzswap_sys::uffd::{Event, UffdMsg};
 use uzswap_sys::{Errno, mem};
@@ -17,7 +18,7 @@ use uzswap_sys::{Errno, mem};
 /// Messages read at once.
 const NR_MSGS: usize = 16;
 
-/// Serves faults for as long as the process lives (thread mode).
+/// Serves faults (thread mode) until the engine stops, which a last fault announces.
 pub(crate) fn serve_faults(parts: &Parts, masked: &Masked) {
     let Some(uffd) = parts.arena.uffd() else {
         return;
@@ -38,6 +39,9 @@ pub(crate) fn serve_faults(parts: &Parts, masked: &Masked) {
                 serve_one(parts, masked, addr);
                 let _ = uffd.wake(addr & !(PAGE_SIZE - 1), PAGE_SIZE);
             }
+        }
+        if parts.stopping.load(Relaxed) {
+            return;
         }
     }
 }

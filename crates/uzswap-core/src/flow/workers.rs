@@ -10,7 +10,6 @@
 use super::codecs::{charge_part, charged_compressor, retire_compressor};
 use super::reclaim::make_room;
 use crate::accel::thread::{Contexts, STACK, WorkerThread};
-use crate::memory;
 use crate::op::{OpGuard, STORE_LEN};
 use crate::page::{PAGE_SIZE, wide};
 use crate::parts::Parts;
@@ -95,7 +94,7 @@ fn make_worker(
         retire_compressor(parts, op, compressor);
         return None;
     }
-    let Ok(memory) = memory::reserve(stack_at + STACK) else {
+    let Ok(memory) = parts.account.memory().reserve(stack_at + STACK) else {
         op.unreserve(pages);
         retire_compressor(parts, op, compressor);
         return None;

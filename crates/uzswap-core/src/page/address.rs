@@ -18,6 +18,76 @@ pub const NR_PAGES: usize = ARENA_LEN >> PAGE_SHIFT;
 const _: () = assert!(usize::BITS == 64, "the arena needs 64-bit addresses");
 const _: () = assert!(NR_PAGES <= 1 << 30, "a page number fits 30 bits");
 
+/// The part of the arena that one engine manages: all of it, or one of [`Partition::COUNT`], so
+/// that a process can have several engines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partition {
+    start: usize,
+    len: usize,
+}
+
+impl Partition {
+    /// All of the arena.
+    pub const WHOLE: Partition = Partition {
+        start: ARENA_BASE,
+        len: ARENA_LEN,
+    };
+    /// Engines that a process can have.
+    pub const COUNT: usize = 16;
+    const LEN: usize = ARENA_LEN / Self::COUNT;
+
+    /// Partition number `number`; `None`: there is none.
+    #[must_use]
+    pub const fn numbered(number: usize) -> Option<Partition> {
+        if number < Self::COUNT {
+            Some(Partition {
+                start: ARENA_BASE + number * Self::LEN,
+                len: Self::LEN,
+            })
+        } else {
+            None
+        }
+    }
+
+    /// The number of the partition that holds `addr`; `None`: that is not in the arena.
+    #[inline]
+    #[must_use]
+    pub const fn number_of(addr: usize) -> Option<usize> {
+        if in_arena(addr) {
+            Some((addr - ARENA_BASE) / Self::LEN)
+        } else {
+            None
+        }
+    }
+
+    /// Its first byte.
+    #[must_use]
+    pub const fn start(self) -> usize {
+        self.start
+    }
+
+    /// Bytes of address space.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "none is empty")]
+    pub const fn len(self) -> usize {
+        self.len
+    }
+
+    /// The address after its last byte.
+    #[must_use]
+    pub const fn end(self) -> usize {
+        self.start + self.len
+    }
+
+    /// Its pages.
+    #[must_use]
+    pub fn pages(self) -> PageRange {
+        PageRange::covering(self.start, self.len)
+    }
+}
+
+const _: () = assert!(ARENA_LEN.is_multiple_of(Partition::COUNT * PAGE_SIZE));
+
 /// Whether `addr` lies in the arena.
 #[inline]
 #[must_use]
@@ -185,6 +255,23 @@ mod tests {
         for (addr, len) in [(ARENA_BASE - 8, 8), (ARENA_BASE, 0), (end, 1)] {
             assert_eq!(arena_part(addr, len), None, "{addr:#x}");
         }
+    }
+
+    #[test]
+    fn partitions_cover_the_arena_without_gaps() {
+        let mut at = ARENA_BASE;
+        for number in 0..Partition::COUNT {
+            let partition = Partition::numbered(number).unwrap();
+            assert_eq!(partition.start(), at);
+            at = partition.end();
+            for addr in [partition.start(), at - 1] {
+                assert_eq!(Partition::number_of(addr), Some(number), "{addr:#x}");
+            }
+        }
+        assert_eq!(at, ARENA_BASE + ARENA_LEN);
+        assert_eq!(Partition::numbered(Partition::COUNT), None);
+        assert_eq!(Partition::number_of(ARENA_BASE - 1), None);
+        assert_eq!(Partition::number_of(at), None);
     }
 
     #[test]

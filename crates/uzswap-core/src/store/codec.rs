@@ -4,10 +4,10 @@
 //! the result is charged for every operation: whichever meets such an object can decode it.
 //! *Locking*: none. *Context*: init; signal, worker.
 
-use crate::memory;
+use crate::account::Account;
 use crate::page::{PAGE_SIZE, wide};
 use uzswap_compress::{Codec, CodecId, Compressor};
-use uzswap_sys::{Errno, mem};
+use uzswap_sys::Errno;
 
 /// The bit of `charged_parts` that stands for the buffers that blocks are put together in, and
 /// batches.
@@ -23,13 +23,17 @@ pub(crate) fn compressor_len(codec: Codec, max_block: usize) -> usize {
 }
 
 /// A compressor in memory of its own, for which the caller has charged.
-pub(crate) fn new_compressor(codec: Codec, max_block: usize) -> Result<Compressor, Errno> {
+pub(crate) fn new_compressor(
+    account: &Account,
+    codec: Codec,
+    max_block: usize,
+) -> Result<Compressor, Errno> {
     let len = compressor_len(codec, max_block);
-    let memory = memory::reserve(len)?;
+    let memory = account.memory().reserve(len)?;
     // SAFETY: a fresh mapping of that length, used by nobody else until `unmap_compressor`.
     unsafe { Compressor::init(memory, len, codec, max_block) }.map_err(|_| {
         // SAFETY: the mapping made just now, with nothing in it.
-        let _ = unsafe { mem::munmap(memory.addr(), len) };
+        let _ = unsafe { account.memory().release(memory.addr()) };
         Errno::EINVAL
     })
 }
@@ -38,13 +42,12 @@ pub(crate) fn new_compressor(codec: Codec, max_block: usize) -> Result<Compresso
 ///
 /// # Safety
 /// The compressor is not used any more.
-pub(crate) unsafe fn unmap_compressor(compressor: &Compressor) -> u64 {
-    let memory = compressor.memory();
-    let len = compressor_len(compressor.codec(), compressor.max_block());
+pub(crate) unsafe fn unmap_compressor(account: &Account, compressor: &Compressor) -> u64 {
+    let memory = compressor.memory().addr().get();
     // SAFETY: the mapping that `new_compressor` made; by the caller's promise nobody uses what is
     // in it.
-    match unsafe { mem::munmap(memory.addr().get(), len) } {
-        Ok(()) => wide(len / PAGE_SIZE),
+    match unsafe { account.memory().release(memory) } {
+        Ok(len) => wide(len / PAGE_SIZE),
         // It stays, and stays charged.
         Err(_) => 0,
     }

@@ -1,7 +1,7 @@
 //! *What*: the two seccomp filters.
 //!
 //! **Filter A** is installed once by the first process of a `uzswap run`, and inherited by all. It
-//! traps a call if one of its pointer arguments ([`super::table`]) lies in the arena, unless the
+//! traps a call if one of its pointer arguments ([`uzswap_guard::table`]) lies in the arena, unless the
 //! call comes from the stub page; and a call that maps or unmaps there: those that the C library
 //! makes by name are interposed ([`crate::maps`]), but a library may make its own. `io_setup` (but
 //! for the engine's own), `io_uring_setup` and `clone3` answer `ENOSYS`, and callers fall back, as
@@ -32,6 +32,8 @@
 //! *Locking*: none. *Context*: init.
 
 use uzswap_core::{ARENA_BASE, ARENA_LEN};
+use uzswap_guard::bpf::{Leaves, MAX_LEAVES, Program};
+use uzswap_guard::table;
 use uzswap_io::queue::NR_EVENTS;
 use uzswap_sys::arch::PR_SET_TSC;
 use uzswap_sys::mem::{MAP_FIXED, MAP_FIXED_NOREPLACE};
@@ -42,8 +44,7 @@ use uzswap_sys::seccomp::{
 use uzswap_sys::thread::CLONE_VM;
 use uzswap_sys::{Errno, nr};
 
-use super::bpf::{Leaves, MAX_LEAVES, Program};
-use super::{stub, table};
+use super::stub;
 use crate::proc_files::for_each_record;
 
 /// `si_errno` of a trap by filter A.

@@ -1,4 +1,4 @@
-//! *What*: pins what a call's pointer arguments point at, as [`super::table`] says, with the cases
+//! *What*: pins what a call's pointer arguments point at, as [`uzswap_guard::table`] says, with the cases
 //! that a table cannot express.
 //!
 //! *Invariants*: after [`pin`] every byte that the call can reach through its direct pointers is
@@ -6,11 +6,11 @@
 //! *Locking*: the engine's. *Context*: signal.
 
 use uzswap_core::{Masked, arena_part};
+use uzswap_guard::table::{self, Extent, Pointer};
 use uzswap_sys::{Errno, PAGE_SIZE, nr};
 
 use super::frame::Frame;
 use super::stub::Call;
-use super::table::{self, Extent, Pointer};
 use super::user;
 use crate::threads::Record;
 

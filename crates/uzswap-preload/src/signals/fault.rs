@@ -9,7 +9,7 @@
 use uzswap_core::arena::region::Flags;
 use uzswap_core::{Fault, Masked, in_arena};
 use uzswap_sys::signal::{
-    Access, BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGSEGV, SIGTRAP, SigInfo, UContext,
+    Access, BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGSEGV, SigInfo, UContext,
 };
 
 use super::deliver::{self, Arrived};
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn on_fault(
         let m = Masked::assume();
         let mut info = *info;
         #[cfg(feature = "loader")]
-        if signal == SIGTRAP && !threads::is_sent(&info) && sites::step_over(&mut *uc) {
+        if signal == uzswap_sys::signal::SIGTRAP && !threads::is_sent(&info) && sites::step_over(&mut *uc) {
             return uc;
         }
         if may_be_ours(signal, &info) {

@@ -5,12 +5,14 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
+use uzswap_swap::SwapArea;
+
 use super::{Finding, fact};
 use crate::args::Run;
 use crate::group_file;
 use crate::preload::{IMAGE, LIBRARY};
 use crate::size::Size;
-use crate::swap::{self, SwapArea};
+use crate::swap;
 
 /// What was found.
 pub fn look(run: &Run) -> Vec<Finding> {

@@ -1,6 +1,6 @@
 //! The filters as the kernel would run them, call by call.
-use super::super::bpf::interpreter::{Data, run};
 use super::*;
+use uzswap_guard::bpf::interpreter::{Data, run};
 
 const TRAP_A: u32 = RET_TRAP | TAG_A;
 const TRAP_B: u32 = RET_TRAP | TAG_B;

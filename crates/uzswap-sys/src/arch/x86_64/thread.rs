@@ -49,6 +49,29 @@ pub(crate) unsafe extern "C" fn clone_thread(
     )
 }
 
+/// Calls `job` with `argument` on the stack that ends at `top`.
+///
+/// # Safety
+/// As [`crate::thread::call_on_stack`].
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn call_on_stack(
+    top: usize,
+    job: unsafe extern "C" fn(*mut core::ffi::c_void),
+    argument: *mut core::ffi::c_void,
+) {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "and rdi, -16",
+        "mov rsp, rdi",
+        "mov rdi, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        "ret",
+    )
+}
+
 /// Ends a thread or process that has its stack in `[addr, addr + len)`, and unmaps that. Not issued
 /// at the gate, which would use the stack.
 ///

@@ -14,6 +14,12 @@ pub struct Program {
     overflow: bool,
 }
 
+impl Default for Program {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Program {
     /// Nothing yet.
     #[must_use]
@@ -129,6 +135,12 @@ pub struct Leaves {
 /// Leaves that a tree may have.
 pub const MAX_LEAVES: usize = 640;
 
+impl Default for Leaves {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Leaves {
     /// None.
     #[must_use]
@@ -177,7 +189,13 @@ impl Leaves {
 }
 
 /// Runs a filter, as the kernel would.
-#[cfg(test)]
+#[cfg(feature = "interpreter")]
+#[allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "of tests"
+)]
 pub mod interpreter {
     use super::*;
 
@@ -193,9 +211,7 @@ pub mod interpreter {
     impl Data {
         fn word(&self, offset: u32) -> u32 {
             let wide = |v: u64, high: bool| {
-                (if high { v >> 32 } else { v & 0xffff_ffff })
-                    .try_into()
-                    .unwrap()
+                u32::try_from(if high { v >> 32 } else { v & 0xffff_ffff }).unwrap_or(0)
             };
             match offset {
                 0 => self.nr,

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
 
-use super::area::{Limits, SwapArea};
-use super::{disk, plain};
+use crate::area::{Limits, SwapArea};
+use crate::{disk, plain};
 
 /// The block device `path`, if it is unused and a swap area.
 pub fn given(path: &Path, limits: &Limits) -> Result<SwapArea> {

@@ -1,11 +1,11 @@
-//! *What*: the pointer arguments of every system call ([`crate::guard::table`]).
+//! *What*: the pointer arguments of every system call ([`crate::table`]).
 //! *Invariants*: no call is listed twice; complete below [`END`].
 //! *Locking*: none. *Context*: any.
 
 #[allow(clippy::wildcard_imports, reason = "the numbers of all calls")]
 use uzswap_sys::nr::*;
 
-use crate::guard::table::{Pointer, r, rb, rl, rn, s, u, w, wa, wb, wl, wn};
+use crate::table::{Pointer, r, rb, rl, rn, s, u, w, wa, wb, wl, wn};
 
 /// Calls from this number on are newer than the table.
 pub const END: usize = 468;

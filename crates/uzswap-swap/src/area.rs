@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use uzswap_io::{HEADER_SLOTS, MAX_DEVICE_SLOTS, SLOT};
 
-use super::{disk, plain};
 use crate::os;
 use crate::size::Size;
+use crate::{disk, plain};
 
 const SLOT_BYTES: u64 = SLOT as u64;
 /// Bytes before the first slot.

@@ -10,8 +10,8 @@ use std::path::Path;
 use anyhow::{Result, anyhow, bail};
 use uzswap_group::group::is_alive;
 
-use super::area::{self, Limits, SwapArea};
-use super::{disk, plain};
+use crate::area::{self, Limits, SwapArea};
+use crate::{disk, plain};
 
 /// An unnamed file in `dir`; a note if it had a name for a moment.
 pub fn in_directory(dir: &Path, limits: &Limits, notes: &mut Vec<String>) -> Result<SwapArea> {

@@ -1,15 +1,15 @@
 //! *What*: for each system call, which of its arguments the kernel takes for pointers, and how much
 //! it reads or writes there. Filter A is made from it (trap if one of these arguments lies in the
 //! arena), and the SIGSYS handler goes by it (pin that much). A call is added in
-//! `arch/NAME/table.rs`.
+//! `x86_64/table.rs`.
 //!
 //! *Invariants*: a call that is not listed and below [`END`] has no pointers, or
 //! its pointers are addresses that the kernel does not access (`munmap`), or it must not be
 //! touched (`rt_sigreturn`, `clone`). Extents are never less than what the kernel accesses; more
-//! is harmless. Where it depends on other arguments, [`super::ranges`] decides.
+//! is harmless. Where it depends on other arguments, the guard decides.
 //! *Locking*: none. *Context*: any.
 
-pub use crate::arch::table::{END, TABLE};
+pub use crate::arch_table::{END, TABLE};
 
 /// How many bytes a pointer argument points at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Extent {
     CString,
     /// Bits in argument number `.0`, in whole words of 8 bytes: file descriptor and CPU sets.
     Bits(u8),
-    /// Depends on the call: [`super::ranges`] decides.
+    /// Depends on the call: the guard decides.
     Unknown,
 }
 

@@ -1,0 +1,260 @@
+//! *What*: [`Builder`]: what a pool is to be like, and its start.
+//!
+//! *Invariants*: whatever can be refused is refused before anything is changed in the process:
+//! signal handlers come last.
+//! *Locking*: none. *Context*: a thread of the host.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use uzswap_compress::Codec;
+use uzswap_core::{Masked, Partition, min_ram};
+use uzswap_group::group::{self, Group};
+use uzswap_group::knobs::CODEC_AUTO;
+
+use crate::engines::Place;
+use crate::error::BuildError;
+use crate::group::GroupMemory;
+use crate::pool::{Inner, Pool};
+use crate::swap::{Swap, SwapFile};
+use crate::{faults, fork, guard};
+
+/// How the accesses to pages that are out reach the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FaultMode {
+    /// [`Signal`](FaultMode::Signal) if there is userfaultfd, else [`Segv`](FaultMode::Segv).
+    #[default]
+    Auto,
+    /// By SIGBUS in the thread that faults: the fastest, about 2 µs beside the work itself. The
+    /// kernel's own accesses fail: see [`Builder::guard`].
+    Signal,
+    /// A thread of the library serves them, also the kernel's own accesses: no guard and no
+    /// handler is needed, but 10 to 50 µs a fault, and root, `vm.unprivileged_userfaultfd=1` or
+    /// access to `/dev/userfaultfd`.
+    Thread,
+    /// By SIGSEGV and page protection, without userfaultfd.
+    Segv,
+}
+
+impl From<FaultMode> for group::FaultMode {
+    fn from(mode: FaultMode) -> Self {
+        match mode {
+            FaultMode::Auto => Self::Auto,
+            FaultMode::Signal => Self::Signal,
+            FaultMode::Thread => Self::Thread,
+            FaultMode::Segv => Self::Segv,
+        }
+    }
+}
+
+impl From<uzswap_core::FaultMode> for FaultMode {
+    fn from(mode: uzswap_core::FaultMode) -> Self {
+        match mode {
+            uzswap_core::FaultMode::Signal => Self::Signal,
+            uzswap_core::FaultMode::Thread => Self::Thread,
+            uzswap_core::FaultMode::Segv => Self::Segv,
+        }
+    }
+}
+
+/// Environment variable by which a managed process knows its group.
+const GROUP_ENV: &str = uzswap_group::environment::GROUP_ENV;
+
+/// Whether this process runs under `uzswap run`, so that all of its memory is managed already.
+#[must_use]
+pub fn is_managed() -> bool {
+    std::env::var_os(GROUP_ENV).is_some_and(|value| !value.is_empty())
+}
+
+/// Folios of 128 KiB, as the heap's spans are.
+const FOLIO_ORDER: u32 = 5;
+
+/// What has been started for a pool.
+pub(crate) struct Started {
+    pub group: GroupMemory,
+    pub mode: uzswap_core::FaultMode,
+    pub swap: SwapFile,
+}
+
+/// What a pool is to be like; see [`Pool::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is built before build()"]
+pub struct Builder {
+    limit: u64,
+    max_size: u64,
+    compressor: String,
+    fault_mode: FaultMode,
+    swap: Swap,
+    swap_max: Option<u64>,
+    guard: bool,
+    background: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder {
+            limit: 1 << 30,
+            max_size: u64::MAX,
+            compressor: "lz4".to_owned(),
+            fault_mode: FaultMode::Auto,
+            swap: Swap::Auto,
+            swap_max: None,
+            guard: true,
+            background: true,
+        }
+    }
+}
+
+impl Builder {
+    /// The RAM, bytes, that the pool takes at most: what is resident, what is compressed, and the
+    /// tables for both. 1 GiB unless set. Rounded down to pages of 4 KiB.
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    /// Bytes that may be allocated at most, in RAM or out of it: beyond that allocations fail.
+    /// Without it, what can be neither compressed nor swapped is found out when it is touched,
+    /// and ends in SIGBUS.
+    pub fn max_size(mut self, bytes: u64) -> Self {
+        self.max_size = bytes;
+        self
+    }
+
+    /// `lz4` (the default), `zstd[:1-22]`, `deflate[:1-12]`, `pz`, or `auto`: lz4, and a denser
+    /// one while that saves time on the swap device.
+    pub fn compressor(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.compressor);
+        self
+    }
+
+    /// Where to write what fits in RAM not even compressed; [`Swap::Auto`] unless set.
+    pub fn swap(mut self, to: Swap) -> Self {
+        self.swap = to;
+        self
+    }
+
+    /// Bytes that swap takes at most; otherwise half of what is free on the disk.
+    pub fn swap_max(mut self, bytes: u64) -> Self {
+        self.swap_max = Some(bytes);
+        self
+    }
+
+    /// How faults come.
+    pub fn fault_mode(mut self, mode: FaultMode) -> Self {
+        self.fault_mode = mode;
+        self
+    }
+
+    /// Whether system calls on pages that are out work by themselves (the default), by a seccomp
+    /// filter: it stays with the process and its children for good, and sets `no_new_privs` for
+    /// those without `CAP_SYS_ADMIN`. Without, such calls fail with `EFAULT`: bring the memory in
+    /// by [`Pool::pin`] first. In thread mode none is needed.
+    pub fn guard(mut self, on: bool) -> Self {
+        self.guard = on;
+        self
+    }
+
+    /// Whether a process of its own keeps room free (the default), so that faulting threads seldom
+    /// have to evict. It shares the memory, and is neither a child nor a thread of the host.
+    pub fn background_reclaim(mut self, on: bool) -> Self {
+        self.background = on;
+        self
+    }
+
+    /// Builds it.
+    ///
+    /// # Errors
+    /// See [`BuildError`]; nothing has changed in the process then.
+    pub fn build(self) -> Result<Pool, BuildError> {
+        let codec = self.codec()?;
+        if is_managed() {
+            return Err(BuildError::Managed);
+        }
+        let (least, limit) = (min_ram(codec.unwrap_or(Codec::Lz4)), self.limit & !4095);
+        if limit < least {
+            return Err(BuildError::LimitTooLow {
+                limit: self.limit,
+                least,
+            });
+        }
+        fork::prepare_process()?;
+        let place = Place::take().ok_or(BuildError::TooManyPools {
+            most: Partition::COUNT,
+        })?;
+        match self.start(&place, codec, limit) {
+            Ok(started) => {
+                let inner = Inner::begin(place, started, self.max_size)?;
+                Ok(Pool::of(Arc::new(inner)))
+            }
+            Err(error) => {
+                place.give_back();
+                Err(error)
+            }
+        }
+    }
+
+    /// The compressor; `None`: auto.
+    fn codec(&self) -> Result<Option<Codec>, BuildError> {
+        if self.compressor == "auto" {
+            return Ok(None);
+        }
+        let codec = self.compressor.parse();
+        codec.map(Some).map_err(|_| BuildError::Compressor {
+            name: self.compressor.clone(),
+        })
+    }
+
+    fn configure(&self, group: &Group, codec: Option<Codec>, limit: u64) {
+        let knobs = &group.knobs;
+        knobs.ram.store(limit, Relaxed);
+        group.config.ram_ceiling.store(limit, Relaxed);
+        let codec = codec.map_or(CODEC_AUTO, |codec| codec.to_bits().into());
+        knobs.compressor.store(codec, Relaxed);
+        let config = &group.config;
+        config.folio_order.store(FOLIO_ORDER, Relaxed);
+        config.background.store(self.background.into(), Relaxed);
+        config.fault_mode.store(self.fault_mode.into(), Relaxed);
+    }
+
+    fn start(
+        &self,
+        place: &Place,
+        codec: Option<Codec>,
+        limit: u64,
+    ) -> Result<Started, BuildError> {
+        // A filter that this process has inherited would end it.
+        guard::prepare(false).map_err(|error| BuildError::Start { error })?;
+        let memory = GroupMemory::new().map_err(|error| BuildError::System {
+            what: "map the pool's counters",
+            error,
+        })?;
+        self.configure(memory.group(), codec, limit);
+        let swap = SwapFile::open(&self.swap, self.swap_max, memory.group())?;
+        let (engine, process) = (place.engine(), memory.claim());
+        let started =
+            Masked::block(|m| engine.start_in(m, memory.group(), process, place.partition()));
+        let mode = started.map_err(|error| BuildError::Start { error })?;
+        self.install(mode).inspect_err(|_| {
+            // SAFETY: nobody has had memory of it.
+            Masked::block(|m| unsafe { engine.stop(m) });
+        })?;
+        Ok(Started {
+            group: memory,
+            mode,
+            swap,
+        })
+    }
+
+    /// Has faults and trapped calls arrive. The last step, as it cannot be undone.
+    fn install(&self, mode: uzswap_core::FaultMode) -> Result<(), BuildError> {
+        let Some(signal) = faults::signal_of(mode) else {
+            return Ok(());
+        };
+        faults::install(signal).map_err(|errno| BuildError::System {
+            what: "install a signal handler",
+            error: std::io::Error::from_raw_os_error(errno.0),
+        })?;
+        guard::prepare(self.guard).map_err(|error| BuildError::Start { error })
+    }
+}

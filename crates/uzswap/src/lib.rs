@@ -1,0 +1,48 @@
+//! Memory pools that hold more than their limit of RAM: cold pages are compressed, and what does
+//! not fit then is written to a swap file, compressed and encrypted.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let pool = uzswap::Pool::builder().limit(64 << 20).build()?;
+//! let mut table = pool.map(256 << 20)?; // four times the limit
+//! for (n, page) in table.chunks_mut(4096).enumerate() {
+//!     page[..8].copy_from_slice(&n.to_le_bytes());
+//! }
+//! assert_eq!(table[4096 * 1000..][..2], 1000_u16.to_le_bytes());
+//! println!("{}", pool.stats());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - [`Pool`]: a limit, and the memory under it; `&Pool` and `Pool` are allocators
+//! - [`Region`]: raw bytes of a pool
+//! - [`Alloc`]: a pool as the `#[global_allocator]`
+//! - [`faults`]: how accesses reach the library, and what that means to its host
+//!
+//! What holds for threads, signals, system calls and fork: docs/library.md.
+#![cfg_attr(feature = "nightly", feature(allocator_api))]
+
+mod alloc;
+mod builder;
+mod engines;
+mod error;
+pub mod faults;
+mod fork;
+mod group;
+mod guard;
+mod heap;
+mod pool;
+mod region;
+mod server;
+mod stack;
+mod stats;
+mod swap;
+
+pub use alloc::Alloc;
+pub use builder::{Builder, FaultMode, is_managed};
+pub use error::{BuildError, LimitError, PoolError, Replaced};
+pub use pool::{Pinned, Pool};
+pub use region::Region;
+pub use stats::Stats;
+pub use swap::Swap;
+pub use uzswap_swap::size::Size;

@@ -1,0 +1,454 @@
+//! *What*: [`Pool`]: memory that may hold more than its limit of RAM.
+//!
+//! *Invariants*
+//! - The engine runs from [`Inner::begin`] until the last [`Pool`] is dropped; regions, pins and
+//!   allocators each keep one, so nobody has memory of a pool that has stopped.
+//! - `mapped` is the sum of the lengths of all regions, and at most `max_size`.
+//!
+//! *Locking*: the place's request lock; outside the engine's.
+//! *Context*: threads of the host, which have a stack of 64 KiB or more left.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use uzswap_compress::Codec;
+use uzswap_core::{Engine, Masked, PAGE_SIZE, Pin, RemapTo, min_ram};
+use uzswap_group::request::RequestKind;
+use uzswap_sys::mem;
+
+use crate::builder::{Builder, FaultMode, Started};
+use crate::engines::Place;
+use crate::error::{BuildError, LimitError, PoolError};
+use crate::group::GroupMemory;
+use crate::heap::Heap;
+use crate::region::Region;
+use crate::stats::Stats;
+use crate::swap::SwapFile;
+use crate::{fork, server};
+
+/// A pool of memory. Cloning it gives another handle of the same pool, which lasts until all
+/// handles, regions, pins and allocations with a handle of their own are gone.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use allocator_api2::vec::Vec;
+/// let pool = uzswap::Pool::builder().limit(32 << 20).build()?;
+/// let mut rows: Vec<u64, &uzswap::Pool> = Vec::new_in(&pool);
+/// rows.extend(0..8 << 20); // 64 MiB
+/// assert_eq!(rows[12345], 12345);
+/// assert!(pool.stats().used <= 32 << 20);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Pool(Arc<Inner>);
+
+/// What all handles share.
+pub(crate) struct Inner {
+    /// `None` once it is given back.
+    place: Option<Place>,
+    group: GroupMemory,
+    /// Held open.
+    _swap: SwapFile,
+    mode: uzswap_core::FaultMode,
+    heap: Heap,
+    mapped: AtomicU64,
+    max_size: u64,
+}
+
+impl Inner {
+    /// The pool of an engine that has started.
+    pub(crate) fn begin(
+        place: Place,
+        Started { group, mode, swap }: Started,
+        max_size: u64,
+    ) -> Result<Inner, BuildError> {
+        let heap = Heap::new(&place);
+        fork::set_inherited(place.number(), false);
+        let mut inner = Inner {
+            place: Some(place),
+            group,
+            _swap: swap,
+            mode,
+            heap: Heap::default(),
+            mapped: AtomicU64::new(0),
+            max_size,
+        };
+        let system = |what| move |error| BuildError::System { what, error };
+        inner.heap = heap.map_err(system("reserve the heap's tables"))?;
+        if mode == uzswap_core::FaultMode::Thread {
+            Masked::block(|m| server::start(m, inner.place()))
+                .map_err(system("start the thread that serves faults"))?;
+        }
+        Ok(inner)
+    }
+
+    fn place(&self) -> &Place {
+        // `None` only while it is dropped.
+        self.place.as_ref().unwrap_or_else(|| std::process::abort())
+    }
+
+    pub(crate) fn engine(&self) -> &'static Engine {
+        self.place().engine()
+    }
+
+    fn group(&self) -> &'static uzswap_group::group::Group {
+        self.group.group()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else {
+            return;
+        };
+        let engine = place.engine();
+        if fork::is_lost(&place) {
+            // The engine is the parent's, copied half-way: its place is never used again.
+            return;
+        }
+        if self.mode == uzswap_core::FaultMode::Thread {
+            server::end(&place);
+        }
+        let (group, process) = (self.group(), engine.process());
+        // SAFETY: this was the last handle, and whatever has memory of the pool has one.
+        Masked::block(|m| unsafe { engine.stop(m) });
+        if let Some(process) = process {
+            // In a fork child the rest of the group goes on.
+            let share = group.share_of(process);
+            share.expire(share.owner());
+        }
+        place.give_back();
+    }
+}
+
+impl Pool {
+    /// What a pool is to be like.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn of(inner: Arc<Inner>) -> Self {
+        Pool(inner)
+    }
+
+    pub(crate) fn heap(&self) -> &Heap {
+        &self.0.heap
+    }
+
+    fn engine(&self) -> &'static Engine {
+        self.0.engine()
+    }
+
+    /// Bytes of addresses that a pool has: what can be in it at most.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.0.place().partition().len() as u64
+    }
+
+    fn present(&self) -> Result<(), PoolError> {
+        if fork::is_lost(self.0.place()) {
+            return Err(PoolError::LostInFork);
+        }
+        Ok(())
+    }
+
+    /// Maps `len` bytes of fresh memory, all zero, rounded up to pages of 4 KiB. RAM is taken when
+    /// it is touched.
+    ///
+    /// # Errors
+    /// [`PoolError::NoSpace`], [`PoolError::TooLarge`].
+    pub fn map(&self, len: usize) -> Result<Region, PoolError> {
+        let (addr, len) = self.map_raw(len)?;
+        // SAFETY: mapped just now, for the region alone.
+        Ok(unsafe { Region::new(self.clone(), addr, len) })
+    }
+
+    /// Maps memory for the caller, who unmaps it. Returns its address and length.
+    pub(crate) fn map_raw(&self, len: usize) -> Result<(usize, usize), PoolError> {
+        self.present()?;
+        let engine = self.engine();
+        let len = round_up(len).ok_or(self.no_space(len))?;
+        self.charge_size(len)?;
+        let prot = (mem::PROT_READ | mem::PROT_WRITE).cast_unsigned();
+        let mapped = Masked::block(|m| engine.map(m, len, 0, prot));
+        match mapped {
+            Ok(addr) => Ok((addr, len)),
+            Err(error) => {
+                self.0.mapped.fetch_sub(len as u64, Relaxed);
+                let capacity = self.0.place().partition().len();
+                Err(PoolError::of_map(error, len, capacity))
+            }
+        }
+    }
+
+    fn no_space(&self, wanted: usize) -> PoolError {
+        PoolError::NoSpace {
+            wanted: wanted as u64,
+            capacity: self.capacity(),
+        }
+    }
+
+    fn charge_size(&self, len: usize) -> Result<(), PoolError> {
+        let (len, most) = (len as u64, self.0.max_size);
+        let fits = |used: u64| used.checked_add(len).filter(|sum| *sum <= most);
+        let charged = self.0.mapped.fetch_update(Relaxed, Relaxed, fits);
+        charged.map(drop).map_err(|used| PoolError::TooLarge {
+            wanted: len,
+            used,
+            most,
+        })
+    }
+
+    /// Gives back what [`Pool::map_raw`] mapped, or whole pages of it.
+    ///
+    /// # Safety
+    /// It was mapped so, and nobody uses it any more.
+    pub(crate) unsafe fn unmap_raw(&self, addr: usize, len: usize) {
+        if self.present().is_err() {
+            return;
+        }
+        let engine = self.engine();
+        // Fails only where the region map has no room to split: it stays mapped, and counted.
+        if Masked::block(|m| engine.unmap(m, addr, len)).is_ok() {
+            self.0.mapped.fetch_sub(len as u64, Relaxed);
+        }
+    }
+
+    /// Makes what [`Pool::map_raw`] mapped `new_len` bytes long, moving it if need be. Returns its
+    /// address and length.
+    ///
+    /// # Safety
+    /// It was mapped so, and nobody uses it meanwhile.
+    pub(crate) unsafe fn remap_raw(
+        &self,
+        addr: usize,
+        len: usize,
+        new_len: usize,
+    ) -> Result<(usize, usize), PoolError> {
+        self.present()?;
+        let new_len = round_up(new_len).ok_or(self.no_space(new_len))?;
+        if new_len > len {
+            self.charge_size(new_len - len)?;
+        }
+        let engine = self.engine();
+        let moved = Masked::block(|m| engine.remap(m, addr, len, new_len, RemapTo::MayMove));
+        let (gone, result) = match moved {
+            Ok(at) => (len.saturating_sub(new_len), Ok((at, new_len))),
+            Err(error) => {
+                let capacity = self.0.place().partition().len();
+                let error = PoolError::of_map(error, new_len, capacity);
+                (new_len.saturating_sub(len), Err(error))
+            }
+        };
+        self.0.mapped.fetch_sub(gone as u64, Relaxed);
+        result
+    }
+
+    /// Makes pages read as zero, and frees what they took.
+    ///
+    /// # Safety
+    /// They were mapped by [`Pool::map_raw`], and nobody needs what is in them.
+    pub(crate) unsafe fn discard_raw(&self, addr: usize, len: usize) {
+        let engine = self.engine();
+        let _ = Masked::block(|m| engine.discard(m, addr, len));
+    }
+
+    /// Whether `pointer` is to memory of this pool.
+    #[must_use]
+    pub fn contains<T: ?Sized>(&self, pointer: *const T) -> bool {
+        let addr = pointer.cast::<u8>() as usize;
+        let partition = self.0.place().partition();
+        (partition.start()..partition.end()).contains(&addr)
+    }
+
+    fn own_range<T>(&self, memory: &[T]) -> Result<(usize, usize), PoolError> {
+        self.present()?;
+        let (addr, len) = (memory.as_ptr() as usize, size_of_val(memory));
+        let start = addr & !(PAGE_SIZE - 1);
+        let end = (addr + len).next_multiple_of(PAGE_SIZE);
+        let partition = self.0.place().partition();
+        if partition.start() <= start && end <= partition.end() {
+            Ok((start, end - start))
+        } else {
+            Err(PoolError::NotOurs)
+        }
+    }
+
+    /// Makes memory the next to be evicted: it will not be used for some time.
+    ///
+    /// # Errors
+    /// [`PoolError::NotOurs`].
+    pub fn cold<T>(&self, memory: &[T]) -> Result<(), PoolError> {
+        let (addr, len) = self.own_range(memory)?;
+        let engine = self.engine();
+        Masked::block(|m| engine.cold(m, addr, len)).map_err(|_| PoolError::NotOurs)
+    }
+
+    /// Evicts memory now: compresses it, with what shares its pages.
+    ///
+    /// # Errors
+    /// [`PoolError::NotOurs`].
+    pub fn evict<T>(&self, memory: &[T]) -> Result<(), PoolError> {
+        let (addr, len) = self.own_range(memory)?;
+        let engine = self.engine();
+        Masked::block(|m| engine.pageout(m, addr, len)).map_err(|_| PoolError::NotOurs)
+    }
+
+    /// Brings memory in, before it is used.
+    ///
+    /// # Errors
+    /// [`PoolError::OverLimit`]: not all of it fits at once. [`PoolError::Lost`],
+    /// [`PoolError::NotOurs`].
+    pub fn prefetch<T>(&self, memory: &[T]) -> Result<(), PoolError> {
+        let (addr, len) = self.own_range(memory)?;
+        let engine = self.engine();
+        Masked::block(|m| engine.populate(m, addr, len)).map_err(PoolError::of_fault)
+    }
+
+    /// Brings memory in and keeps it in until the result is dropped: for system calls that no
+    /// [guard](Builder::guard) serves (io_uring, vectored calls, other processes' accesses), for
+    /// threads that block SIGBUS, and where the time of an access must be known.
+    ///
+    /// # Errors
+    /// [`PoolError::OverLimit`]: it does not fit. [`PoolError::Lost`], [`PoolError::NotOurs`].
+    pub fn pin<'a, T>(&self, memory: &'a [T]) -> Result<Pinned<'a>, PoolError> {
+        let (addr, len) = self.own_range(memory)?;
+        let engine = self.engine();
+        let pin = Masked::block(|m| engine.pin(m, addr, len)).map_err(PoolError::of_fault)?;
+        Ok(Pinned {
+            pool: self.clone(),
+            pin,
+            _memory: PhantomData,
+        })
+    }
+
+    /// The limit, bytes of RAM.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.0.group().knobs.ram.load(SeqCst)
+    }
+
+    /// Changes the limit to `bytes`. Returns when the pool is within it.
+    ///
+    /// # Errors
+    /// [`LimitError`]; the limit is as before then.
+    pub fn set_limit(&self, bytes: u64) -> Result<(), LimitError> {
+        self.present().map_err(|_| LimitError::LostInFork)?;
+        let _request = self.0.place().request();
+        let (group, bytes) = (self.0.group(), bytes & !(PAGE_SIZE as u64 - 1));
+        let least = min_ram(group.knobs.codec().unwrap_or(Codec::Lz4));
+        if bytes < least {
+            return Err(LimitError::TooLow {
+                limit: bytes,
+                least,
+            });
+        }
+        let (limit, ceiling) = (&group.knobs.ram, &group.config.ram_ceiling);
+        let before = ceiling.load(SeqCst);
+        if bytes >= before {
+            ceiling.store(bytes, SeqCst);
+            limit.store(bytes, SeqCst);
+            return Ok(());
+        }
+        // The limit before is the ceiling until nobody is above the new one.
+        limit.store(bytes, SeqCst);
+        for _ in 0..3 {
+            let used = self.stats().used;
+            if used <= bytes {
+                ceiling.store(bytes, SeqCst);
+            }
+            let over = self.stats().used.saturating_sub(bytes);
+            if over == 0 {
+                return Ok(());
+            }
+            self.request(RequestKind::ComeDown, over);
+        }
+        let used = self.stats().used;
+        if used <= bytes {
+            ceiling.store(bytes, SeqCst);
+            return Ok(());
+        }
+        ceiling.store(before, SeqCst);
+        limit.store(before, SeqCst);
+        Err(LimitError::DoesNotFit { limit: bytes, used })
+    }
+
+    /// Evicts `bytes` of what is resident, the coldest first. Returns how many it were.
+    pub fn reclaim(&self, bytes: u64) -> u64 {
+        let _request = self.0.place().request();
+        self.request(RequestKind::Evict, bytes)
+    }
+
+    /// Does what `uzswap run` asks of processes. The caller holds the request lock.
+    fn request(&self, what: RequestKind, wanted: u64) -> u64 {
+        let engine = self.engine();
+        let Some(process) = engine.process().filter(|_| self.present().is_ok()) else {
+            return 0;
+        };
+        let request = &process.request;
+        request.what.store(what, Relaxed);
+        request.wanted.store(wanted, Relaxed);
+        Masked::block(|m| engine.serve_request(m));
+        request.done.load(Relaxed)
+    }
+
+    /// What the pool has, and what it has done. Of fork children, which share the limit, `used`
+    /// alone is counted.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let group = self.0.group();
+        let mapped = self.0.mapped.load(Relaxed);
+        Stats::of(group, self.engine().process(), mapped)
+    }
+
+    /// How faults come in this pool.
+    #[must_use]
+    pub fn fault_mode(&self) -> FaultMode {
+        self.0.mode.into()
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("limit", &self.limit())
+            .field("fault_mode", &self.fault_mode())
+            .finish_non_exhaustive()
+    }
+}
+
+/// `len` in whole pages, at least one; `None`: more than there are addresses.
+fn round_up(len: usize) -> Option<usize> {
+    len.max(1).checked_next_multiple_of(PAGE_SIZE)
+}
+
+/// Memory that stays in RAM until this is dropped.
+#[derive(Debug)]
+#[must_use = "it stays in only until this is dropped"]
+pub struct Pinned<'a> {
+    pool: Pool,
+    pin: Pin,
+    _memory: PhantomData<&'a [u8]>,
+}
+
+impl Pinned<'_> {
+    /// Bytes that are kept in: whole pages.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        self.pin.len()
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        let (engine, pin) = (self.pool.engine(), self.pin);
+        if self.pool.present().is_ok() {
+            Masked::block(|m| engine.unpin(m, pin));
+        }
+    }
+}
