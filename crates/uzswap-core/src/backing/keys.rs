@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn the_key_is_locked_and_in_no_core_dump() {
-        let keys = Keys::new(true).unwrap();
+        let account = Account::new();
+        let keys = Keys::new(&account, true).unwrap();
         let start = core::ptr::from_ref(keys.key).addr();
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let head = format!("{start:x}-{:x} ", start + PAGE_SIZE);
