@@ -21,6 +21,7 @@ use uzswap_sync::node::Path;
 use uzswap_sync::presence::Kick;
 use uzswap_sync::primitive::{AtomicI32, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use uzswap_sync::strict_assert;
+use uzswap_sys::fmt::write_line;
 use uzswap_sys::signal::{self, SIGKILL};
 use uzswap_sys::{file, thread};
 
@@ -233,6 +234,17 @@ impl Account {
         }
         self.failure()
             .record(reason, pid, errno, 0, needed, self.limit_bytes());
+        if !self.group().is_published() {
+            // Of a library's pool nobody else reports.
+            let _ = write_line(
+                2,
+                format_args!(
+                    "uzswap: a pool ends the process: {reason:?}, error {errno}; {needed} bytes \
+                     needed, {} allowed",
+                    self.limit_bytes()
+                ),
+            );
+        }
         thread::exit_group(125)
     }
 }

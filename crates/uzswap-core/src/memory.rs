@@ -5,7 +5,7 @@
 //! *Locking*: the list's lock is a leaf. *Context*: init; worker.
 
 use crate::page::PAGE_SIZE;
-use uzswap_sync::lock::Lock;
+use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sys::{Errno, file, mem};
 
 /// Lowest descriptor of the engine: above those that programs use.
@@ -38,6 +38,11 @@ impl OwnMemory {
         // SAFETY: the mapping made just now.
         let _ = unsafe { mem::munmap(memory.addr(), len.next_multiple_of(PAGE_SIZE)) };
         Err(Errno::ENOMEM)
+    }
+
+    /// Holds the list, for a fork: nobody changes it as long as the result lives.
+    pub(crate) fn hold(&self) -> HeldMappings<'_> {
+        HeldMappings(self.mappings.lock())
     }
 
     /// Lists a mapping that was made otherwise. `false`: there is no place for it.
@@ -83,6 +88,12 @@ impl OwnMemory {
         }
     }
 }
+
+/// The list, held.
+#[must_use]
+pub(crate) struct HeldMappings<'a>(
+    #[expect(dead_code, reason = "held")] LockGuard<'a, [(usize, usize); MAX_MAPPINGS]>,
+);
 
 fn reserve(len: usize) -> Result<*mut u8, Errno> {
     let len = len.next_multiple_of(PAGE_SIZE);

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 const LIMIT: u64 = 64 << 20;
-const PAGES: usize = 4 * 64 << 20 >> 12;
+const PAGES: usize = (256 << 20) >> 12;
 const ACCESSES: usize = 200_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

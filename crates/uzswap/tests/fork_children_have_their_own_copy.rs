@@ -122,13 +122,13 @@ fn threads_go_on_meanwhile() {
     let mut region = pool.map(48 << 20).unwrap();
     fill(&mut region, 1);
     std::thread::scope(|scope| {
-        let workers = [0, 1].map(|seed| {
+        let workers = [0_u8, 1].map(|seed| {
             let pool = &pool;
             scope.spawn(move || {
                 for round in 0..20 {
                     let mut vec = allocator_api2::vec::Vec::new_in(pool);
-                    vec.resize(4 << 20, (seed * 20 + round) as u8);
-                    assert!(vec.iter().all(|byte| *byte == (seed * 20 + round) as u8));
+                    vec.resize(4 << 20, seed * 20 + round);
+                    assert!(vec.iter().all(|byte| *byte == seed * 20 + round));
                 }
             })
         });

@@ -222,11 +222,8 @@ fn children() {
 
 fn inherited() {
     // SAFETY: reads the process's own state.
-    assert_eq!(
-        unsafe { libc::prctl(libc::PR_GET_SECCOMP) },
-        2,
-        "the filter stays"
-    );
+    let seccomp = unsafe { libc::prctl(libc::PR_GET_SECCOMP) };
+    assert_eq!(seccomp, 2, "the filter stays");
     let pool = Pool::builder().limit(LIMIT).guard(false).build().unwrap();
     let region = filled(&pool, 1 << 20, 1);
     pool.evict(&region).unwrap();

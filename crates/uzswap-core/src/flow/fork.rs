@@ -6,7 +6,7 @@
 //! userfaultfd covers the child's mappings. What both share then: [`super::share`].
 //!
 //! *Invariants*: between `prepare` and `ForkGuard::in_child` the child touches no arena memory.
-//! *Locking*: all operations, then the region map.
+//! *Locking*: all operations, the region map, the list of the engine's own mappings.
 //! *Context*: the SIGSYS handler that re-issues clone.
 
 use super::fork_policy::apply_fork_policies;
@@ -17,6 +17,7 @@ use crate::arena::FaultMode;
 use crate::arena::region::Held;
 use crate::backing::Owners;
 use crate::masked::Masked;
+use crate::memory::HeldMappings;
 use crate::op::RESERVE_PAGES;
 use crate::parts::Parts;
 use crate::start_error::StartError;
@@ -26,13 +27,14 @@ use uzswap_sync::ledger::Levels;
 use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::thread;
 
-/// All operations and the region map, taken. Whoever forks passes it on to [`ForkGuard::in_parent`]
+/// All operations, the region map and the list of mappings, taken. Whoever forks passes it on to [`ForkGuard::in_parent`]
 /// and [`ForkGuard::in_child`], or to [`ForkGuard::failed`].
 #[must_use]
 pub struct ForkGuard {
     /// `None`: the engine has not started.
     parts: Option<&'static Parts>,
     _regions: Option<Held<'static>>,
+    _mappings: Option<HeldMappings<'static>>,
     child: Option<Child>,
     /// What the child has a copy of: the parent's own are in shared memory, and change as soon as
     /// it goes on.
@@ -135,6 +137,7 @@ impl ForkGuard {
         let ForkGuard {
             parts,
             _regions: regions,
+            _mappings: mappings,
             child,
             gauges,
             used,
@@ -142,7 +145,7 @@ impl ForkGuard {
             ..
         } = self;
         let Some(parts) = parts else { return Ok(()) };
-        drop(regions);
+        drop((regions, mappings));
         parts.arena.hazards().withdraw_all();
         parts.store.workers().forget();
         let parent = parts.account.process();
@@ -223,6 +226,7 @@ pub(crate) fn prepare(parts: Option<&'static Parts>, masked: &Masked) -> ForkGua
         return ForkGuard {
             parts: None,
             _regions: None,
+            _mappings: None,
             child: None,
             gauges,
             used: 0,
@@ -253,6 +257,7 @@ pub(crate) fn prepare(parts: Option<&'static Parts>, masked: &Masked) -> ForkGua
     ForkGuard {
         parts: Some(parts),
         _regions: Some(regions),
+        _mappings: Some(account.memory().hold()),
         child,
         gauges,
         used: account.charge().used(),
