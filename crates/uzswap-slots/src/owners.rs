@@ -16,7 +16,7 @@ use uzswap_sync::primitive::Ordering;
 use uzswap_sync::strict_unreachable;
 
 const INDEX_BITS: u32 = 13;
-const _: () = assert!(SUPERVISOR + 1 <= INDEX_MASK as usize);
+const _: () = assert!(SUPERVISOR < INDEX_MASK as usize);
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const EPOCH_MASK: u32 = (1 << (31 - INDEX_BITS)) - 1;
 
