@@ -83,12 +83,12 @@ func main() {
 
 	var sum atomic.Uint64
 	var all sync.WaitGroup
-	for c := range clients {
+	for c := 0; c < clients; c++ {
 		all.Add(1)
-		go func() {
+		go func(c int) {
 			defer all.Done()
 			client := &http.Client{Transport: &http.Transport{}}
-			for i := range requests {
+			for i := 0; i < requests; i++ {
 				n := (c*requests + i) * 7919 % len(records)
 				response, err := client.Get(fmt.Sprintf("http://%s/%d", listener.Addr(), n))
 				must(err)
@@ -101,7 +101,7 @@ func main() {
 				digest := sha256.Sum256(body)
 				sum.Add(binary.LittleEndian.Uint64(digest[:]))
 			}
-		}()
+		}(c)
 	}
 	all.Wait()
 	close(stop)
