@@ -68,7 +68,7 @@ fn a_notebook_has_more_memory_than_its_limit_and_can_be_interrupted() {
     // The one to wrap, as ipykernel installs it, and the one that wraps it.
     let _ = Job::new(&python)
         .words("-m ipykernel install --name plain --display-name Plain --prefix")
-        .arg(&scratch.join("prefix"))
+        .arg(scratch.join("prefix"))
         .native()
         .expect_success("ipykernel install");
     let path = scratch.join("prefix/share/jupyter");
