@@ -1,5 +1,5 @@
-//! *What*: `uzswap jupyter`: writes and removes kernelspecs, the files that tell Jupyter how to start
-//! a kernel.
+//! *What*: `uzswap jupyter`: writes and removes kernelspecs, the files that tell Jupyter how to
+//! start a kernel.
 //!
 //! *Invariants*: only a kernelspec of ours is replaced or removed: one whose command is this
 //! command's `run`. The kernel that is wrapped is left as it is.
