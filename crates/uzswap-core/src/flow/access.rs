@@ -43,6 +43,13 @@ pub(crate) fn is_workingset(parts: &Parts, entry: Entry) -> bool {
     refault_distance(parts, entry).is_some_and(|distance| distance <= parts.pages.nr_resident())
 }
 
+/// Whether the page was evicted before the eviction clock stood at `then`.
+pub(crate) fn was_stored_before(parts: &Parts, entry: Entry, then: u64) -> bool {
+    let limit = parts.account.charge().limit();
+    let since = parts.pages.clock().pages_since(then, limit);
+    refault_distance(parts, entry).is_some_and(|distance| distance > since)
+}
+
 /// Pages evicted since `entry` was, to the tick.
 fn refault_distance(parts: &Parts, entry: Entry) -> Option<u64> {
     let ticks = u64::from(entry.age()?.distance(parts.pages.clock().now()));

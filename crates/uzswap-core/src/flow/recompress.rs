@@ -1,8 +1,8 @@
 //! *What*: recompression: a stored object is compressed again, denser, and replaced.
 //!
 //! Three triggers:
-//! - before the pool is written back ([`recompress_before_write`]): pages that the fast codec of
-//!   `--compressor auto` made, while samples say that much is gained. A page that is written must
+//! - before the pool is written back ([`recompress_before_write`]): pages that less dense codecs
+//!   of `--compressor auto` made, while samples say that much is gained. A page that is written must
 //!   be read again, at many times the cost of recompressing it;
 //! - when `auto` went over to a denser codec so that more stays resident: the same pages, in the
 //!   reclaimer's time ([`recompress_some`]);
@@ -14,7 +14,7 @@
 //! and is smaller: the pool never grows.
 //! *Locking*: op → sweep (tried) → folio (tried) → pool class. *Context*: signal, worker.
 
-use super::access::is_workingset;
+use super::access::{is_workingset, was_stored_before};
 use super::compact::{compact, compact_if_fragmented};
 use super::decode::{self, LoadError};
 use crate::op::{Op, OpGuard};
@@ -24,7 +24,7 @@ use crate::parts::Parts;
 use crate::store::block::max_block_object;
 use crate::store::object::MAX_COMPRESSED;
 use crate::store::object::{self, Source};
-use uzswap_compress::Compressor;
+use uzswap_compress::{CodecId, Compressor};
 use uzswap_group::counters::add;
 use uzswap_group::knobs::is_on;
 use uzswap_pool::Pool;
@@ -67,7 +67,8 @@ pub(super) fn recompress_some(parts: &Parts, op: &mut OpGuard<'_>) -> Option<usi
         return Some(0);
     }
     let mut sweep = parts.auto.sweep().try_lock()?;
-    if sweep.rests(parts.pages.clock(), parts.account.charge().limit()) {
+    let since = parts.auto.denser_since();
+    if sweep.rests(parts.pages.clock(), parts.account.charge().limit(), since) {
         return Some(0);
     }
     if op.spare() < RESERVE_PAGES {
@@ -81,13 +82,17 @@ pub(super) fn recompress_some(parts: &Parts, op: &mut OpGuard<'_>) -> Option<usi
         denser.set_codec(codec);
     }
     let (mut nr, mut scanned) = (0, 0);
+    let what = Wanted {
+        fast: op.compressor.codec().id(),
+        before: sweep.is_first_since(since).then_some(since),
+    };
     sweep.advance(&parts.pages, |page| {
         if nr == STEP_PAGES || scanned == MAX_SCANNED_PAGES || room.pages() == 0 {
             return false;
         }
         if is_recompressible(parts, parts.pages.get(page)) {
             scanned += 1;
-            let outcome = recompress_page(parts, op, &mut denser, &mut room, page);
+            let outcome = recompress_page(parts, op, &mut denser, &mut room, page, what);
             nr += usize::from(matches!(outcome, Outcome::Denser { .. }));
         }
         true
@@ -115,12 +120,23 @@ fn is_recompressible(parts: &Parts, entry: Entry) -> bool {
     content.is_page() && usize::from(size) < PAGE_SIZE && !is_workingset(parts, entry)
 }
 
+/// Which objects are recompressed.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    /// Those of this codec.
+    fast: CodecId,
+    /// And those of the denser codec, whose level they do not name, that were stored before it
+    /// became denser.
+    before: Option<u64>,
+}
+
 fn recompress_page(
     parts: &Parts,
     op: &mut OpGuard<'_>,
     denser: &mut Compressor,
     room: &mut Reserve<'static>,
     page: Page,
+    wanted: Wanted,
 ) -> Outcome {
     let Some(_guard) = parts.pages.folio_of(page).try_lock() else {
         return Outcome::Skipped;
@@ -131,8 +147,11 @@ fn recompress_page(
     };
     // SAFETY: the entry names it, and the folio is held.
     let object = unsafe { parts.store.object(loc, size) };
-    let by_fast = object::codec_of(object) == Some(op.compressor.codec().id());
-    if !by_fast || !is_recompressible(parts, entry) {
+    let by = object::codec_of(object);
+    let is_older = |since| was_stored_before(parts, entry, since);
+    let is_wanted = by == Some(wanted.fast)
+        || by == Some(denser.codec().id()) && wanted.before.is_some_and(is_older);
+    if !is_wanted || !is_recompressible(parts, entry) {
         return Outcome::Skipped;
     }
     recompress_held(parts, op, denser, room, PageRange::one(page))

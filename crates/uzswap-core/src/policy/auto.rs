@@ -20,7 +20,7 @@ use samples::Samples;
 use uzswap_compress::Codec;
 use uzswap_group::knobs::{CODEC_AUTO, Knobs, percent};
 use uzswap_sync::lock::{Lock, LockGuard};
-use uzswap_sync::primitive::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use uzswap_sync::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 pub(crate) use rule::Choice;
 pub(crate) use samples::Cost;
@@ -32,10 +32,13 @@ mod samples;
 /// Windows in one turnover: in the time in which as many pages are evicted as the limit has.
 const WINDOWS_PER_TURNOVER: u64 = 16;
 
-/// Pages stored per sampled page, while samples are few.
-const SAMPLE_INTERVAL_PAGES: u64 = 32;
+/// The first window is a quarter as long: what is stored until it ends is stored by chance.
+const FIRST_WINDOW_PART: u64 = 4;
 
-/// Later at least so many. At the shorter interval samples would take 1/25 of the time.
+/// Pages stored per sampled page, while samples are few.
+const SAMPLE_INTERVAL_PAGES: u64 = 8;
+
+/// Later at least so many. A sampled page takes about as long as two that are stored.
 const SAMPLE_INTERVAL_PAGES_LATER: u64 = 64;
 
 /// And later at most so many samples a window.
@@ -81,10 +84,12 @@ pub(crate) struct Auto {
     looks: AtomicBool,
     /// What pages are stored with, for those who do not hold the watch.
     choice: AtomicU32,
-    /// Objects of the fast codec are to be recompressed: once there is time, and in place of
+    /// Objects of less dense codecs are to be recompressed: once there is time, and in place of
     /// writing them back.
     recompresses_ahead: AtomicBool,
     recompresses: AtomicBool,
+    /// The eviction clock when the codec last became denser.
+    denser_since: AtomicU64,
     sweep: Lock<RecompressSweep>,
 }
 
@@ -112,11 +117,12 @@ impl Auto {
             choice: AtomicU32::new(Choice::FAST.bits()),
             recompresses_ahead: AtomicBool::new(false),
             recompresses: AtomicBool::new(false),
+            denser_since: AtomicU64::new(0),
             sweep: Lock::new(RecompressSweep::new()),
         }
     }
 
-    /// Whether what the fast codec made is to be compressed again before it is written back.
+    /// Whether what less dense codecs made is to be compressed again before it is written back.
     pub(crate) fn recompresses(&self) -> bool {
         self.recompresses.load(Relaxed)
     }
@@ -124,6 +130,11 @@ impl Auto {
     /// Whether that is to be done ahead, by the reclaimer.
     pub(crate) fn recompresses_ahead(&self) -> bool {
         self.recompresses_ahead.load(Relaxed)
+    }
+
+    /// The eviction clock when the codec last became denser.
+    pub(crate) fn denser_since(&self) -> u64 {
+        self.denser_since.load(Relaxed)
     }
 
     /// The sweep by which that is done.
@@ -172,7 +183,8 @@ impl Auto {
             self.looks.store(true, Relaxed);
         }
         let window = limit / WINDOWS_PER_TURNOVER;
-        if evicted < window {
+        let first = watch.began == 0;
+        if evicted < window / if first { FIRST_WINDOW_PART } else { 1 } {
             return;
         }
         let max_pool = percent(limit, &knobs.max_pool_percent);
@@ -215,9 +227,13 @@ impl Auto {
         let rule = watch.rule.next(&stats);
         let gains = rule.choice != Choice::FAST && stats.gains_by_recompressing(rule.choice);
         let recompresses = gains && stats.nearly_fits(rule.choice);
+        let denser = rule.choice > watch.rule.choice;
         watch.rule = rule;
         watch.samples.fade();
         watch.began = pages.clock().reading();
+        if denser {
+            self.denser_since.store(watch.began, Relaxed);
+        }
         let later = SAMPLE_INTERVAL_PAGES_LATER.max(window / SAMPLED_PAGES_PER_WINDOW);
         watch.interval = if watch.samples.are_few(knobs.denser_codecs().len()) {
             SAMPLE_INTERVAL_PAGES

@@ -23,8 +23,9 @@ pub(super) const ONE: u64 = 1 << 16;
 /// [recompressed](super::super::recompress).
 const MIN_GAIN_TO_RECOMPRESS: u64 = 5;
 
-/// A denser codec must save at least 1/32 of the bytes that the fast one takes.
-const MIN_GAIN_PART: u64 = 32;
+/// A denser codec must save at least 1/16 of the bytes that the fast one takes. Size classes leave
+/// little of less.
+const MIN_GAIN_PART: u64 = 16;
 
 /// Everything nearly fits the pool if it exceeds the pool's limit by at most 1/8.
 const NEARLY_FITS_PART: u64 = 8;
@@ -174,9 +175,13 @@ impl WindowStats<'_> {
         let more = resident.saturating_sub(self.resident);
         let fewer = self.resident.saturating_sub(resident);
         let part = self.curve.faults_with(more, fewer);
-        // What went to make room for new data is assumed to come back once, whenever.
-        let new = self.evicted.saturating_sub(self.loaded);
-        let new = scale(new, evicted + fewer, evicted + more);
+        // What went to make room for new data is assumed to come back once. Were all of it as
+        // likely, by every page that is resident in addition one fewer would; real programs use
+        // some of their data more.
+        let mut new = self.evicted.saturating_sub(self.loaded);
+        for _ in 0..2 {
+            new = scale(new, evicted + fewer, evicted + more);
+        }
         let loaded = scale(self.loaded, part, ONE) + new;
         let faults = scale(self.faults, part, ONE) + new;
         u128::from(loaded) * u128::from(page.ticks + PAGE_TICKS)

@@ -10,18 +10,21 @@ use super::rule::Choice;
 use crate::page::{PAGE_SIZE, wide};
 use uzswap_group::knobs::MAX_DENSER_CODECS;
 
-/// Each window, 1/8 of the sums is forgotten. A window samples some thirty pages; their mean alone
-/// is off by an eighth now and then.
+/// Each window, 1/8 of what is more than enough is forgotten. A window samples some thirty pages;
+/// their mean alone is off by an eighth now and then.
 const FADE_PART: u64 = 8;
 
 /// Pages that a denser codec must have been tried on before it is chosen.
 const MIN_PAGES: u64 = 8;
 
-/// Pages per denser codec that are sampled at the shortest interval.
+/// Pages per denser codec that are enough to tell, and sampled at the shortest interval.
 const ENOUGH_PAGES: u64 = 32;
 
 /// Most TSC ticks per sampled page: a sample that took longer was interrupted, and is ignored.
 const MAX_SAMPLE_TICKS: u64 = 1 << 17;
+
+/// One that took more than three times as long as usual counts as that: a shorter interruption.
+const MAX_TIMES_USUAL: u64 = 3;
 
 /// What one codec needs for some pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,17 +80,25 @@ impl Samples {
             return;
         }
         if let Some(trial) = choice.denser().and_then(|at| self.trials.get_mut(at)) {
-            trial.pages += pages;
             for (sum, made) in [(&mut trial.fast, fast), (&mut trial.dense, dense)] {
+                let usual = match trial.pages {
+                    ..MIN_PAGES => made.ticks,
+                    before => sum.ticks * pages / before,
+                };
                 sum.bytes += made.bytes;
-                sum.ticks += made.ticks;
+                sum.ticks += made.ticks.min(usual * MAX_TIMES_USUAL);
             }
+            trial.pages += pages;
         }
     }
 
     /// A window has ended.
     pub(super) fn fade(&mut self) {
-        for Trial { pages, fast, dense } in &mut self.trials {
+        let many = self
+            .trials
+            .iter_mut()
+            .filter(|trial| trial.pages > ENOUGH_PAGES);
+        for Trial { pages, fast, dense } in many {
             let sums = [
                 pages,
                 &mut fast.bytes,

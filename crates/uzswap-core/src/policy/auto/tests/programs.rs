@@ -148,9 +148,11 @@ impl Program {
             pool.by[choice] += went;
             // The reclaimer's time.
             if choice > 0 {
-                let nr = pool.by[0].min(WINDOW / 2.0);
-                pool.by[0] -= nr;
-                pool.by[choice] += nr;
+                for by in 0..choice {
+                    let nr = pool.by[by].min(WINDOW / 2.0);
+                    pool.by[by] -= nr;
+                    pool.by[choice] += nr;
+                }
             }
             let written = pool.spill(max_pool, &self.codecs);
             let device = (read + written) * self.device.unwrap_or(0.0);
