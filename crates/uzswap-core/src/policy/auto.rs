@@ -22,9 +22,10 @@ use uzswap_group::knobs::{CODEC_AUTO, Knobs, percent};
 use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sync::primitive::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-pub(crate) use rule::Choice;
+pub(crate) use choice::Choice;
 pub(crate) use samples::Cost;
 
+mod choice;
 mod curve;
 mod rule;
 mod samples;

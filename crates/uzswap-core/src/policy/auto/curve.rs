@@ -6,9 +6,11 @@
 //!
 //! *Invariants*: older windows count less. *Locking*: the watch's. *Context*: signal, worker.
 
-use super::rule::ONE;
 use uzswap_group::histogram::{Histogram, NR_BUCKETS};
 use uzswap_sync::primitive::Ordering::Relaxed;
+
+/// The whole, of parts of it.
+pub(super) const ONE: u64 = 1 << 16;
 
 /// Each window, 1/4 of the counts is forgotten.
 const FADE_PART: u64 = 4;

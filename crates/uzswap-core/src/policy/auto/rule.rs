@@ -11,13 +11,10 @@
 //!
 //! *Invariants*: none; a pure function. *Locking*: none. *Context*: signal, worker.
 
-use super::curve::Curve;
+use super::choice::Choice;
+use super::curve::{Curve, ONE};
 use super::samples::{Cost, Samples};
 use crate::page::{PAGE_SIZE, wide};
-use uzswap_group::knobs::MAX_DENSER_CODECS;
-
-/// The whole, of parts of it.
-pub(super) const ONE: u64 = 1 << 16;
 
 /// The densest codec must save at least 1/5 for objects of the fast codec to be
 /// [recompressed](super::super::recompress).
@@ -60,40 +57,6 @@ const FEW_SWAPPED_PART: u64 = 64;
 
 /// What the pool takes in addition to its objects: 1/16.
 const POOL_OVERHEAD_PART: u64 = 16;
-
-/// A codec of `auto`: the fast one, or a denser one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Choice(u32);
-
-impl Choice {
-    /// The fast codec.
-    pub(crate) const FAST: Choice = Choice(0);
-
-    /// All, by density.
-    fn all() -> impl Iterator<Item = Choice> {
-        (0..=MAX_DENSER_CODECS).map(Choice::of)
-    }
-
-    /// 0 is the fast codec, and 1 the first denser one.
-    #[expect(clippy::cast_possible_truncation, reason = "there are a few")]
-    pub(super) const fn of(at: usize) -> Choice {
-        Choice(at as u32)
-    }
-
-    /// As a number, and back.
-    pub(super) const fn bits(self) -> u32 {
-        self.0
-    }
-
-    pub(super) const fn from_bits(bits: u32) -> Choice {
-        Choice(bits)
-    }
-
-    /// Which of the denser codecs it is; `None`: the fast one.
-    pub(crate) const fn denser(self) -> Option<usize> {
-        (self.0 as usize).checked_sub(1)
-    }
-}
 
 /// What one window showed.
 #[derive(Clone, Copy, Debug)]

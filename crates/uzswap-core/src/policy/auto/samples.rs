@@ -6,7 +6,7 @@
 //!
 //! *Invariants*: older windows count less. *Locking*: the watch's. *Context*: signal, worker.
 
-use super::rule::Choice;
+use super::choice::Choice;
 use crate::page::{PAGE_SIZE, wide};
 use uzswap_group::knobs::MAX_DENSER_CODECS;
 

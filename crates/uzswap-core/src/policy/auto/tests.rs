@@ -1,6 +1,7 @@
 //! The rule: its decisions one by one, and ([`programs`]) programs that live under it.
 
-use super::rule::{MIN_POOR_WINDOWS, ONE};
+use super::curve::ONE;
+use super::rule::MIN_POOR_WINDOWS;
 use super::samples::Samples;
 use super::*;
 
