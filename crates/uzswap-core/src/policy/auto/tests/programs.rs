@@ -263,5 +263,5 @@ fn a_program_takes_hardly_longer_than_with_the_best_of_all() {
     println!("best by {best_by:?}; {mean:.3} of the best on the mean, {worst:.3} at worst");
     assert!(best_by.iter().all(|&times| times > 10), "{best_by:?}");
     // Those far off gain several times by the densest codec, and cannot know until they have it.
-    assert!(mean < 1.05 && far <= NR / 50 && worst < 2.0);
+    assert!(mean < 1.05 && far <= NR / 100 && worst < 1.5);
 }
