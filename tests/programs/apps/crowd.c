@@ -1,7 +1,7 @@
 // crowd CHILDREN MIB SEED
 //
 // What: fills MIB of mmap'ed memory with random words and says "ready". After a SIGUSR1 it makes
-// CHILDREN processes, all there at once. Each checks half a MiB of the memory, overwrites a page
+// CHILDREN processes, all there at once. Each checks 32 pages of the memory, overwrites a page
 // and checks that, and makes a child that checks the same. When all are there, it says "here";
 // after another SIGUSR1 all check once more and end.
 //
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WORDS = 512, LOOKED_AT = 128 };
+enum { WORDS = 512, LOOKED_AT = 32 };
 static uint64_t *memory, seed;
 static size_t pages;
 
