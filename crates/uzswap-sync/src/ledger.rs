@@ -89,11 +89,12 @@ pub struct Ledger {
     nr_outside: AtomicU32,
     nodes: [Node; NR_NODES],
     outside: [Outside; NR_OUTSIDE],
-    shares: [Share; NR_SHARES],
-    /// The families' bounds.
-    families: [AtomicU64; NR_SHARES],
     /// Times that pages were brought into a family.
     brought_in: AtomicU64,
+    /// The families' bounds.
+    families: [AtomicU64; NR_SHARES],
+    /// At the end: memory only as far as there are processes.
+    shares: [Share; NR_SHARES],
 }
 
 impl Default for Ledger {
@@ -103,9 +104,9 @@ impl Default for Ledger {
             nr_outside: AtomicU32::new(0),
             nodes: core::array::from_fn(|_| Node::default()),
             outside: core::array::from_fn(|_| Outside::default()),
-            shares: core::array::from_fn(|_| Share::default()),
-            families: core::array::from_fn(|_| AtomicU64::new(0)),
             brought_in: AtomicU64::new(0),
+            families: core::array::from_fn(|_| AtomicU64::new(0)),
+            shares: core::array::from_fn(|_| Share::default()),
         }
     }
 }
