@@ -1,11 +1,13 @@
 //! *What*: the texts that come by the environment and the command line. What says where the group
 //! is reads the same after it was written; a codec that is read is written so that it reads the
-//! same; a plan of failures is refused or read.
+//! same; a plan of failures is refused or read; a size is a number times a power of 1024, exactly.
 
 use uzswap_compress::Codec;
 use uzswap_group::environment::{MAX_FILE, Told};
 use uzswap_group::library::is_library;
 use uzswap_io::inject::Plan;
+
+use crate::size::Size;
 
 /// See the head.
 pub fn is_read_as_written(input: &[u8]) {
@@ -41,4 +43,30 @@ pub fn is_read_as_written(input: &[u8]) {
         Err(why) => assert!(!why.to_string().contains('\n')),
     }
     assert_eq!(Plan::parse(text), Plan::parse(text));
+    sizes(text);
+}
+
+/// A size that is read is what its digits and its unit say; one that is written reads about the
+/// same.
+fn sizes(text: &str) {
+    let read = text.parse::<Size>();
+    if let Ok(plain) = text.parse::<u64>()
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        assert_eq!(read, Ok(Size(plain)));
+        for (shift, unit) in [(10, "K"), (20, "mb"), (30, "GiB"), (50, "P")] {
+            let bytes = u64::try_from(u128::from(plain) << shift).ok();
+            assert_eq!(
+                format!("{text}{unit}").parse().ok(),
+                bytes.map(Size),
+                "{text}{unit}"
+            );
+        }
+    }
+    if let Ok(size) = read {
+        let again = size.to_string().parse::<Size>();
+        // The greatest of all is written as one byte more.
+        let again = again.map_or(u64::MAX, |again| again.0);
+        assert!(again.abs_diff(size.0) <= size.0 / 10, "{text}: {size}");
+    }
 }
