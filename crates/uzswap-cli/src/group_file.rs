@@ -14,6 +14,7 @@ pub mod name;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -23,7 +24,8 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result};
 use uzswap_group::environment::{GROUP_ENV, Told};
-use uzswap_group::group::{GROUP_LEN, Group, MAGIC, Run};
+use uzswap_group::group::{GROUP_LEN, Group, MAGIC, Process, Run};
+use uzswap_sync::ledger::{NR_SHARES, Share};
 use uzswap_sync::node::Path as NodePath;
 
 pub use find::{Managed, is_managed, of_process};
@@ -36,9 +38,17 @@ const PREFIX: &str = "run-";
 const SUFFIX: &str = ".group";
 /// Name of a memory file that holds a group because no directory could; the pid follows.
 const MEMORY_NAME: &str = "uzswap-group-";
-/// Bytes allocated at creation: the header and the first process slots. Running out of space later
-/// would end a program with SIGBUS.
-const RESERVED: i64 = 128 << 10;
+/// Processes for which the file has room from the beginning.
+const FIRST: usize = 4;
+/// Places and lengths that are allocated at creation: all up to the first shares of the ledger,
+/// which end it, and the first records. Running out of space later would end a program with SIGBUS.
+const RESERVED: [(usize, usize); 2] = [
+    (
+        0,
+        offset_of!(Group, processes) - (NR_SHARES - FIRST) * size_of::<Share>(),
+    ),
+    (offset_of!(Group, processes), FIRST * size_of::<Process>()),
+];
 
 /// How a group is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,11 +182,15 @@ impl GroupFile {
 
     fn fill(file: &File) -> io::Result<Mapping> {
         file.set_len(GROUP_LEN as u64)?;
-        // SAFETY: the descriptor is open for the duration of the call.
-        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, RESERVED) } {
-            0 => Mapping::new(file, Access::Change),
-            errno => Err(io::Error::from_raw_os_error(errno)),
+        for (place, len) in RESERVED {
+            let at = |bytes| libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX);
+            // SAFETY: the descriptor is open for the duration of the call.
+            let errno = unsafe { libc::posix_fallocate(file.as_raw_fd(), at(place), at(len)) };
+            if errno != 0 {
+                return Err(io::Error::from_raw_os_error(errno));
+            }
         }
+        Mapping::new(file, Access::Change)
     }
 
     /// Begins the run of this supervisor, in that node. Returns its number; `None`: there is no
