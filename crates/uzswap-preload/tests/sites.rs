@@ -133,7 +133,8 @@ fn the_call_stays_whatever_the_jump_leads_to() {
             assert_eq!(text[len..len + 2], SYSCALL);
             // What stands there now leads there.
             let distance = i32::from_le_bytes(text[1..JUMP_LEN].try_into().unwrap_or_default());
-            assert_eq!(start + JUMP_LEN + distance as usize, to, "{len}");
+            let leads_to = (start + JUMP_LEN).wrapping_add_signed(distance as isize);
+            assert_eq!(leads_to, to, "{len}");
         }
     }
 }
