@@ -20,9 +20,9 @@ use crate::page::{PAGE_SIZE, wide};
 /// [recompressed](super::super::recompress).
 const MIN_GAIN_TO_RECOMPRESS: u64 = 5;
 
-/// A denser codec must save at least 1/16 of the bytes that the fast one takes. Size classes leave
-/// little of less.
-const MIN_GAIN_PART: u64 = 16;
+/// A denser codec must save at least 1/9 of the bytes that the fast one takes. Of less, size classes
+/// and the data that are resident anyway leave too little for what it takes in addition.
+const MIN_GAIN_PART: u64 = 9;
 
 /// Everything nearly fits the pool if it exceeds the pool's limit by at most 1/8.
 const NEARLY_FITS_PART: u64 = 8;
