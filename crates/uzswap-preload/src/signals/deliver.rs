@@ -201,6 +201,18 @@ unsafe fn build(
     }
 }
 
+/// Whether all of `[addr, addr + len)`, in the arena, is mapped.
+fn is_mapped(addr: usize, len: usize) -> bool {
+    let mut at = addr;
+    while at < addr + len {
+        let Some(region) = ENGINE.region(at) else {
+            return false;
+        };
+        at = region.end;
+    }
+    true
+}
+
 /// Copies context and floating-point state of `uc` to the program's stack below `from`, and returns
 /// where the frame is. `None`: nothing is mapped there.
 unsafe fn place(m: &Masked, uc: *mut UContext, from: usize) -> Option<*mut SignalFrame> {
@@ -211,6 +223,9 @@ unsafe fn place(m: &Masked, uc: *mut UContext, from: usize) -> Option<*mut Signa
         let (state, state_len) = (*uc).fp_state();
         let (frame, state_to) = SignalFrame::below(from, state_len);
         let part = arena_part(frame as usize, from.wrapping_sub(frame as usize));
+        if part.is_some_and(|(addr, len)| !is_mapped(addr, len)) {
+            return None;
+        }
         let pin = match part.map(|(addr, len)| ENGINE.pin(m, addr, len)) {
             Some(Ok(pin)) => Some(pin),
             Some(Err(Fault::NotMapped | Fault::Corrupt)) => return None,
