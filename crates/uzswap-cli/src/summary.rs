@@ -99,9 +99,13 @@ fn over_limit(group: &Part<'_>, totals: &Totals) -> Option<String> {
     }
     let excess = (group.own_node().total_peak() * PAGE).saturating_sub(limit);
     (excess >= MIN_SHOWN && !may_exceed(group)).then(|| {
+        // No eviction makes room for what takes more than all of it.
+        let until = match group.unmanaged_peak() < limit {
+            true => ", until memory was evicted for it",
+            false => "",
+        };
         format!(
-            "with what is outside uzswap the limit was exceeded by up to {}, until memory was \
-             evicted for it",
+            "with what is outside uzswap the limit was exceeded by up to {}{until}",
             Size(excess)
         )
     })

@@ -1,7 +1,8 @@
-//! *What*: `--swap` and `--swap-max`: opens the first usable place of each `--swap`. Each unusable
-//! one gets a line with its path, the reason and what is tried next.
+//! *What*: `--swap` and `--swap-max`: opens the place of each `--swap`.
 //!
 //! *Invariants*
+//! - A place that the user named is used, or the run ends: data never goes to a disk that nobody
+//!   chose.
 //! - No data is overwritten: a file must be empty, or it or the block device must have the
 //!   signature of a swap area (`mkswap`), as the kernel demands.
 //! - Nothing is left behind, however the run ends, unless the user named the file: a file in a
@@ -15,11 +16,11 @@ pub mod shared;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use uzswap_group::group::NR_DEVICES;
-use uzswap_swap::{DIR_ENV, Limits, Place, SwapArea, area, default_dirs, open};
+use uzswap_swap::{Auto, DIR_ENV, Limits, Place, SwapArea, area, file};
 
 use crate::args::Swap;
 use crate::size::Size;
@@ -27,32 +28,30 @@ use crate::size::Size;
 /// The swap areas to use.
 #[derive(Debug)]
 pub struct Choice {
-    /// In the order of `--swap`; empty if none is usable or wanted.
+    /// In the order of `--swap`; empty if none is wanted, or `auto` finds none.
     pub areas: Vec<SwapArea>,
-    /// One line for each unusable place, for the user.
+    /// Lines for the user.
     pub notes: Vec<String>,
 }
 
 /// Opens the areas that `--swap` and `--swap-max` ask for.
 ///
 /// # Errors
-/// A named file or device cannot be used or is named twice, or `max` is too small. One line, with
-/// what to do.
+/// A named place cannot be used or is named twice, or `max` is too small. One line, with what to
+/// do.
 pub fn choose(swaps: &[Swap], max: Option<Size>) -> Result<Choice> {
-    let dirs = default_dirs(std::env::var_os(DIR_ENV));
-    choose_from(swaps, &dirs, Limits::of_process(max)?)
+    let auto = Auto::of(std::env::var_os(DIR_ENV));
+    choose_from(swaps, &auto, Limits::of_process(max)?)
 }
 
-fn choose_from(swaps: &[Swap], default_dirs: &[PathBuf], mut limits: Limits) -> Result<Choice> {
+fn choose_from(swaps: &[Swap], auto: &Auto, mut limits: Limits) -> Result<Choice> {
     check_together(swaps)?;
     let mut choice = Choice {
         areas: Vec::new(),
         notes: Vec::new(),
     };
     for (swap, at) in swaps.iter().zip(1..) {
-        let alone = swaps.len() == 1;
-        let found = open(&swap.place, alone, default_dirs, &limits, &mut choice.notes)?;
-        if let Some(mut area) = found {
+        if let Some(mut area) = open(&swap.place, auto, &limits, &mut choice.notes)? {
             // As with swapon, areas without a priority come last, in order.
             area.priority = swap.priority.map_or(-at, i32::from);
             limits.promise(&area);
@@ -85,4 +84,36 @@ fn check_together(swaps: &[Swap]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The area at `place`; none, with a note, if `auto` finds none.
+fn open(
+    place: &Place,
+    auto: &Auto,
+    limits: &Limits,
+    notes: &mut Vec<String>,
+) -> Result<Option<SwapArea>> {
+    match (place, auto) {
+        (Place::None, _) => Ok(None),
+        (Place::Path(path), _) => named("--swap ", path, limits, notes).map(Some),
+        (Place::Auto, Auto::Named(dir)) => {
+            named(&format!("{DIR_ENV}="), dir, limits, notes).map(Some)
+        }
+        (Place::Auto, Auto::Default(dir)) => {
+            let area = file::in_directory(dir, limits, notes);
+            if let Err(reason) = &area {
+                notes.push(format!(
+                    "no swap in {}: {reason:#}; going on without it (name a place by --swap PATH)",
+                    dir.display()
+                ));
+            }
+            Ok(area.ok())
+        }
+    }
+}
+
+/// The area at `path`, which the user named by `how`: used or refused, never replaced by another.
+fn named(how: &str, path: &Path, limits: &Limits, notes: &mut Vec<String>) -> Result<SwapArea> {
+    uzswap_swap::at(path, limits, notes)
+        .map_err(|reason| anyhow!("{how}{}: {reason:#}", path.display()))
 }

@@ -1,7 +1,7 @@
 //! *What*: swap areas, opened for the first use: unnamed files in a directory, files and block
 //! devices that the user named; and what the processes that swap to one share of it.
 //!
-//! - [`open`]: the area at a [`Place`]; `file`, `block`: of each kind; `disk`: what lies under a path
+//! - [`at`]: the area at a path; `file`, `block`: of each kind; `disk`: what lies under a path
 //! - [`area`]: [`SwapArea`]: limits, signature, lock
 //! - [`share`]: describes an area in a group, and makes its slot allocator
 //! - [`size`]: sizes as people write them; [`os`]: system calls
@@ -34,15 +34,15 @@ use anyhow::{Result, anyhow, bail};
 
 pub use area::{Limits, SwapArea};
 
-/// Environment variable that names the directory for swap files.
+/// Environment variable that names the directory that `auto` stands for.
 pub const DIR_ENV: &str = "UZSWAP_SWAP_DIR";
-/// The directory if that one is not usable.
-const DEFAULT_DIR: &str = "/var/tmp";
+/// The directory that `auto` stands for if that is not set.
+pub const DEFAULT_DIR: &str = "/var/tmp";
 
 /// Where data goes that does not fit in RAM even compressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A file in UZSWAP_SWAP_DIR or /var/tmp, if possible.
+    /// A file in UZSWAP_SWAP_DIR, or else in /var/tmp, if possible.
     Auto,
     /// No swap device.
     None,
@@ -50,80 +50,52 @@ pub enum Place {
     Path(PathBuf),
 }
 
-/// The directories to try by default, `named` first.
-#[must_use]
-pub fn default_dirs(named: Option<OsString>) -> Vec<PathBuf> {
-    let named = named.filter(|dir| !dir.is_empty());
-    named
-        .into_iter()
-        .chain([DEFAULT_DIR.into()])
-        .map(PathBuf::from)
-        .collect()
+/// The directory that `auto` stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Auto {
+    /// Named by [`DIR_ENV`].
+    Named(PathBuf),
+    /// Named by nobody: if it is not usable the run goes on without.
+    Default(PathBuf),
 }
 
-/// The area at `place`; none, with a note, if it is not usable. If `place` is the only one
-/// (`alone`), other directories are tried, too.
-///
-/// # Errors
-/// A named file or device cannot be used. One line, with what to do.
-pub fn open(
-    place: &Place,
-    alone: bool,
-    default_dirs: &[PathBuf],
-    limits: &Limits,
-    notes: &mut Vec<String>,
-) -> Result<Option<SwapArea>> {
-    let mut dirs = default_dirs.to_vec();
-    match place {
-        Place::None => return Ok(None),
-        Place::Auto => {}
-        Place::Path(path) => match fs::metadata(path) {
-            Ok(meta) if meta.is_file() => return named(path, file::given(path, limits)),
-            Ok(meta) if meta.file_type().is_block_device() => {
-                return named(path, block::given(path, limits));
-            }
-            Ok(meta) if !meta.is_dir() => bail!(
-                "--swap {}: neither a directory nor a file nor a block device: name one of these",
-                path.display()
-            ),
-            // An unreadable path is tried as a directory, which gives the reason for the note.
-            Ok(_) | Err(_) => {
-                dirs.retain(|dir| dir != path && alone);
-                dirs.insert(0, path.clone());
-            }
-        },
-    }
-    let without = if alone { "swap" } else { "it" };
-    Ok(first_of(&dirs, without, limits, notes))
-}
-
-/// A file or device that the user named is used or refused, never replaced by another.
-fn named(path: &Path, area: Result<SwapArea>) -> Result<Option<SwapArea>> {
-    area.map(Some)
-        .map_err(|reason| anyhow!("--swap {}: {reason:#}", path.display()))
-}
-
-/// An unnamed file in the first usable directory. The last note says what the run goes on
-/// `without`.
-fn first_of(
-    dirs: &[PathBuf],
-    without: &str,
-    limits: &Limits,
-    notes: &mut Vec<String>,
-) -> Option<SwapArea> {
-    for (dir, next) in dirs.iter().zip(1..) {
-        match file::in_directory(dir, limits, notes) {
-            Ok(area) => return Some(area),
-            Err(reason) => {
-                let next = dirs.get(next).map_or_else(
-                    || format!("going on without {without}"),
-                    |next| format!("trying {}", next.display()),
-                );
-                notes.push(format!("no swap in {}: {reason:#}; {next}", dir.display()));
-            }
+impl Auto {
+    /// As the environment says.
+    #[must_use]
+    pub fn of(named: Option<OsString>) -> Auto {
+        match named.filter(|dir| !dir.is_empty()) {
+            Some(dir) => Auto::Named(dir.into()),
+            None => Auto::Default(DEFAULT_DIR.into()),
         }
     }
-    None
+}
+
+/// The area at `path`, a directory for an unnamed file, a file or a block device. A note if the file
+/// had a name for a moment.
+///
+/// # Errors
+/// It cannot be used. One line, with what to do.
+pub fn at(path: &Path, limits: &Limits, notes: &mut Vec<String>) -> Result<SwapArea> {
+    match fs::metadata(path) {
+        Err(error) => Err(anyhow!("{}", unreachable(path, &error))),
+        Ok(meta) if meta.is_dir() => file::in_directory(path, limits, notes),
+        Ok(meta) if meta.is_file() => file::given(path, limits),
+        Ok(meta) if meta.file_type().is_block_device() => block::given(path, limits),
+        Ok(_) => bail!("neither a directory nor a file nor a block device: name one of these"),
+    }
+}
+
+/// Why nothing can be found at `path`.
+fn unreachable(path: &Path, error: &std::io::Error) -> String {
+    match path.to_string_lossy().split_once("://") {
+        Some((kind, _)) => {
+            format!("swap to '{kind}' is not known: name a directory, a file or a block device")
+        }
+        None if error.kind() == ErrorKind::NotFound => {
+            "there is no such directory or file: make it, or name another".to_owned()
+        }
+        None => plain(error),
+    }
 }
 
 /// The text of a system error, without its number.

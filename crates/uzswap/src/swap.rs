@@ -12,15 +12,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use uzswap_group::group::Group;
 use uzswap_swap::size::Size;
-use uzswap_swap::{Limits, Place, SwapArea, default_dirs, share};
+use uzswap_swap::{Auto, Limits, SwapArea, share};
 
 use crate::error::BuildError;
 
 /// Where to swap to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Swap {
-    /// An unnamed file in `UZSWAP_SWAP_DIR` or `/var/tmp`; none if that cannot be, as on a file
-    /// system in memory.
+    /// An unnamed file in `UZSWAP_SWAP_DIR`, or else in `/var/tmp`; none if the latter cannot be, as
+    /// on a file system in memory.
     #[default]
     Auto,
     /// Nowhere: what does not fit ends in SIGBUS.
@@ -42,34 +42,30 @@ impl SwapFile {
         max: Option<u64>,
         group: &Group,
     ) -> Result<SwapFile, BuildError> {
-        let path = match swap {
-            Swap::Dir(path) | Swap::File(path) => path.clone(),
-            Swap::Auto | Swap::None => PathBuf::new(),
+        let auto = Auto::of(std::env::var_os(uzswap_swap::DIR_ENV));
+        let (path, is_named) = match (swap, auto) {
+            (Swap::None, _) => return Ok(SwapFile(None)),
+            (Swap::Dir(path) | Swap::File(path), _) => (path.clone(), true),
+            (Swap::Auto, Auto::Named(path)) => (path, true),
+            (Swap::Auto, Auto::Default(path)) => (path, false),
         };
         let refused = |reason: String| BuildError::Swap {
             path: path.clone(),
             reason,
         };
-        let place = match swap {
-            Swap::Auto => Place::Auto,
-            Swap::None => Place::None,
-            Swap::Dir(path) if !path.is_dir() => {
-                return Err(refused("there is no such directory".to_owned()));
-            }
-            Swap::Dir(path) | Swap::File(path) => Place::Path(path.clone()),
-        };
         let failed = |error: anyhow::Error| refused(format!("{error:#}"));
+        match swap {
+            Swap::Dir(path) if path.is_file() => return Err(refused("it is a file".to_owned())),
+            Swap::File(path) if path.is_dir() => {
+                return Err(refused("it is a directory".to_owned()));
+            }
+            _ => {}
+        }
         let limits = Limits::of_process(max.map(Size)).map_err(failed)?;
-        let dirs = match swap {
-            Swap::Auto => default_dirs(std::env::var_os(uzswap_swap::DIR_ENV)),
-            _ => Vec::new(),
-        };
-        let mut notes = Vec::new();
-        let area = uzswap_swap::open(&place, true, &dirs, &limits, &mut notes).map_err(failed)?;
-        match area {
-            Some(area) => SwapFile::share(area, group).map_err(failed),
-            None if matches!(swap, Swap::Dir(_) | Swap::File(_)) => Err(refused(notes.join("; "))),
-            None => Ok(SwapFile(None)),
+        match uzswap_swap::at(&path, &limits, &mut Vec::new()) {
+            Ok(area) => SwapFile::share(area, group).map_err(failed),
+            Err(error) if is_named => Err(failed(error)),
+            Err(_) => Ok(SwapFile(None)),
         }
     }
 

@@ -94,9 +94,10 @@ pub struct Run {
 
     /// Where compressed data goes that does not fit in RAM
     ///
-    /// 'auto' is an unnamed file in UZSWAP_SWAP_DIR or /var/tmp, if that is on a disk. PATH is a
-    /// directory for such a file, an empty file, or a file or block device prepared by mkswap. Data
-    /// is written compressed and encrypted.
+    /// 'auto' is an unnamed file in UZSWAP_SWAP_DIR or, without that, in /var/tmp, if that is on a
+    /// disk. PATH is a directory for such a file, an empty file, or a file or block device prepared
+    /// by mkswap. A place that is named and cannot be used ends the run before it starts: data go to
+    /// no other disk. They are written compressed and encrypted.
     ///
     /// May be given up to eight times. The place of the highest priority (0 to 32767) is filled
     /// first, places of the same priority evenly, places without a priority last and in the order

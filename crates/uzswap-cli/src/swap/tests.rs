@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use super::*;
 use crate::group_file::GroupFile;
 use crate::group_file::tests::alone;
 use uzswap_swap::area::{HEADER, MIN_LEN};
-use uzswap_swap::{disk, file};
+use uzswap_swap::{DEFAULT_DIR, disk};
 
 const MIB: u64 = 1 << 20;
 
@@ -82,15 +82,20 @@ fn path(path: &Path) -> [Swap; 1] {
     one(Place::Path(path.to_owned()))
 }
 
+/// What `auto` stands for where it must not be used.
+fn nowhere() -> Auto {
+    Auto::Default("/nowhere".into())
+}
+
 /// The area that is chosen without a word.
 fn area(swap: &[Swap], max: u64) -> SwapArea {
-    let mut choice = choose_from(swap, &[], limits(max)).expect("chosen");
+    let mut choice = choose_from(swap, &nowhere(), limits(max)).expect("chosen");
     assert_eq!(choice.notes, [""; 0]);
     choice.areas.pop().expect("an area")
 }
 
 fn refusal(swap: &[Swap]) -> String {
-    choose_from(swap, &[], limits(8 * MIB))
+    choose_from(swap, &nowhere(), limits(8 * MIB))
         .unwrap_err()
         .to_string()
 }
@@ -152,9 +157,9 @@ fn without_a_maximum_half_of_the_free_disk_at_most() {
         file_size: u64::MAX,
         promised: Vec::new(),
     };
-    let dirs = std::slice::from_ref(&dir.0);
+    let here = Auto::Default(dir.0.clone());
     let auto = one(Place::Auto);
-    let choice = choose_from(&auto, dirs, limits.clone()).unwrap();
+    let choice = choose_from(&auto, &here, limits.clone()).unwrap();
     let bytes = choice.areas[0].nr_slots * SLOT as u64;
     // Others write to the same disk meanwhile.
     assert!(
@@ -164,13 +169,13 @@ fn without_a_maximum_half_of_the_free_disk_at_most() {
     // Of one disk, not for each that is on it.
     drop(choice);
     let twice = [auto.clone(), path(&dir.0)].concat();
-    let choice = choose_from(&twice, dirs, limits).unwrap();
-    let bytes = choice.areas.iter().map(|area| area.nr_slots * SLOT as u64);
-    let bytes: u64 = bytes.sum();
-    assert!(bytes <= free / 2 + 64 * MIB, "{bytes} of {free}");
-    if choice.areas.len() < 2 {
-        let note = choice.notes.last().unwrap();
-        assert!(note.contains("--swap-max") && note.ends_with("going on without it"));
+    match choose_from(&twice, &here, limits) {
+        Ok(choice) => {
+            let bytes = choice.areas.iter().map(|area| area.nr_slots * SLOT as u64);
+            let bytes: u64 = bytes.sum();
+            assert!(bytes <= free / 2 + 64 * MIB, "{bytes} of {free}");
+        }
+        Err(reason) => assert!(reason.to_string().contains("--swap-max"), "{reason}"),
     }
 }
 
@@ -180,27 +185,13 @@ fn several_are_opened_each_for_itself() {
         return;
     };
     let (first, second) = (dir.file("first", b""), dir.file("second", b""));
-    let missing = dir.0.join("missing");
-    let mut swaps = [
-        path(&first),
-        path(&missing),
-        path(&dir.0),
-        path(&second),
-        path(&dir.0),
-    ]
-    .concat();
+    let mut swaps = [path(&first), path(&dir.0), path(&second), path(&dir.0)].concat();
+    swaps[2].priority = Some(7);
     swaps[3].priority = Some(7);
-    swaps[4].priority = Some(7);
-    let choice = choose_from(&swaps, &[PathBuf::from("/")], limits(8 * MIB)).unwrap();
-    let [note] = &choice.notes[..] else {
-        panic!("{:?}", choice.notes);
-    };
-    assert!(
-        note.contains("no such directory; going on without it"),
-        "{note}"
-    );
+    let choice = choose_from(&swaps, &nowhere(), limits(8 * MIB)).unwrap();
+    assert_eq!(choice.notes, [""; 0]);
     let found = choice.areas.iter().map(|area| (&*area.path, area.priority));
-    let expected = [(&first, -1), (&dir.0, -3), (&second, 7), (&dir.0, 7)];
+    let expected = [(&first, -1), (&dir.0, -2), (&second, 7), (&dir.0, 7)];
     assert!(found.eq(expected.map(|(path, priority)| (&**path, priority))));
     choice.areas.iter().for_each(use_it);
 
@@ -209,7 +200,7 @@ fn several_are_opened_each_for_itself() {
     let group = GroupFile::create().unwrap();
     let swap = SwapGroup::new(choice.areas, true, &group.config.swap).unwrap();
     let mut end = None;
-    for (device, expected) in group.config.swap.devices().zip([7, 7, -1, -3]) {
+    for (device, expected) in group.config.swap.devices().zip([7, 7, -1, -2]) {
         assert_eq!(device.priority.load(Relaxed), expected);
         let first = device.first.load(Relaxed);
         assert!(end.is_none_or(|end| first > end), "{first} after {end:?}");
@@ -231,45 +222,55 @@ fn several_are_opened_each_for_itself() {
 }
 
 #[test]
-fn what_does_not_serve_is_named_and_the_next_is_tried() {
-    let Some(dir) = Dir::new("next") else { return };
-    let file = dir.file("file", b"x");
-    let mut dirs = vec![dir.0.join("missing"), file, "/sys".into()];
+fn a_place_that_was_named_is_used_or_the_run_ends() {
+    let Some(dir) = Dir::new("named") else { return };
     // Containers often have /sys read-only.
-    let mut reasons = vec![
-        &["no such directory"][..],
-        &["not a directory"],
-        &["not writable", "read-only"],
+    let mut places: Vec<(PathBuf, &[&str])> = vec![
+        (dir.0.join("missing"), &["no such directory or file"]),
+        (dir.file("file", b"x").join("below"), &["not a directory"]),
+        ("/sys".into(), &["not writable", "read-only"]),
+        ("/dev/null".into(), &["neither a directory nor a file"]),
+        ("nosuch://host/0".into(), &["swap to 'nosuch' is not known"]),
     ];
     let shm = Path::new("/dev/shm");
     let on = fs::File::open(shm).and_then(|shm| disk::FileSystem::of(&shm));
     if on.is_ok_and(|on| on.in_memory() == Some("tmpfs")) {
-        dirs.push(shm.to_owned());
-        reasons.push(&["tmpfs, which is memory"]);
+        places.push((shm.to_owned(), &["tmpfs, which is memory"]));
     } else {
         eprintln!("SKIPPED the tmpfs part: /dev/shm is none");
     }
-    let failing = dirs.len();
-    dirs.push(dir.0.clone());
-    let choice = choose_from(&one(Place::Auto), &dirs, limits(8 * MIB)).unwrap();
-    assert_eq!(choice.areas.len(), 1);
-    assert_eq!(choice.notes.len(), failing, "{:?}", choice.notes);
-    for (i, note) in choice.notes.iter().enumerate() {
-        let (from, next) = (dirs[i].to_string_lossy(), dirs[i + 1].to_string_lossy());
-        assert!(note.contains(&*from) && note.contains(&*next), "{note}");
-        assert!(
-            reasons[i].iter().any(|reason| note.contains(reason)),
-            "{note}"
-        );
-        assert!(!note.contains('\n'), "{note}");
+    let usable = Auto::Default(dir.0.clone());
+    for (place, reasons) in places {
+        let says_why = |line: &str, how: &str| {
+            assert!(
+                line.starts_with(&format!("{how}{}: ", place.display())),
+                "{line}"
+            );
+            assert!(reasons.iter().any(|reason| line.contains(reason)), "{line}");
+            assert!(!line.contains('\n'), "{line}");
+        };
+        // Also beside others that serve.
+        for swaps in [path(&place).to_vec(), [path(&dir.0), path(&place)].concat()] {
+            let refused = choose_from(&swaps, &usable, limits(8 * MIB)).unwrap_err();
+            says_why(&refused.to_string(), "--swap ");
+        }
+        let variable = Auto::of(Some(place.clone().into()));
+        let refused = choose_from(&one(Place::Auto), &variable, limits(8 * MIB)).unwrap_err();
+        says_why(&refused.to_string(), "UZSWAP_SWAP_DIR=");
     }
-    dirs.truncate(failing);
-    let choice = choose_from(&path(&dirs[0]), &dirs, limits(8 * MIB)).unwrap();
+}
+
+#[test]
+fn the_default_directory_is_nobodys_choice() {
+    let choice = choose_from(&one(Place::Auto), &nowhere(), limits(8 * MIB)).unwrap();
     assert!(choice.areas.is_empty());
-    let last = choice.notes.last().unwrap();
-    assert!(last.contains("going on without swap"), "{last}");
-    assert_eq!(choice.notes.len(), failing, "each is tried once");
-    let none = choose_from(&one(Place::None), &dirs, limits(8 * MIB)).unwrap();
+    let [note] = &choice.notes[..] else {
+        panic!("{:?}", choice.notes);
+    };
+    assert!(note.contains("no swap in /nowhere: no such directory; going on without"));
+    assert_eq!(Auto::of(None), Auto::Default(DEFAULT_DIR.into()));
+    assert_eq!(Auto::of(Some("".into())), Auto::Default(DEFAULT_DIR.into()));
+    let none = choose_from(&one(Place::None), &nowhere(), limits(8 * MIB)).unwrap();
     assert!(none.areas.is_empty() && none.notes.is_empty());
 }
 
@@ -363,16 +364,6 @@ fn a_file_that_holds_data_is_refused_and_keeps_it() {
 fn tempfile_in_memory() -> std::io::Result<PathBuf> {
     let file = PathBuf::from(format!("/dev/shm/uzswap-test-{}", std::process::id()));
     fs::write(&file, b"").map(|()| file)
-}
-
-#[test]
-fn the_environment_names_a_directory_before_the_default_one() {
-    assert_eq!(default_dirs(None), [Path::new("/var/tmp")]);
-    assert_eq!(default_dirs(Some("".into())), [Path::new("/var/tmp")]);
-    let both = default_dirs(Some("/mnt/fast".into()));
-    assert_eq!(both, [Path::new("/mnt/fast"), Path::new("/var/tmp")]);
-    let none = choose(&one(Place::None), None).expect("nothing is wanted");
-    assert!(none.areas.is_empty() && none.notes.is_empty());
 }
 
 #[test]
