@@ -33,8 +33,8 @@ use uzswap_core::{FaultMode, Masked};
 use uzswap_sync::lock::{Lock, LockGuard};
 use uzswap_sys::signal::{
     self, NSIG, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_ONSTACK, SA_RESTART, SIG_BLOCK, SIG_DFL, SIG_IGN,
-    SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SS_AUTODISARM,
-    SS_DISABLE, SS_ONSTACK, SigAction, SigSet, SigStack, UContext,
+    SIG_SETMASK, SIG_UNBLOCK, SIGBUS, SIGKILL, SIGSEGV, SIGSTOP, SIGSYS, SS_AUTODISARM, SS_DISABLE,
+    SS_ONSTACK, SigAction, SigSet, SigStack, UContext,
 };
 use uzswap_sys::{Errno, thread};
 

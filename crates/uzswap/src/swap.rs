@@ -7,20 +7,20 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 use uzswap_group::group::Group;
 use uzswap_swap::size::Size;
-use uzswap_swap::{Auto, Limits, SwapArea, file, share};
+use uzswap_swap::{Auto, Limits, SwapArea, share};
 
 use crate::error::BuildError;
 
 /// Where to swap to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Swap {
-    /// An unnamed file in `UZSWAP_SWAP_DIR` or `/var/tmp`; none if that cannot be, as on a file
-    /// system in memory.
+    /// An unnamed file in `UZSWAP_SWAP_DIR`, or else in `/var/tmp`; none if the latter cannot be, as
+    /// on a file system in memory.
     #[default]
     Auto,
     /// Nowhere: what does not fit ends in SIGBUS.
@@ -42,31 +42,31 @@ impl SwapFile {
         max: Option<u64>,
         group: &Group,
     ) -> Result<SwapFile, BuildError> {
-        let refused = |path: &Path, reason: String| BuildError::Swap {
-            path: path.to_owned(),
+        let auto = Auto::of_environment();
+        let (path, is_named) = match (swap, auto) {
+            (Swap::None, _) => return Ok(SwapFile(None)),
+            (Swap::Dir(path) | Swap::File(path), _) => (path.clone(), true),
+            (Swap::Auto, Auto::Named(path)) => (path, true),
+            (Swap::Auto, Auto::Default(path)) => (path, false),
+        };
+        let refused = |reason: String| BuildError::Swap {
+            path: path.clone(),
             reason,
         };
-        let limits = Limits::of_process(max.map(Size))
-            .map_err(|error| refused(Path::new(""), format!("{error:#}")))?;
-        let mut notes = Vec::new();
-        let auto = Auto::of_environment();
-        let path = match (swap, &auto) {
-            (Swap::None, _) => return Ok(SwapFile(None)),
-            (Swap::Dir(path), _) if !path.is_dir() => {
-                return Err(refused(path, "there is no such directory".to_owned()));
+        let failed = |error: anyhow::Error| refused(format!("{error:#}"));
+        match swap {
+            Swap::Dir(path) if path.is_file() => return Err(refused("it is a file".to_owned())),
+            Swap::File(path) if path.is_dir() => {
+                return Err(refused("it is a directory".to_owned()));
             }
-            (Swap::Dir(path) | Swap::File(path), _) | (Swap::Auto, Auto::Named(path)) => path,
-            (Swap::Auto, Auto::Default(dir)) => {
-                return match file::in_directory(dir, &limits, &mut notes) {
-                    Ok(area) => SwapFile::share(area, group)
-                        .map_err(|error| refused(dir, format!("{error:#}"))),
-                    Err(_) => Ok(SwapFile(None)),
-                };
-            }
-        };
-        uzswap_swap::named(path, &limits, &mut notes)
-            .and_then(|area| SwapFile::share(area, group))
-            .map_err(|error| refused(path, format!("{error:#}")))
+            _ => {}
+        }
+        let limits = Limits::of_process(max.map(Size)).map_err(failed)?;
+        match uzswap_swap::named(&path, &limits, &mut Vec::new()) {
+            Ok(area) => SwapFile::share(area, group).map_err(failed),
+            Err(error) if is_named => Err(failed(error)),
+            Err(_) => Ok(SwapFile(None)),
+        }
     }
 
     fn share(area: SwapArea, group: &Group) -> anyhow::Result<SwapFile> {

@@ -34,7 +34,10 @@ pub unsafe extern "C" fn on_fault(
         let m = Masked::assume();
         let mut info = *info;
         #[cfg(feature = "loader")]
-        if signal == uzswap_sys::signal::SIGTRAP && !threads::is_sent(&info) && sites::step_over(&mut *uc) {
+        if signal == uzswap_sys::signal::SIGTRAP
+            && !threads::is_sent(&info)
+            && sites::step_over(&mut *uc)
+        {
             return uc;
         }
         if may_be_ours(signal, &info) {
