@@ -20,7 +20,7 @@ use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 pub use analyze::Analyze;
 pub use bench::{Bench, CodecOptions, Common, Options as BenchOptions, Peer, Report, Suite};
-pub use run::{FaultMode, OverLimit, Place, Run, Swap, Switch};
+pub use run::{FaultMode, OverLimit, Run, Swap, Switch};
 pub use running::{Reclaim, Set, Stat, SwapOff, Top};
 
 use crate::status;
@@ -148,6 +148,7 @@ pub fn usage_status() -> u8 {
 mod tests {
     use super::*;
     use crate::size::Size;
+    use uzswap_swap::Place;
 
     fn parse(args: &[&str]) -> Result<Run, String> {
         match Cli::of([&["uzswap"], args].concat()) {

@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Args, ValueEnum};
 use crate::group_file::name::GroupName;
 use crate::knob::Settings;
 use crate::size::Size;
-pub use uzswap_swap::Place;
+use uzswap_swap::Place;
 
 /// One `--swap`.
 #[derive(Clone, Debug, PartialEq, Eq)]
