@@ -14,8 +14,8 @@ use crate::bpf::{Call, Filter};
 use crate::bytes::Bytes;
 use crate::guard::filter::{Builder, TAG_A, TAG_B};
 use crate::guard::stub::{OWN_GATE_RETURN, PROGRAM_GATE_RETURN};
-use uzswap_guard::table;
 use crate::guard::text::MAX_RANGES;
+use uzswap_guard::table;
 
 const TRAP_A: u32 = RET_TRAP | TAG_A;
 const TRAP_B: u32 = RET_TRAP | TAG_B;

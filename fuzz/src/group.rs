@@ -82,7 +82,7 @@ fn read(group: &Group) {
         }
     }
     let knobs = &group.knobs;
-    let _ = (knobs.codec(), knobs.shown_total(), knobs.denser_codec());
+    let _ = (knobs.codec(), knobs.shown_total(), knobs.denser_codecs());
     let swap = &group.config.swap;
     let _ = (swap.devices().count(), swap.nr_slots(), swap.used());
 }

@@ -44,11 +44,6 @@ mod guard {
     pub mod text;
 }
 
-/// Sizes, as the command reads them.
-#[path = "../../crates/uzswap-cli/src/size.rs"]
-#[allow(missing_docs, dead_code, unused_imports, reason = "another crate's")]
-mod size;
-
 #[path = "../../crates/uzswap-preload/src/proc_files.rs"]
 #[allow(missing_docs, dead_code, unused_imports, reason = "another crate's")]
 mod proc_files;

@@ -6,8 +6,7 @@ use uzswap_compress::Codec;
 use uzswap_group::environment::{MAX_FILE, Told};
 use uzswap_group::library::is_library;
 use uzswap_io::inject::Plan;
-
-use crate::size::Size;
+use uzswap_swap::size::Size;
 
 /// See the head.
 pub fn is_read_as_written(input: &[u8]) {
