@@ -1,6 +1,6 @@
 //! *What*: `uzswap stat --prometheus` and `run --metrics`: the text exposition format, version
-//! 0.0.4, and OpenMetrics 1.0, which names a counter's family without `_total`. One metric for every
-//! counter in [`uzswap_group::counters`], under its name and with its meaning as help; then
+//! 0.0.4, and OpenMetrics 1.0, which names a counter's family without `_total`. One metric for
+//! every counter in [`uzswap_group::counters`], under its name and with its meaning as help; then
 //! the values that `--json` derives, each swap device and each live process.
 //!
 //! *Invariants*: names begin with `uzswap_`; counters end in `_total`; sizes are in bytes and times

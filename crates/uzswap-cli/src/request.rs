@@ -96,8 +96,8 @@ pub fn send_older(process: &Process, what: RequestKind, wanted: u64, before: u64
     })
 }
 
-/// Sends a request to one process, whose id it returns: `what`, and to evict only what is older than
-/// tick `before`.
+/// Sends a request to one process, whose id it returns: `what`, and to evict only what is older
+/// than tick `before`.
 pub fn announce(process: &Process, what: RequestKind, wanted: u64, before: u64) -> Result<u32> {
     let (request, own) = (&process.request, std::process::id());
     request.ring(own).map_err(|door| {

@@ -169,8 +169,8 @@ impl Request {
         let _ = self.door.turn(Door::Working, Door::Open);
     }
 
-    /// Asks, for process `pid`, which then reads whose door it is and sends the signal. Otherwise the state that the door is
-    /// in.
+    /// Asks, for process `pid`, which then reads whose door it is and sends the signal. Otherwise
+    /// the state that the door is in.
     ///
     /// # Errors
     /// The door is not open.

@@ -1,8 +1,8 @@
 //! *What*: the stub page, through which trapped system calls are issued again: it lies at the same
 //! address in every process, since an inherited filter exempts it by address.
 //!
-//! *Invariants*: it holds two gates: calls of the program go through [`PROGRAM_GATE`], which filters
-//! of pointers exempt; calls of ours through [`OWN_GATE`].
+//! *Invariants*: it holds two gates: calls of the program go through [`PROGRAM_GATE`], which
+//! filters of pointers exempt; calls of ours through [`OWN_GATE`].
 //! *Locking*: none. *Context*: init.
 
 use uzswap_sys::arch::syscall::{GATE_CODE, SYSCALL_LEN};

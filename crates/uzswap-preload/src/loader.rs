@@ -5,13 +5,14 @@
 //!
 //! Where to look: [`start`] (first code in the program), [`dispatch`] (all its calls come to us),
 //! [`calls`] (those that the guard does not know), [`clone`] (threads), [`sigreturn`],
-//! [`sites`] (calls that are trapped no more), [`program_break`], [`command`] (the image as a program that executes another).
+//! [`sites`] (calls that are trapped no more), [`program_break`], [`command`] (the image as a
+//! program that executes another).
 //!
 //! *Invariants*: the image, the handler stacks and the stub page lie in one range of addresses,
 //! from which calls go to the kernel. Every other call of the process is trapped, wherever its
-//! instruction lies, but for those of rewritten [`sites`], and whatever was executed before: exec ends the dispatch, so that no program
-//! inherits it. There is no thread-local storage, so the program's registers for it stay as they
-//! are.
+//! instruction lies, but for those of rewritten [`sites`], and whatever was executed before: exec
+//! ends the dispatch, so that no program inherits it. There is no thread-local storage, so the
+//! program's registers for it stay as they are.
 //! *Locking*: each module's. *Context*: each module's.
 
 pub mod calls;

@@ -1,6 +1,7 @@
-//! *What*: the program's signals. SIGBUS and SIGSYS are ours, SIGSEGV where there is no userfaultfd,
-//! and SIGTRAP where call sites are rewritten. The kernel knows every handler of the program only through an entry of ours, which
-//! puts it on the stack and under the mask where the kernel would have started it ([`deliver`]).
+//! *What*: the program's signals. SIGBUS and SIGSYS are ours, SIGSEGV where there is no
+//! userfaultfd, and SIGTRAP where call sites are rewritten. The kernel knows every handler of the
+//! program only through an entry of ours, which puts it on the stack and under the mask where the
+//! kernel would have started it ([`deliver`]).
 //!
 //! Why every handler: the kernel then writes all signal frames to our own handler stacks, never to
 //! memory that may be evicted (a coroutine's stack); a call that is being issued for the program

@@ -1,5 +1,5 @@
-//! *What*: numpy's memory handlers (NEP 49): arrays that are made while one is set allocate from its
-//! pool.
+//! *What*: numpy's memory handlers (NEP 49): arrays that are made while one is set allocate from
+//! its pool.
 //!
 //! *Invariants*: a handler is in a capsule that numpy and each of its arrays keep; with the capsule
 //! goes the handler's handle of the pool. numpy calls it with the interpreter's lock held.

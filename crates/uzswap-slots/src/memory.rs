@@ -1,8 +1,9 @@
 //! *What*: the layout of a device's shared memory, and how a process finds it.
 //!
 //! *Invariants*: in this order, each part starting on a page: [`Head`], the clusters' summaries,
-//! their descriptors, their users, then a row of counts (1 byte a slot) for each process, and one more
-//! for the bad slots. Rows and users are sparse: a process's row is memory only where it has slots.
+//! their descriptors, their users, then a row of counts (1 byte a slot) for each process, and one
+//! more for the bad slots. Rows and users are sparse: a process's row is memory only where it has
+//! slots.
 //! *Locking*: none.
 //! *Context*: init.
 
@@ -16,8 +17,8 @@ use crate::users::NR_GROUPS;
 use uzswap_sync::primitive::{AtomicU32, AtomicU64, Ordering};
 use uzswap_sys::PAGE_SIZE;
 
-/// Processes that can own slots: with the supervisor, as many as [`crate::users`] tells apart. Few under Miri, which looks at each atomic of a slice whenever the
-/// slice is borrowed.
+/// Processes that can own slots: with the supervisor, as many as [`crate::users`] tells apart. Few
+/// under Miri, which looks at each atomic of a slice whenever the slice is borrowed.
 pub const NR_PROCESSES: usize = match (cfg!(loom), cfg!(miri)) {
     (true, _) => 2,
     (false, true) => 8,

@@ -1,7 +1,7 @@
-//! *What*: the processes that may count slots of a cluster: its *users*. A bit for each, in words of
-//! 64 processes, a *group*. The cluster's descriptor says which groups have users, so that few are
-//! looked at where there are few processes. A group's words of all clusters lie side by side: those
-//! of processes that never were are no memory.
+//! *What*: the processes that may count slots of a cluster: its *users*. A bit for each, in words
+//! of 64 processes, a *group*. The cluster's descriptor says which groups have users, so that few
+//! are looked at where there are few processes. A group's words of all clusters lie side by side:
+//! those of processes that never were are no memory.
 //!
 //! *Invariants*: a group whose word is not zero is named in the descriptor. One that is named may
 //! have no user: whoever is killed between the two leaves that.

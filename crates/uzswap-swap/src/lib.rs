@@ -66,8 +66,8 @@ impl Auto {
 }
 
 /// The area at `path`, which the user named: used or refused, never replaced by another, so that
-/// data goes to no disk that nobody chose. A directory gets an unnamed file. Notes are lines for the
-/// user.
+/// data goes to no disk that nobody chose. A directory gets an unnamed file. Notes are lines for
+/// the user.
 ///
 /// # Errors
 /// It cannot be used: why, and what to do, without its path.

@@ -5,8 +5,8 @@
 //!
 //! *Invariants*: an engine whose place is free has not started. A place is given back only after
 //! its engine has stopped.
-//! *Locking*: [`REQUESTS`], then [`PLACES`], both outermost and held across fork. *Context*: [`of`]: any; the rest: a thread
-//! of the host.
+//! *Locking*: [`REQUESTS`], then [`PLACES`], both outermost and held across fork. *Context*:
+//! [`of`]: any; the rest: a thread of the host.
 
 use uzswap_core::{Engine, Partition};
 use uzswap_sync::lock::{Lock, LockGuard, RawLock, RawLockGuard};

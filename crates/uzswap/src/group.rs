@@ -1,8 +1,8 @@
 //! *What*: the group of one pool, in memory of this process: limits, knobs and counters, as
 //! `uzswap run` keeps them in a file. Fork children share it, and with it the limit.
 //!
-//! *Invariants*: the process that builds a pool is its own supervisor. The group is never published:
-//! no process finds it by name. It outlives the pool's engine.
+//! *Invariants*: the process that builds a pool is its own supervisor. The group is never
+//! published: no process finds it by name. It outlives the pool's engine.
 //! *Locking*: none; it is made of atomics. *Context*: a thread of the host.
 
 use std::io;

@@ -19,8 +19,8 @@ use crate::error::BuildError;
 /// Where to swap to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Swap {
-    /// An unnamed file in `UZSWAP_SWAP_DIR`, or else in `/var/tmp`; none if the latter cannot be, as
-    /// on a file system in memory.
+    /// An unnamed file in `UZSWAP_SWAP_DIR`, or else in `/var/tmp`; none if the latter cannot be,
+    /// as on a file system in memory.
     #[default]
     Auto,
     /// Nowhere: what does not fit ends in SIGBUS.

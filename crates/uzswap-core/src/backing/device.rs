@@ -389,8 +389,8 @@ fn map_slots(
     if !account.memory().adopt(addr, len) {
         return None;
     }
-    // SAFETY: shared memory of that length, there as long as the engine; every process takes the number of slots
-    // from the configuration.
+    // SAFETY: shared memory of that length, there as long as the engine; every process takes the
+    // number of slots from the configuration.
     Some(unsafe { Slots::attach(addr as *mut u8, nr_slots, is_alive) })
 }
 

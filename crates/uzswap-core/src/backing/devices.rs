@@ -24,8 +24,8 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// Opens the group's devices, as the supervisor of the process's run holds them. `None`: this process may
-    /// not open them all.
+    /// Opens the group's devices, as the supervisor of the process's run holds them. `None`: this
+    /// process may not open them all.
     pub(super) fn open(account: &'static Account, is_alive: IsAlive<'static>) -> Option<Devices> {
         let config = &account.group().config.swap;
         let mut devices = Devices {

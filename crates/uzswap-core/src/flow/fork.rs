@@ -27,8 +27,8 @@ use uzswap_sync::ledger::Levels;
 use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::thread;
 
-/// All operations, the region map and the list of mappings, taken. Whoever forks passes it on to [`ForkGuard::in_parent`]
-/// and [`ForkGuard::in_child`], or to [`ForkGuard::failed`].
+/// All operations, the region map and the list of mappings, taken. Whoever forks passes it on to
+/// [`ForkGuard::in_parent`] and [`ForkGuard::in_child`], or to [`ForkGuard::failed`].
 #[must_use]
 pub struct ForkGuard {
     /// `None`: the engine has not started.

@@ -2,8 +2,8 @@
 //!
 //! Three triggers:
 //! - before the pool is written back ([`recompress_before_write`]): pages that less dense codecs
-//!   of `--compressor auto` made, while samples say that much is gained. A page that is written must
-//!   be read again, at many times the cost of recompressing it;
+//!   of `--compressor auto` made, while samples say that much is gained. A page that is written
+//!   must be read again, at many times the cost of recompressing it;
 //! - when `auto` went over to a denser codec so that more stays resident: the same pages, in the
 //!   reclaimer's time ([`recompress_some`]);
 //! - when pages have stayed cold ([`super::densify`]): whole blocks, in the reclaimer.

@@ -1,5 +1,5 @@
-//! `ENTRYPOINT ["uzswap", "run", "--"]`: uzswap as process 1 of a container reaps whatever loses its
-//! parent, passes signals on, and gives the command's status.
+//! `ENTRYPOINT ["uzswap", "run", "--"]`: uzswap as process 1 of a container reaps whatever loses
+//! its parent, passes signals on, and gives the command's status.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! What `uzswap completions` and `uzswap man` print, shells and man(1) accept; `--version --verbose`
-//! says what the binary is.
+//! What `uzswap completions` and `uzswap man` print, shells and man(1) accept; `--version
+//! --verbose` says what the binary is.
 
 use std::fs;
 use std::process::Command;

@@ -1,11 +1,11 @@
 //! *What*: the two seccomp filters.
 //!
 //! **Filter A** is installed once by the first process of a `uzswap run`, and inherited by all. It
-//! traps a call if one of its pointer arguments ([`uzswap_guard::table`]) lies in the arena, unless the
-//! call comes from the stub page; and a call that maps or unmaps there: those that the C library
-//! makes by name are interposed ([`crate::maps`]), but a library may make its own. `io_setup` (but
-//! for the engine's own), `io_uring_setup` and `clone3` answer `ENOSYS`, and callers fall back, as
-//! they do in containers.
+//! traps a call if one of its pointer arguments ([`uzswap_guard::table`]) lies in the arena, unless
+//! the call comes from the stub page; and a call that maps or unmaps there: those that the C
+//! library makes by name are interposed ([`crate::maps`]), but a library may make its own.
+//! `io_setup` (but for the engine's own), `io_uring_setup` and `clone3` answer `ENOSYS`, and
+//! callers fall back, as they do in containers.
 //!
 //! A program that is not managed (a static one, or one started with an empty environment) inherits
 //! the filter without the handler: a trap is its end. It may have memory in the arena's range, as

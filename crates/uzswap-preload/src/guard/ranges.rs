@@ -1,5 +1,5 @@
-//! *What*: pins what a call's pointer arguments point at, as [`uzswap_guard::table`] says, with the cases
-//! that a table cannot express.
+//! *What*: pins what a call's pointer arguments point at, as [`uzswap_guard::table`] says, with the
+//! cases that a table cannot express.
 //!
 //! *Invariants*: after [`pin`] every byte that the call can reach through its direct pointers is
 //! present, or not mapped.

@@ -6,8 +6,8 @@
 //! how many faults those save (the [`Curve`]), what the codec takes for each of the others, and how
 //! many pages it would leave on the devices. A denser codec is taken up at once, a faster one only
 //! after [`MIN_POOR_WINDOWS`] windows in a row in which it was better: with few faults left the
-//! curve says little about a smaller resident set. Each time that turns out to be a mistake it takes
-//! twice as many.
+//! curve says little about a smaller resident set. Each time that turns out to be a mistake it
+//! takes twice as many.
 //!
 //! *Invariants*: none; a pure function. *Locking*: none. *Context*: signal, worker.
 
@@ -20,8 +20,8 @@ use crate::page::{PAGE_SIZE, wide};
 /// [recompressed](super::super::recompress).
 const MIN_GAIN_TO_RECOMPRESS: u64 = 5;
 
-/// A denser codec must save at least 1/9 of the bytes that the fast one takes. Of less, size classes
-/// and the data that are resident anyway leave too little for what it takes in addition.
+/// A denser codec must save at least 1/9 of the bytes that the fast one takes. Of less, size
+/// classes and the data that are resident anyway leave too little for what it takes in addition.
 const MIN_GAIN_PART: u64 = 9;
 
 /// Everything nearly fits the pool if it exceeds the pool's limit by at most 1/8.

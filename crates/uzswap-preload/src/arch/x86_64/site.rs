@@ -51,8 +51,8 @@ pub fn displaceable(code: &Around, uc: &UContext) -> Option<usize> {
 /// read.
 ///
 /// Text is one instruction after the other, padding included, and one of them begins within any
-/// fifteen bytes. So one of these readings is right, and where all that come to the call agree, what
-/// they say is.
+/// fifteen bytes. So one of these readings is right, and where all that come to the call agree,
+/// what they say is.
 fn boundary(code: &Around) -> Option<usize> {
     let mut found = None;
     for from in 0..MAX_INSTRUCTION {

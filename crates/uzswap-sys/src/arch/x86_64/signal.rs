@@ -198,8 +198,8 @@ impl UContext {
         self.uc_mcontext.fpstate = addr as *mut c_void;
     }
 
-    /// Sets the low halves of the sixteen vector registers, in the floating-point state. Without one
-    /// the registers stay as they are.
+    /// Sets the low halves of the sixteen vector registers, in the floating-point state. Without
+    /// one the registers stay as they are.
     ///
     /// # Safety
     /// As [`UContext::fp_state`].
