@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use uzswap_group::ask::Wish;
 use uzswap_group::group::{FailureReason, Group, Process, ProcessState};
-use uzswap_group::request::{Door, RequestKind};
+use uzswap_group::request::{Door, Request, RequestKind};
 
 use crate::group_file::{self, Managed};
 use crate::group_view::{PAGE, is_alive, pid_of};
@@ -237,7 +237,7 @@ impl<'a> Members<'a> {
         for (_, process) in self.live() {
             if process.ask.is_open() && process.reclaimer.load(Relaxed) == 0 {
                 // Its door is shut, or it serves another request: the next time.
-                let _ = request::announce(process, RequestKind::GiveUp, 0, request::ANY_TIME);
+                let _ = request::announce(process, RequestKind::GiveUp, 0, Request::ANY_TIME);
             }
         }
     }

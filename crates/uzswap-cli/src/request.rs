@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use uzswap_group::group::Process;
-use uzswap_group::request::{Door, RequestKind, VALUE};
+use uzswap_group::request::{Door, Request, RequestKind, VALUE};
 
 use crate::group_file::{Managed, is_managed};
 use crate::group_view::pid_of;
@@ -21,9 +21,6 @@ use crate::group_view::pid_of;
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a process may take to accept a request. A stopped one never does.
 const MAX_ACCEPT_TIME: Duration = Duration::from_secs(10);
-
-/// Memory of any age is asked for.
-pub const ANY_TIME: u64 = u64::MAX;
 
 /// The outcome of a request, bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,7 +60,7 @@ pub fn has_program(pid: u32) -> bool {
 
 /// Sends a request to one process and waits for its end.
 pub fn send(process: &Process, what: RequestKind, wanted: u64) -> Result<Done> {
-    send_older(process, what, wanted, ANY_TIME)
+    send_older(process, what, wanted, Request::ANY_TIME)
 }
 
 /// As [`send`]; evicts only what was put on its list before tick `before`.
@@ -116,11 +113,7 @@ pub fn announce(process: &Process, what: RequestKind, wanted: u64, before: u64) 
         request.take_back(own);
         bail!("process {pid} is not managed: it runs another program, or never was");
     }
-    request.what.store(what, Ordering::Relaxed);
-    request.wanted.store(wanted, Ordering::Relaxed);
-    request.before.store(before, Ordering::Relaxed);
-    request.done.store(0, Ordering::Relaxed);
-    request.freed.store(0, Ordering::Relaxed);
+    request.ask(what, wanted, before);
     if let Err(error) = signal(pid) {
         request.take_back(own);
         bail!("cannot signal process {pid}: {error}");

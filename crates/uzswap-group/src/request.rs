@@ -106,6 +106,19 @@ pub struct Request {
 }
 
 impl Request {
+    /// Memory of any age is to be evicted.
+    pub const ANY_TIME: u64 = u64::MAX;
+
+    /// Says what is asked for: `what`, so many bytes (or the device's number), and to evict only
+    /// what was put on its LRU list before tick `before`. Nothing has come of it yet.
+    pub fn ask(&self, what: RequestKind, wanted: u64, before: u64) {
+        self.what.store(what, Relaxed);
+        self.wanted.store(wanted, Relaxed);
+        self.before.store(before, Relaxed);
+        self.done.store(0, Relaxed);
+        self.freed.store(0, Relaxed);
+    }
+
     /// The process handles the signal from now on.
     pub fn open(&self) {
         self.door.store(Door::Open, Release);

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use uzswap_compress::Codec;
 use uzswap_core::{Engine, Masked, PAGE_SIZE, Pin, RemapTo, min_ram};
-use uzswap_group::request::RequestKind;
+use uzswap_group::request::{Request, RequestKind};
 use uzswap_sys::mem;
 
 use crate::builder::{Builder, FaultMode, Started};
@@ -390,8 +390,7 @@ impl Pool {
             return 0;
         };
         let request = &process.request;
-        request.what.store(what, Relaxed);
-        request.wanted.store(wanted, Relaxed);
+        request.ask(what, wanted, Request::ANY_TIME);
         Masked::block(|m| engine.serve_request(m));
         request.done.load(Relaxed)
     }

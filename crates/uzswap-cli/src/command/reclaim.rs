@@ -6,7 +6,7 @@
 use anyhow::{Result, bail};
 use serde_json::json;
 use uzswap_group::knobs::is_on;
-use uzswap_group::request::RequestKind;
+use uzswap_group::request::{Request, RequestKind};
 
 use super::print;
 use crate::args::Reclaim;
@@ -14,7 +14,7 @@ use crate::chosen::Chosen;
 use crate::group_file::Access;
 use crate::group_view::{label, name_of, pid_of};
 use crate::idle;
-use crate::request::{ANY_TIME, Done, send_older, spinner};
+use crate::request::{Done, send_older, spinner};
 use crate::size::Size;
 use crate::status;
 
@@ -48,7 +48,7 @@ pub fn reclaim(options: &Reclaim) -> Result<u8> {
     };
     let before = options
         .older_than
-        .map_or(ANY_TIME, |age| idle::before(&group, age));
+        .map_or(Request::ANY_TIME, |age| idle::before(&group, age));
     let waiting = spinner();
     let mut sum = Done::default();
     let mut asked = Vec::new();
