@@ -16,6 +16,8 @@ fn the_pool_becomes_smaller(options: &str, later: bool) {
     let live = Job::python(HOLDS)
         .ram_mib(48)
         .option("--swap", "none")
+        // By itself 'auto' would leave less to be made denser.
+        .option("--compressor", "lz4")
         .options(options)
         .start_until("idle\n");
     let before = live.stat();
