@@ -9,6 +9,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 ALONE = "UZSWAP_TRUST_ALONE"
+# Where a checkout is seen that lies in one of the places below, which are covered.
+STAND_IN = "/mnt"
 # Where uzswap keeps files, and what may stay: its library and image, and its own directories.
 PLACES = ("/dev/shm", "/run/uzswap", "/var/tmp", "/tmp")
 MAY_STAY = ("libuzswap-", "uzswap-image-")
@@ -45,7 +47,12 @@ def enter(script):
         print(f"SKIPPED {script}: no namespaces of its own here ({tried.stderr.strip()})")
         sys.exit(0)
     os.environ[ALONE] = str(os.getpid())
-    os.execvp("unshare", [*unshare, sys.executable, *sys.argv])
+    command = [sys.executable, str(pathlib.Path(sys.argv[0]).resolve()), *sys.argv[1:]]
+    if any(ROOT.is_relative_to(place) for place in PLACES):
+        command = [word.replace(str(ROOT), STAND_IN, 1) if word.startswith(str(ROOT)) else word
+                   for word in command]
+        command = ["sh", "-c", f'mount --bind "$0" {STAND_IN} && exec "$@"', str(ROOT), *command]
+    os.execvp("unshare", [*unshare, *command])
 
 
 def mount_own():
