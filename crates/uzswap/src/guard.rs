@@ -200,11 +200,11 @@ unsafe fn transfer(
             piece.args[3] = position + done;
         }
         let pinned = stack::with(m, || pins.pin(&piece));
-        // SAFETY: the caller's promise.
-        let ret = pinned.map_or_else(
-            |errno| -(errno.0 as isize),
-            |()| unsafe { issue(uc, &piece) },
-        );
+        let ret = match pinned {
+            // SAFETY: the caller's promise; what it points at is in.
+            Ok(()) => unsafe { issue(uc, &piece) },
+            Err(errno) => -(errno.0 as isize),
+        };
         stack::with(m, || pins.release());
         match usize::try_from(ret) {
             Ok(moved) => {
