@@ -7,6 +7,22 @@
 
 use uzswap_sys::seccomp::{BPF_MAXINSNS, RET_ALLOW, SockFilter, op};
 
+/// The low half of an address: BPF compares words of 32 bits.
+#[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the low half is what BPF compares"
+)]
+pub const fn low(address: usize) -> u32 {
+    address as u32
+}
+
+/// The high half of an address.
+#[must_use]
+pub const fn high(address: usize) -> u32 {
+    low(address >> 32)
+}
+
 /// A filter being put together.
 pub struct Program {
     code: [SockFilter; BPF_MAXINSNS],

@@ -46,6 +46,7 @@ use crate::bare::tls;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use uzswap_core::arena::region::Flags;
 use uzswap_core::{FaultMode, Masked, StartError, StartStep, arena_part};
 use uzswap_group::counters::add;
 use uzswap_sys::arch::{PR_SET_TSC, PR_TSC_SIGSEGV};
@@ -68,6 +69,19 @@ use filters::{is_trapped_call, trap_calls};
 use frame::{Frame, fail, unblockable};
 use pieces::{Buffers, Transfer};
 use stub::Call;
+
+/// Whether the program may write to all of the buffer.
+pub(crate) fn is_writable(addr: usize, len: usize) -> bool {
+    let (mut at, end) = (addr, addr + len);
+    while at < end {
+        let region = ENGINE.region(at);
+        let Some(region) = region.filter(|r| r.flags.contains(Flags::WRITE)) else {
+            return false;
+        };
+        at = region.end;
+    }
+    true
+}
 
 /// Handlers and filters are in place.
 static ENABLED: AtomicBool = AtomicBool::new(false);

@@ -22,13 +22,13 @@ mod waits;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use uzswap_core::arena::region::Flags;
 use uzswap_core::arena_part;
 use uzswap_sys::signal::UContext;
 use uzswap_sys::syscall::{from_raw, int, to_int};
 use uzswap_sys::{Errno, PAGE_SIZE, file, nr};
 
 use super::frame::fail;
+use super::is_writable;
 use super::stub::PROGRAM_GATE_RETURN;
 use crate::arch::fast::{is_before_issue, issue, issue_announced, saved_nr};
 use crate::arch::tls;
@@ -73,19 +73,6 @@ unsafe fn issue_read(nr: usize, args: [usize; 6], addr: usize, len: usize) -> Op
     // Memory that may be written was there: to fail is the call's own result, and what it took from
     // a socket is gone, as natively.
     (is_result(ret) || (ret != NOT_ISSUED && !is_writable(addr, len))).then_some(ret)
-}
-
-/// Whether the program may write to all of the buffer.
-fn is_writable(addr: usize, len: usize) -> bool {
-    let (mut at, end) = (addr, addr + len);
-    while at < end {
-        let region = ENGINE.region(at);
-        let Some(region) = region.filter(|r| r.flags.contains(Flags::WRITE)) else {
-            return false;
-        };
-        at = region.end;
-    }
-    true
 }
 
 /// Withdraws the thread's hazard, and makes a call that a signal interrupted before it was issued

@@ -32,7 +32,7 @@
 //! *Locking*: none. *Context*: init.
 
 use uzswap_core::{ARENA_BASE, ARENA_LEN};
-use uzswap_guard::bpf::{Leaves, MAX_LEAVES, Program};
+use uzswap_guard::bpf::{Leaves, MAX_LEAVES, Program, high, low};
 use uzswap_guard::table;
 use uzswap_io::queue::NR_EVENTS;
 use uzswap_sys::arch::PR_SET_TSC;
@@ -277,18 +277,6 @@ impl Builder {
             Err(Errno::ENOMEM)
         }
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the low half is what BPF compares"
-)]
-const fn low(address: usize) -> u32 {
-    address as u32
-}
-
-const fn high(address: usize) -> u32 {
-    low(address >> 32)
 }
 
 /// Allows a call from text below 4 GiB, and one that returns to one of `gates`, in the stub page.

@@ -13,7 +13,6 @@
 
 use core::sync::atomic::{Ordering, compiler_fence};
 
-use uzswap_core::arena::region::Flags;
 use uzswap_core::arena_part;
 use uzswap_sys::signal::UContext;
 use uzswap_sys::syscall::to_int;
@@ -23,6 +22,7 @@ use super::sites;
 use crate::arch::shortcut::{Go, Saved, State};
 use crate::fds::is_ours;
 use crate::guard::frame::fail;
+use crate::guard::is_writable;
 use crate::guard::stub::Call;
 use crate::guard::table::{self, Extent};
 use crate::guard::timed;
@@ -248,19 +248,6 @@ fn is_result(saved: &Saved, ret: isize) -> bool {
             _ => false,
         },
     }
-}
-
-/// Whether the program may write to all of the memory.
-fn is_writable(addr: usize, len: usize) -> bool {
-    let (mut at, end) = (addr, addr + len);
-    while at < end {
-        let region = ENGINE.region(at);
-        let Some(region) = region.filter(|r| r.flags.contains(Flags::WRITE)) else {
-            return false;
-        };
-        at = region.end;
-    }
-    true
 }
 
 /// Takes back a thread that a signal found on its way through a rewritten site, so that `uc` is the

@@ -7,7 +7,7 @@
 //! *Locking*: none. *Context*: building the first pool.
 
 use uzswap_core::{ARENA_BASE, ARENA_LEN};
-use uzswap_guard::bpf::{Leaves, MAX_LEAVES, Program};
+use uzswap_guard::bpf::{Leaves, MAX_LEAVES, Program, high, low};
 use uzswap_guard::{gate, table};
 use uzswap_sys::Errno;
 use uzswap_sys::seccomp::{
@@ -32,18 +32,6 @@ const CLASS_PROBE: u8 = 64;
 /// Bits of the arena's addresses above 2³², and those of them that differ within it.
 const ARENA_HI: u32 = high(ARENA_BASE);
 const ARENA_HI_VARIES: u32 = high(ARENA_LEN) - 1;
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the low half is what BPF compares"
-)]
-const fn low(address: usize) -> u32 {
-    address as u32
-}
-
-const fn high(address: usize) -> u32 {
-    low(address >> 32)
-}
 
 /// Whether a trap is of a filter that means a pool's memory.
 pub(super) fn is_tag(errno: i32) -> bool {
