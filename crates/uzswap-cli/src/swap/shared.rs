@@ -142,7 +142,7 @@ fn open_held(group: &Group, which: Which, number: usize) -> Result<File> {
 fn has_ended(process: &Process) -> bool {
     match process.state.load(Ordering::Acquire) {
         ProcessState::Free => true,
-        ProcessState::Live => {
+        ProcessState::Live { .. } => {
             process.swap_user.load(Ordering::Relaxed) != SwapUser::Unknown
                 && process.is_abandoned(is_alive)
         }

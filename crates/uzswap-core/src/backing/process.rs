@@ -186,7 +186,7 @@ fn liveness_probe(account: &'static Account) -> Option<IsAlive<'static>> {
         };
         match process.state.load(Acquire) {
             ProcessState::Free => false,
-            ProcessState::Live if process.swap_user.load(Relaxed) == SwapUser::Yes => {
+            ProcessState::Live { .. } if process.swap_user.load(Relaxed) == SwapUser::Yes => {
                 !process.is_abandoned(is_alive) || !account.knows_pids()
             }
             _ => true,
