@@ -97,6 +97,7 @@ fn pack(seal: Seal<'_>, nr_slots: usize, lens: &[usize], rng: &mut Rng) -> (Vec<
         let label = Label {
             page: rng.next(),
             generation: u32::try_from(rng.below(8192)).expect("small"),
+            write: u32::try_from(rng.below(1 << 32)).expect("small"),
         };
         // No byte of a body is 0xee or 0: what is left of either would show.
         let body: Vec<u8> = (0..len).map(|_| (rng.next() % 0xed) as u8 + 1).collect();
@@ -247,7 +248,12 @@ fn an_object_is_what_the_format_says() {
     let mut run = Run::new(&mut buffer, seal);
     let count: [u8; 20] = std::array::from_fn(|i| i as u8);
     for (page, generation, body) in [(41, 5, &b"a page"[..]), ((1 << 40) + 7, 8191, &count)] {
-        let label = Label { page, generation };
+        let write = 0;
+        let label = Label {
+            page,
+            generation,
+            write,
+        };
         run.push(label, body.len(), |out| out.copy_from_slice(body))
             .expect("fits");
     }

@@ -28,7 +28,8 @@ const SIGNATURE: &[u8] = b"SWAPSPACE2";
 /// An open swap area.
 #[derive(Debug)]
 pub struct SwapArea {
-    /// Open for reading and writing, close-on-exec. Holds the lock.
+    /// Open for reading and writing, close-on-exec. Holds the lock. Of a remote area, the memory of
+    /// the exchange with its broker.
     pub file: File,
     /// Its name in messages.
     pub path: PathBuf,
@@ -40,6 +41,8 @@ pub struct SwapArea {
     pub rotational: bool,
     /// Opened with `O_DIRECT`: buffers must be aligned.
     pub direct: bool,
+    /// In memory of other machines.
+    pub remote: bool,
 }
 
 /// How large areas may become.
@@ -160,6 +163,7 @@ impl SwapArea {
             file,
             nr_slots,
             priority: 0,
+            remote: false,
         };
         let mut written = area.file.write_all_at(&first.0, 0);
         if area.direct && written.is_err() {

@@ -48,15 +48,14 @@ impl Backing {
                 return None;
             }
         }
-        let keeps = self
-            .devices
-            .of_slot(needed.slot)
-            .is_some_and(SwapDevice::keeps_copies);
+        let device = self.devices.of_slot(needed.slot);
+        let keeps = device.is_some_and(SwapDevice::keeps_copies);
+        let write = device.map_or(0, |device| device.write_of(needed.slot));
         let (first, slots) = window.read(needed)?;
         Window::new(first, slots)
             .open(
                 self.seal(),
-                label(page, age),
+                label(page, age, write),
                 Location::from_raw(location),
                 size.into(),
             )
