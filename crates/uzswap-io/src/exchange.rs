@@ -370,10 +370,11 @@ impl Exchange {
 
     // The broker's side.
 
-    /// Takes up to `max` submitted requests; all reads, or all others.
-    pub fn take(&self, max: usize, mut each: impl FnMut(Taken)) -> usize {
+    /// Takes up to `max` submitted requests; all reads, or, unless `only_reads`, all others.
+    pub fn take(&self, max: usize, only_reads: bool, mut each: impl FnMut(Taken)) -> usize {
         let mut nr = 0;
-        for reads in [true, false] {
+        let kinds: &[bool] = if only_reads { &[true] } else { &[true, false] };
+        for &reads in kinds {
             let bits = self.pending.load(Acquire);
             for (at, cell) in self.cells.iter().enumerate() {
                 if bits & 1 << at == 0 || nr == max {
@@ -458,16 +459,32 @@ impl Exchange {
         done.is_ok()
     }
 
-    /// Sleeps until there may be something to take, `ns` nanoseconds at most.
-    pub fn sleep(&self, ns: u64) {
+    /// Whether something is submitted that a worker may take.
+    fn is_wanted(&self, only_reads: bool) -> bool {
+        let bits = self.pending.load(Acquire);
+        let is_read = |at: usize| {
+            self.cells
+                .get(at)
+                .is_some_and(|cell| cell.op.load(Relaxed) == 0)
+        };
+        bits != 0 && (!only_reads || (0..NR_CELLS).any(|at| bits & 1 << at != 0 && is_read(at)))
+    }
+
+    /// Sleeps until there may be something to take, `ns` nanoseconds at most; see
+    /// [`Exchange::take`] for `only_reads`.
+    pub fn sleep(&self, only_reads: bool, ns: u64) {
         self.sleepers.fetch_add(1, Relaxed);
         // See `submit`.
         fence(SeqCst);
         let seen = self.doorbell.load(Acquire);
-        if self.pending.load(Acquire) == 0 {
+        if !self.is_wanted(only_reads) {
             self.doorbell.sleep_while_for(seen, ns);
         }
         self.sleepers.fetch_sub(1, Relaxed);
+        if only_reads && self.is_wanted(false) && !self.is_wanted(true) {
+            // It was woken for something that another one must take.
+            self.doorbell.wake_one();
+        }
     }
 
     /// Wakes a worker that sleeps.

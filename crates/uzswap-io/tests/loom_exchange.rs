@@ -7,9 +7,9 @@ use loom::sync::Arc;
 use loom::thread;
 use uzswap_io::exchange::{Claim, Exchange, Lost, Op, Request};
 
-fn explore(model: impl Fn() + Sync + Send + 'static) {
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
@@ -23,7 +23,7 @@ fn serve(exchange: &Exchange, nr: usize) {
     let mut served = 0;
     while served < nr {
         let mut all = Vec::new();
-        served += exchange.take(2, |taken| all.push(taken));
+        served += exchange.take(2, false, |taken| all.push(taken));
         let is_empty = all.is_empty();
         for taken in all {
             let byte = taken.request.offset as u8;
@@ -32,7 +32,7 @@ fn serve(exchange: &Exchange, nr: usize) {
             exchange.complete(taken, 0);
         }
         if is_empty && served < nr {
-            exchange.sleep(1);
+            exchange.sleep(false, 1);
         }
     }
 }
@@ -51,7 +51,7 @@ fn read(exchange: &Exchange, owner: u32) -> u8 {
 /// Loom's cell reports two sides at the data at once; a lost wake-up is a deadlock.
 #[test]
 fn each_reads_what_it_asked_for_and_no_wake_up_is_lost() {
-    explore(|| {
+    explore(2, || {
         let exchange = Arc::new(Exchange::new());
         let programs: Vec<_> = (1..=2)
             .map(|owner| {
@@ -70,7 +70,7 @@ fn each_reads_what_it_asked_for_and_no_wake_up_is_lost() {
 /// A thread that finds no free cell waits until one is released, and is woken.
 #[test]
 fn who_waits_for_a_cell_gets_one_that_is_released() {
-    explore(|| {
+    explore(3, || {
         let exchange = Arc::new(Exchange::new());
         let held: [Claim; 2] = [1, 2].map(|owner| exchange.claim(owner).expect("free"));
         let waiter = {
@@ -88,7 +88,7 @@ fn who_waits_for_a_cell_gets_one_that_is_released() {
 /// and never nobody.
 #[test]
 fn an_abandoned_cell_is_freed_once() {
-    explore(|| {
+    explore(3, || {
         let exchange = Arc::new(Exchange::new());
         let claim = exchange.claim(1).expect("free");
         exchange.submit(core::iter::once((claim, request(Op::Write, 7))));
@@ -96,7 +96,7 @@ fn an_abandoned_cell_is_freed_once() {
             let exchange = exchange.clone();
             thread::spawn(move || {
                 let mut all = Vec::new();
-                exchange.take(2, |taken| all.push(taken));
+                exchange.take(2, false, |taken| all.push(taken));
                 for taken in all {
                     exchange.complete(taken, 0);
                 }
@@ -111,7 +111,7 @@ fn an_abandoned_cell_is_freed_once() {
         }
         broker.join().unwrap();
         // It was abandoned after it was completed or taken, or its bit is still there.
-        exchange.take(2, |_| unreachable!("nobody waits for it"));
+        exchange.take(2, false, |_| unreachable!("nobody waits for it"));
         assert!(exchange.is_idle());
     });
 }
@@ -120,7 +120,7 @@ fn an_abandoned_cell_is_freed_once() {
 #[test]
 fn a_new_broker_answers_what_the_old_one_had_taken() {
     for op in [Op::Read, Op::Write] {
-        explore(move || {
+        explore(3, move || {
             let exchange = Arc::new(Exchange::new());
             let claim = exchange.claim(5).expect("free");
             exchange.submit(core::iter::once((claim, request(op, 5))));
@@ -133,7 +133,7 @@ fn a_new_broker_answers_what_the_old_one_had_taken() {
                 })
             };
             // The old one takes it, and is killed.
-            exchange.take(1, |_| {});
+            exchange.take(1, false, |_| {});
             exchange.recover(5);
             if op == Op::Read {
                 serve(&exchange, 1);
