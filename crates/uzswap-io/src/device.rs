@@ -9,6 +9,7 @@
 use uzswap_sys::signal::{self, SIGXFSZ, SigSet};
 use uzswap_sys::{Errno, file, thread};
 
+use crate::exchange::Op;
 use crate::opened::Opened;
 use crate::remote::Remote;
 use crate::{Extent, HEADER_SLOTS, MAX_DEVICE_SLOTS, MAX_READS, Queue, SLOT};
@@ -224,6 +225,23 @@ impl<M: Medium> Device<M> {
         let begin = self.offset(slot, buffer.len())?;
         transfer(buffer.len(), |done| match buffer.get_mut(done..) {
             Some(rest) => self.medium.pread(rest, begin + done as u64),
+            None => Ok(0),
+        })
+    }
+
+    /// Reads an extent anew, from another copy if there is one: what came first was not what was
+    /// written. Only a remote device has copies.
+    ///
+    /// # Errors
+    /// As [`Device::read_at`].
+    pub fn read_copy(&self, extent: Extent, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let begin = self.offset(extent.slot, extent.bytes())?;
+        let remote = self.medium.remote();
+        let remote = remote.ok_or(DeviceError::Io(Errno::EOPNOTSUPP))?;
+        let buffer = buffer.get_mut(..extent.bytes());
+        let buffer = buffer.ok_or(DeviceError::Io(Errno::EINVAL))?;
+        transfer(buffer.len(), |done| match buffer.get_mut(done..) {
+            Some(rest) => remote.pread(rest, begin + done as u64, Op::ReadCopy),
             None => Ok(0),
         })
     }

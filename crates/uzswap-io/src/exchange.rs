@@ -56,10 +56,29 @@ pub const DEADLINE_NS: u64 = 30_000_000_000;
 pub enum Op {
     /// Bytes from the device into the cell.
     Read = 0,
+    /// The same, from another copy if there is one: what came first was not what was written.
+    ReadCopy = 1,
     /// Bytes from the cell to the device.
-    Write = 1,
+    Write = 2,
     /// The range is not needed any more; no data.
-    Discard = 2,
+    Discard = 3,
+}
+
+impl Op {
+    const fn from_number(number: u32) -> Self {
+        match number {
+            0 => Op::Read,
+            1 => Op::ReadCopy,
+            2 => Op::Write,
+            _ => Op::Discard,
+        }
+    }
+
+    /// Whether it reads.
+    #[must_use]
+    pub const fn is_read(self) -> bool {
+        matches!(self, Op::Read | Op::ReadCopy)
+    }
 }
 
 /// A request.
@@ -380,7 +399,7 @@ impl Exchange {
                 if bits & 1 << at == 0 || nr == max {
                     continue;
                 }
-                let is_read = cell.op.load(Relaxed) == Op::Read as u32;
+                let is_read = Op::from_number(cell.op.load(Relaxed)).is_read();
                 // The bit is one worker's: whoever clears it moves the cell.
                 if is_read == reads && self.pending.fetch_and(!(1 << at), AcqRel) & 1 << at != 0 {
                     if let Some(taken) = self.take_cell(at) {
@@ -410,11 +429,7 @@ impl Exchange {
             self.free(at, state(Kind::Abandoned, owner));
             return None;
         }
-        let op = match cell.op.load(Relaxed) {
-            0 => Op::Read,
-            1 => Op::Write,
-            _ => Op::Discard,
-        };
+        let op = Op::from_number(cell.op.load(Relaxed));
         Some(Taken {
             cell: at,
             owner,
@@ -462,12 +477,10 @@ impl Exchange {
     /// Whether something is submitted that a worker may take.
     fn is_wanted(&self, only_reads: bool) -> bool {
         let bits = self.pending.load(Acquire);
-        let is_read = |at: usize| {
-            self.cells
-                .get(at)
-                .is_some_and(|cell| cell.op.load(Relaxed) == 0)
+        let reads = |(at, cell): (usize, &Cell)| {
+            bits & 1 << at != 0 && Op::from_number(cell.op.load(Relaxed)).is_read()
         };
-        bits != 0 && (!only_reads || (0..NR_CELLS).any(|at| bits & 1 << at != 0 && is_read(at)))
+        bits != 0 && (!only_reads || self.cells.iter().enumerate().any(reads))
     }
 
     /// Sleeps until there may be something to take, `ns` nanoseconds at most; see
@@ -501,7 +514,7 @@ impl Exchange {
         for (at, cell) in self.cells.iter().enumerate() {
             let now = cell.state.load(Acquire);
             let owner = owner_of(now);
-            if is(now, Kind::Taken) && cell.op.load(Relaxed) == Op::Read as u32 {
+            if is(now, Kind::Taken) && Op::from_number(cell.op.load(Relaxed)).is_read() {
                 let to = state(Kind::Submitted, owner);
                 let _ = cell.state.compare_exchange(now, to, AcqRel, Relaxed);
             } else if is(now, Kind::Taken) {

@@ -5,6 +5,7 @@
 use uzswap_sys::Errno;
 
 use crate::device::{Fd, Kind, Medium};
+use crate::exchange::Op;
 use crate::remote::Remote;
 
 /// What a swap device is open as.
@@ -45,7 +46,7 @@ impl Medium for Opened {
     fn pread(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
         match self {
             Opened::Fd(fd) => fd.pread(buffer, offset),
-            Opened::Remote(remote) => remote.pread(buffer, offset),
+            Opened::Remote(remote) => remote.pread(buffer, offset, Op::Read),
         }
     }
 

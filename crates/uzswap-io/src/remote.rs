@@ -191,17 +191,17 @@ impl Remote {
 }
 
 impl Remote {
-    /// As pread(2), past no end.
+    /// As pread(2), past no end; `op` reads.
     ///
     /// # Errors
     /// `ETIMEDOUT`: the deadline is over; or as the broker says.
-    pub(crate) fn pread(self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    pub(crate) fn pread(self, buffer: &mut [u8], offset: u64, op: Op) -> Result<usize, Errno> {
         let deadline = Deadline::of(self.0);
         let mut parts = [None; MAX_PARTS];
         if self.claim(buffer.len(), &mut parts, deadline) == 0 {
             return Err(Errno::ETIMEDOUT);
         }
-        self.0.submit(requests(&parts, Op::Read, offset));
+        self.0.submit(requests(&parts, op, offset));
         let (mut done, mut result) = (0, Ok(()));
         for part in parts.into_iter().flatten() {
             let Some(to) = buffer.get_mut(done..done + part.len) else {

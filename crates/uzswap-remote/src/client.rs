@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use uzswap_io::exchange::{Op, Request, Taken};
+use uzswap_io::exchange::{Request, Taken};
 
 /// Longest time to connect to a server.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ impl Job {
 
     /// Whether it reads.
     pub fn is_read(&self) -> bool {
-        self.request().op == Op::Read
+        self.request().op.is_read()
     }
 }
 

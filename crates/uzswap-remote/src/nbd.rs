@@ -140,9 +140,9 @@ impl Export {
         let mut stream = Stream::connect(&nbd.server)
             .map_err(|error| anyhow!("no server answers at {}: {error}", nbd.server))?;
         stream.set_timeout(CONNECT_TIMEOUT)?;
-        let not_nbd = || format!("what answers at {} is no NBD server", nbd.server);
-        if read_u64(&mut stream).with_context(not_nbd)? != INIT_MAGIC
-            || read_u64(&mut stream).with_context(not_nbd)? != OPTION_MAGIC
+        let not_nbd = |_| anyhow!("what answers at {} is no NBD server", nbd.server);
+        if read_u64(&mut stream).map_err(not_nbd)? != INIT_MAGIC
+            || read_u64(&mut stream).map_err(not_nbd)? != OPTION_MAGIC
         {
             bail!("what answers at {} is no NBD server of today", nbd.server);
         }
@@ -231,7 +231,7 @@ impl Export {
             }
             let request = *job.request();
             let kind = match request.op {
-                Op::Read => CMD_READ,
+                Op::Read | Op::ReadCopy => CMD_READ,
                 Op::Write => CMD_WRITE,
                 Op::Discard if self.flags & SEND_TRIM == 0 => {
                     job.outcome = Outcome::Done;

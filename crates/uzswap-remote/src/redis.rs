@@ -261,6 +261,7 @@ impl Nodes {
         let text = match answer {
             Some(Ok(Value::BulkString(text))) => String::from_utf8_lossy(&text).into_owned(),
             Some(Ok(Value::VerbatimString { text, .. })) => text,
+            Some(Err((code, _))) if code == "NOAUTH" => return Err(no_password(server)),
             Some(Err((code, details))) => bail!("{server} refuses INFO: {code} {details}"),
             _ => bail!("{server} does not answer INFO"),
         };
@@ -334,7 +335,7 @@ impl Nodes {
             }
             let request = job.request();
             let copies = match request.op {
-                Op::Read => {
+                Op::Read | Op::ReadCopy => {
                     let copy = job.nr_tries % self.place.copies;
                     copy..copy + 1
                 }
@@ -384,7 +385,7 @@ impl Nodes {
                 pipeline.cmd("ASKING");
             }
             match job.request().op {
-                Op::Read => {
+                Op::Read | Op::ReadCopy => {
                     pipeline
                         .cmd("GETRANGE")
                         .arg(&piece.key)
@@ -586,17 +587,17 @@ fn receive(connection: &mut Connection) -> Option<Answer> {
 /// Why a server cannot be used, in words that say what to do.
 fn refusal(server: &Address, error: &redis::RedisError) -> anyhow::Error {
     match error.code() {
-        Some("WRONGPASS" | "NOAUTH" | "NOPERM") => anyhow!(
-            "{server} refuses user or password ({}): put them into the URL by --swap @FILE, or into \
-             UZSWAP_SWAP_USER and UZSWAP_SWAP_PASSWORD",
-            error.code().unwrap_or_default()
-        ),
-        _ if error.kind() == redis::ErrorKind::AuthenticationFailed => anyhow!(
-            "{server} refuses user or password: put them into the URL by --swap @FILE, or into \
-             UZSWAP_SWAP_USER and UZSWAP_SWAP_PASSWORD"
-        ),
+        Some("WRONGPASS" | "NOAUTH" | "NOPERM") => no_password(server),
+        _ if error.kind() == redis::ErrorKind::AuthenticationFailed => no_password(server),
         _ => anyhow!("no Redis server answers at {server}: {error}"),
     }
+}
+
+fn no_password(server: &Address) -> anyhow::Error {
+    anyhow!(
+        "{server} refuses user or password: put them into the URL by --swap @FILE, or into \
+         UZSWAP_SWAP_USER and UZSWAP_SWAP_PASSWORD"
+    )
 }
 
 impl Client for Nodes {

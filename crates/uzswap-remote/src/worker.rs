@@ -112,9 +112,9 @@ impl Worker {
         match (job.outcome, op) {
             (Outcome::Done, _) => Some(0),
             // The other copy may be there; and after a failover, a replica may catch up.
-            (Outcome::Missing, _) if job.nr_tries > 0 => Some(errno(libc::EIO)),
+            (Outcome::Missing, _) if job.nr_tries > 1 => Some(errno(libc::EIO)),
             (Outcome::Full, _) => Some(errno(libc::ENOSPC)),
-            (_, Op::Read) => None,
+            (_, Op::Read | Op::ReadCopy) => None,
             // It may still happen: nobody must use the slots.
             (Outcome::Unknown, Op::Discard) => Some(errno(libc::ETIMEDOUT)),
             (Outcome::Unknown | Outcome::Missing, _) => Some(errno(libc::EIO)),
@@ -138,6 +138,8 @@ fn job(exchange: &Exchange, taken: Taken) -> Job {
     };
     let mut data = vec![0; len];
     let mut firsts = Vec::new();
+    // What is tried again is read from the other copy.
+    let nr_tries = usize::from(taken.request.op == Op::ReadCopy);
     if taken.request.op == Op::Write {
         // SAFETY: the cell is ours, and as long at least.
         exchange.with_taken(&taken, |from| unsafe {
@@ -151,7 +153,7 @@ fn job(exchange: &Exchange, taken: Taken) -> Job {
         taken,
         data,
         outcome: Outcome::Open,
-        nr_tries: 0,
+        nr_tries,
         firsts,
     }
 }
@@ -174,7 +176,7 @@ fn note_served(exchange: &Exchange, job: &Job, error: u32) {
     }
     exchange.is_up.store(1, Relaxed);
     match job.request().op {
-        Op::Read => {
+        Op::Read | Op::ReadCopy => {
             // SAFETY: the cell is ours, and as long at least.
             exchange.with_taken(&job.taken, |to| unsafe {
                 std::ptr::copy_nonoverlapping(job.data.as_ptr(), to, job.data.len());

@@ -323,6 +323,12 @@ impl SwapDevice {
         self.device.read_extents(queue, extents, buffer)
     }
 
+    /// As [`Device::read_copy`].
+    pub(crate) fn read_copy(&self, extent: Extent, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.config.bytes_in.fetch_add(wide(buffer.len()), Relaxed);
+        self.device.read_copy(extent, buffer)
+    }
+
     /// Starts to read `extent` into `buffer`. `false`: not started.
     ///
     /// # Safety

@@ -51,7 +51,16 @@ impl Server {
         let dir = scratch.join(port.to_string());
         std::fs::create_dir_all(&dir).expect("a directory");
         let (dir, port_text) = (dir.to_string_lossy().into_owned(), port.to_string());
-        let mut args = vec!["--port", &port_text, "--dir", &dir, "--save", "", "--bind", "127.0.0.1"];
+        let mut args = vec![
+            "--port",
+            &port_text,
+            "--dir",
+            &dir,
+            "--save",
+            "",
+            "--bind",
+            "127.0.0.1",
+        ];
         args.extend(more);
         let server = Server::start(program, port, &args);
         wait_until("the server answers", || !server.ask("PING").is_empty());
@@ -85,7 +94,10 @@ impl Server {
             line.trim().to_owned()
         };
         let first = line();
-        match first.strip_prefix('*').and_then(|nr| nr.parse::<usize>().ok()) {
+        match first
+            .strip_prefix('*')
+            .and_then(|nr| nr.parse::<usize>().ok())
+        {
             None => vec![first],
             Some(nr) => (0..nr * 2).map(|_| line()).skip(1).step_by(2).collect(),
         }
@@ -181,10 +193,15 @@ fn a_redis_server_is_a_swap_device() {
         .expect_refused(125, &["can be seen by everybody"]);
     let none = "AUTH se%cret\r\nCONFIG SET requirepass \"\"";
     let _ = server.ask(none);
-    wait_until("the server is open again", || server.ask("PING") == ["+PONG"]);
+    wait_until("the server is open again", || {
+        server.ask("PING") == ["+PONG"]
+    });
     assert_eq!(server.nr_keys(), 0);
     // A server that may evict is refused, with what mends it.
-    assert_eq!(server.ask("CONFIG SET maxmemory-policy allkeys-lru"), ["+OK"]);
+    assert_eq!(
+        server.ask("CONFIG SET maxmemory-policy allkeys-lru"),
+        ["+OK"]
+    );
     noise(&scratch, 1, &server.url())
         .managed()
         .expect_refused(125, &["CONFIG SET maxmemory-policy noeviction"]);
