@@ -121,6 +121,12 @@ fn expect_right(outcome: &Outcome) {
     assert!(outcome.stat("swap_bytes_in") > 8 * MIB, "{}", outcome.stats);
 }
 
+/// A run that swaps to `url` ends before its command starts, with one line that has `words`.
+fn expect_refused(scratch: &Scratch, url: &str, words: &[&str]) {
+    let outcome = noise(scratch, 1, url).managed();
+    let _ = outcome.expect_refused(125, words);
+}
+
 fn redis_or_skip() -> Option<PathBuf> {
     find_or_skip("redis-server", "redis-server")
 }
@@ -162,9 +168,11 @@ fn an_nbd_export_is_a_swap_device() {
         let port_text = port.to_string();
         let args = [&["-f", "-p", &port_text, "-i", "127.0.0.1"][..], more].concat();
         let _server = Server::start(&nbdkit, port, &args);
-        noise(&scratch, 1, &format!("nbd://127.0.0.1:{port}/"))
-            .managed()
-            .expect_refused(125, &["--swap nbd://", words]);
+        expect_refused(
+            &scratch,
+            &format!("nbd://127.0.0.1:{port}/"),
+            &["--swap nbd://", words],
+        );
     }
 }
 
@@ -177,9 +185,7 @@ fn a_redis_server_is_a_swap_device() {
     let password = "CONFIG SET requirepass se%cret";
     let file = scratch.write("url", server.url().replace("://", "://:se%25cret@"));
     assert_eq!(server.ask(password), ["+OK"]);
-    noise(&scratch, 1, &server.url())
-        .managed()
-        .expect_refused(125, &["refuses user or password"]);
+    expect_refused(&scratch, &server.url(), &["refuses user or password"]);
     let job = noise(&scratch, 96, &format!("@{}", file.display()));
     let mut live = job.start_managed();
     live.wait_until("has a broker", |live| !brokers_of(live.pid()).is_empty());
@@ -188,9 +194,7 @@ fn a_redis_server_is_a_swap_device() {
     let said = format!("{}{}", outcome.stats, outcome.stderr);
     assert!(!said.contains("cret@") && !said.contains("se%"), "{said}");
     let secret = server.url().replace("://", "://:se%25cret@");
-    noise(&scratch, 1, &secret)
-        .managed()
-        .expect_refused(125, &["can be seen by everybody"]);
+    expect_refused(&scratch, &secret, &["can be seen by everybody"]);
     let none = "AUTH se%cret\r\nCONFIG SET requirepass \"\"";
     let _ = server.ask(none);
     wait_until("the server is open again", || {
@@ -202,14 +206,18 @@ fn a_redis_server_is_a_swap_device() {
         server.ask("CONFIG SET maxmemory-policy allkeys-lru"),
         ["+OK"]
     );
-    noise(&scratch, 1, &server.url())
-        .managed()
-        .expect_refused(125, &["CONFIG SET maxmemory-policy noeviction"]);
+    expect_refused(
+        &scratch,
+        &server.url(),
+        &["CONFIG SET maxmemory-policy noeviction"],
+    );
     // Nor is a place used that nobody answers at.
     drop(server);
-    noise(&scratch, 1, "redis://127.0.0.1:1")
-        .managed()
-        .expect_refused(125, &["no Redis server answers at 127.0.0.1:1"]);
+    expect_refused(
+        &scratch,
+        "redis://127.0.0.1:1",
+        &["no Redis server answers at 127.0.0.1:1"],
+    );
 }
 
 /// The broker is killed again and again, and the server stands still for some seconds: the job only
