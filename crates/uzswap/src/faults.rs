@@ -177,10 +177,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut SigInfo, uc: *mut UContext
                 }
                 Fault::OverLimit { needed_bytes } => {
                     (info.si_signo, info.si_code) = (SIGBUS, BUS_ADRERR);
-                    say(format_args!(
-                        "uzswap: a pool has no room for the page at {addr:#x}: it would need a limit \
-                         of {needed_bytes} bytes, or swap"
-                    ));
+                    say_no_room(addr, needed_bytes);
                 }
                 Fault::Foreign => {}
             }
@@ -192,6 +189,14 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut SigInfo, uc: *mut UContext
 /// One line on standard error.
 fn say(line: std::fmt::Arguments<'_>) {
     let _ = write_line(2, line);
+}
+
+/// Says why the access to `addr` ends in SIGBUS.
+pub(crate) fn say_no_room(addr: usize, needed_bytes: u64) {
+    say(format_args!(
+        "uzswap: a pool has no room for the page at {addr:#x}: it would need a limit of \
+         {needed_bytes} bytes, or swap"
+    ));
 }
 
 /// Whether the signal is one that an access to the arena raises.

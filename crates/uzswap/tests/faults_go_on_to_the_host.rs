@@ -11,7 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 
-use uzswap::{Pool, Swap, faults};
+use uzswap::{FaultMode, Pool, Swap, faults};
 
 const LIMIT: u64 = 16 << 20;
 const STORY: &str = "UZSWAP_TEST_STORY";
@@ -33,7 +33,9 @@ fn stories() {
         Ok("replaced") => a_later_handler_is_put_up_with(),
         Ok("default") => touch_beyond_a_file(),
         Ok("unmapped") => touch_what_is_given_back(),
-        Ok("over") => touch_more_than_fits(),
+        Ok("over") => touch_more_than_fits(FaultMode::Auto),
+        Ok("over in thread mode") => touch_more_than_fits(FaultMode::Thread),
+        Ok("over and caught") => catch_what_does_not_fit(),
         Ok("blocked") => a_thread_blocks_the_signal(),
         _ => {}
     }
@@ -58,6 +60,12 @@ fn other_faults_end_as_they_did() {
 #[test]
 fn what_does_not_fit_ends_in_sigbus() {
     assert_eq!(tell("over").signal(), Some(libc::SIGBUS));
+}
+
+#[test]
+fn so_it_does_in_thread_mode() {
+    assert_eq!(tell("over in thread mode").signal(), Some(libc::SIGBUS));
+    assert!(tell("over and caught").success());
 }
 
 #[test]
@@ -105,21 +113,58 @@ fn touch_what_is_given_back() {
     println!("{}", unsafe { at.read_volatile() });
 }
 
-fn touch_more_than_fits() {
+fn touch_more_than_fits(mode: FaultMode) {
     let pool = Pool::builder()
         .limit(LIMIT)
         .swap(Swap::None)
+        .fault_mode(mode)
         .build()
         .unwrap();
     let mut region = pool.map(4 * LIMIT as usize).unwrap();
     let mut x = 1_u64;
     for word in region.chunks_exact_mut(8) {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        word.copy_from_slice(&x.to_le_bytes());
+        word.copy_from_slice(&random(&mut x).to_le_bytes());
     }
 }
+
+/// A host whose handler raises the limit: nothing is lost.
+fn catch_what_does_not_fit() {
+    extern "C" fn make_room(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        // SAFETY: the kernel's information; the pool is leaked.
+        unsafe {
+            let at = (*info).si_addr() as usize;
+            let pool = &*(POOL.load(SeqCst) as *const Pool);
+            if CAUGHT.fetch_add(1, SeqCst) > 0 || !pool.contains(at as *const u8) {
+                libc::_exit(1);
+            }
+            pool.set_limit(8 * LIMIT).unwrap();
+        }
+    }
+    install(make_room);
+    let pool = Pool::builder().limit(LIMIT).swap(Swap::None);
+    let pool = pool.fault_mode(FaultMode::Thread).build().unwrap();
+    let pool: &Pool = Box::leak(Box::new(pool));
+    POOL.store(std::ptr::from_ref(pool) as usize, SeqCst);
+    let mut region = pool.map(4 * LIMIT as usize).unwrap();
+    let mut x = 1_u64;
+    for word in region.chunks_exact_mut(8) {
+        word.copy_from_slice(&random(&mut x).to_le_bytes());
+    }
+    x = 1;
+    let right = region
+        .chunks_exact(8)
+        .all(|word| word == random(&mut x).to_le_bytes());
+    assert!(right && CAUGHT.load(SeqCst) == 1);
+}
+
+fn random(x: &mut u64) -> u64 {
+    *x ^= *x << 13;
+    *x ^= *x >> 7;
+    *x ^= *x << 17;
+    *x
+}
+
+static POOL: AtomicUsize = AtomicUsize::new(0);
 
 static CAUGHT: AtomicU32 = AtomicU32::new(0);
 static ADDRESS: AtomicUsize = AtomicUsize::new(0);
