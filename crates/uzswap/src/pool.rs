@@ -310,8 +310,8 @@ impl Pool {
     }
 
     /// Brings memory in and keeps it in until the result is dropped: for system calls that no
-    /// [guard](Builder::guard) serves (io_uring, vectored calls, other processes' accesses), for
-    /// threads that block SIGBUS, and where the time of an access must be known.
+    /// [guard](Builder::guard) serves (io_uring, other processes' accesses), for threads that
+    /// block SIGBUS, and where the time of an access must be known.
     ///
     /// # Errors
     /// [`PoolError::OverLimit`]: it does not fit. [`PoolError::Lost`], [`PoolError::NotOurs`].
