@@ -179,18 +179,32 @@ impl Builder {
             });
         }
         fork::prepare_process()?;
-        let place = Place::take().ok_or(BuildError::TooManyPools {
-            most: Partition::COUNT,
-        })?;
-        match self.start(&place, codec, limit) {
-            Ok(started) => {
-                let inner = Inner::begin(place, started, self.max_size)?;
-                Ok(Pool::of(Arc::new(inner)))
-            }
-            Err(error) => {
-                place.give_back();
-                Err(error)
-            }
+        let (place, started) = self.start_somewhere(codec, limit)?;
+        let inner = Inner::begin(place, started, self.max_size)?;
+        Ok(Pool::of(Arc::new(inner)))
+    }
+
+    /// Starts an engine in a free place, past those where the host has mapped something: Go's
+    /// run-time puts its heap at random addresses.
+    fn start_somewhere(
+        &self,
+        codec: Option<Codec>,
+        limit: u64,
+    ) -> Result<(Place, Started), BuildError> {
+        let most = Partition::COUNT;
+        let place = Place::take().ok_or(BuildError::TooManyPools { most })?;
+        let error = match self.start(&place, codec, limit) {
+            Ok(started) => return Ok((place, started)),
+            Err(error) => error,
+        };
+        // Held meanwhile, so that another place is taken.
+        let elsewhere = error
+            .is_place_occupied()
+            .then(|| self.start_somewhere(codec, limit));
+        place.give_back();
+        match elsewhere {
+            None | Some(Err(BuildError::TooManyPools { .. })) => Err(error),
+            Some(done) => done,
         }
     }
 

@@ -36,6 +36,7 @@ fn stories() {
         Ok("over") => touch_more_than_fits(FaultMode::Auto),
         Ok("over in thread mode") => touch_more_than_fits(FaultMode::Thread),
         Ok("over and caught") => catch_what_does_not_fit(),
+        Ok("occupied") => the_host_has_memory_there(),
         Ok("blocked") => a_thread_blocks_the_signal(),
         _ => {}
     }
@@ -66,6 +67,11 @@ fn what_does_not_fit_ends_in_sigbus() {
 fn so_it_does_in_thread_mode() {
     assert_eq!(tell("over in thread mode").signal(), Some(libc::SIGBUS));
     assert!(tell("over and caught").success());
+}
+
+#[test]
+fn addresses_that_the_host_has_are_passed_over() {
+    assert!(tell("occupied").success());
 }
 
 #[test]
@@ -241,6 +247,41 @@ fn a_later_handler_is_put_up_with() {
     faults::check().expect("a new pool does so");
     use_up(&other);
     fault_of_the_host();
+}
+
+/// As the heap of Go's run-time, which lies anywhere.
+fn the_host_has_memory_there() {
+    const FIRST_PLACES: [usize; 2] = [16 << 40, (16 << 40) + (300 << 30)];
+    let maps = FIRST_PLACES.map(|at| {
+        let (prot, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: a fresh mapping, which takes nothing away.
+        unsafe {
+            let at = libc::mmap(
+                at as *mut _,
+                4096,
+                prot,
+                flags | libc::MAP_FIXED_NOREPLACE,
+                -1,
+                0,
+            );
+            at.cast::<u8>().write_volatile(7);
+            at.cast::<u8>()
+        }
+    });
+    let pool = built();
+    use_up(&pool);
+    let file = std::fs::File::create("/dev/null").unwrap();
+    for at in maps {
+        // SAFETY: mapped above; the kernel reads it, too.
+        unsafe {
+            assert!(!pool.contains(at) && at.read_volatile() == 7);
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+            assert_eq!(libc::write(fd, at.cast(), 4096), 4096);
+        }
+    }
 }
 
 fn a_thread_blocks_the_signal() {
