@@ -2,7 +2,7 @@
 //! kernel's own access to it fails with `EFAULT`. A seccomp [`filter`] traps calls whose pointer
 //! arguments lie in a pool; the handler of SIGSYS pins what they point at and issues them again, at
 //! a place that the filter exempts. A filter does not see pointers behind pointers: the C library's
-//! own calls with vectors of buffers come here by a jump instead ([`sites`]).
+//! own calls with vectors of buffers come here by a jump instead ([`vectors`]).
 //!
 //! *Not covered*: vectors in calls that the C library does not make, the strings of `execve`,
 //! io_uring, other processes' accesses: pin first.
@@ -18,9 +18,8 @@
 mod context;
 mod filter;
 mod pins;
-mod sites;
 mod transfer;
-mod user;
+mod vectors;
 
 use uzswap_core::{Masked, StartError, StartStep};
 use uzswap_guard::gate;
@@ -30,7 +29,7 @@ use uzswap_sys::signal::{SigInfo, SigSet, UContext};
 use uzswap_sys::syscall::{issue_at, to_int};
 use uzswap_sys::{Errno, nr, seccomp};
 
-use crate::faults;
+use crate::{faults, user};
 use context::Context;
 use pins::{MAX_POINTERS, Pins};
 use transfer::Transfer;
@@ -76,8 +75,8 @@ pub(crate) fn prepare(wants: bool) -> Result<(), StartError> {
         install_filter().map_err(failed)?;
         *state = State::Filtering;
     }
-    if wants && !sites::are_covered() {
-        sites::change();
+    if wants {
+        vectors::begin();
     }
     Ok(())
 }
@@ -87,7 +86,7 @@ pub(crate) fn prepare(wants: bool) -> Result<(), StartError> {
 /// (musl; glibc from 2.41 on): [`pin`](crate::Pool::pin) their buffers first.
 #[must_use]
 pub fn serves_vectors() -> bool {
-    sites::are_covered()
+    vectors::are_served()
 }
 
 const fn failed(errno: Errno) -> StartError {

@@ -32,12 +32,15 @@ mod fork;
 mod group;
 pub mod guard;
 mod heap;
+mod masks;
 mod pool;
 mod region;
 mod server;
+mod sites;
 mod stack;
 mod stats;
 mod swap;
+mod user;
 
 pub use alloc::Alloc;
 pub use builder::{Builder, FaultMode, is_managed};

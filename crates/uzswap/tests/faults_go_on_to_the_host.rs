@@ -38,6 +38,7 @@ fn stories() {
         Ok("over and caught") => catch_what_does_not_fit(),
         Ok("occupied") => the_host_has_memory_there(),
         Ok("blocked") => a_thread_blocks_the_signal(),
+        Ok("blocked before") => a_thread_had_blocked_the_signal(),
         _ => {}
     }
 }
@@ -75,8 +76,9 @@ fn addresses_that_the_host_has_are_passed_over() {
 }
 
 #[test]
-fn a_thread_that_blocks_all_signals_unblocks_ours() {
+fn threads_that_block_all_signals_are_served() {
     assert!(tell("blocked").success());
+    assert!(tell("blocked before").success());
 }
 
 fn built() -> Pool {
@@ -284,14 +286,53 @@ fn the_host_has_memory_there() {
     }
 }
 
-fn a_thread_blocks_the_signal() {
-    let pool = built();
+/// As a library's worker does.
+fn block_all() {
     // SAFETY: the set is initialized by sigfillset.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
     }
-    faults::unblock();
+}
+
+fn a_thread_blocks_the_signal() {
+    let pool = Pool::builder().limit(LIMIT).fault_mode(FaultMode::Signal);
+    let pool = pool.build().unwrap();
+    block_all();
+    if !uzswap::guard::serves_vectors() {
+        // Another C library: its masks are not looked at.
+        faults::unblock();
+    }
     use_up(&pool);
+    // The others are blocked.
+    // SAFETY: the set is initialized by the call.
+    unsafe {
+        let mut now: libc::sigset_t = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut now);
+        assert_eq!(libc::sigismember(&raw const now, libc::SIGUSR1), 1);
+        assert_eq!(libc::sigismember(&raw const now, libc::SIGBUS), 0);
+    }
+    std::thread::spawn(move || use_up(&pool)).join().unwrap();
+}
+
+fn a_thread_had_blocked_the_signal() {
+    let (send, pools) = std::sync::mpsc::channel::<Pool>();
+    let ready = std::sync::Arc::new(std::sync::Barrier::new(2));
+    let there = ready.clone();
+    let worker = std::thread::spawn(move || {
+        block_all();
+        there.wait();
+        let pool = pools.recv().unwrap();
+        if pool.fault_mode() != FaultMode::Thread {
+            faults::unblock();
+        }
+        use_up(&pool);
+    });
+    ready.wait();
+    let pool = built();
+    let found = faults::blocking_thread();
+    assert!(found.is_some());
+    send.send(pool).unwrap();
+    worker.join().unwrap();
 }

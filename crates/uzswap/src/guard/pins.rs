@@ -9,8 +9,8 @@ use uzswap_group::counters::add;
 use uzswap_guard::table::{self, Extent, Pointer};
 use uzswap_sys::{Errno, PAGE_SIZE, nr};
 
-use super::{Call, user};
-use crate::engines;
+use super::Call;
+use crate::{engines, user};
 
 /// Pins of a call by its own pointers: it has six arguments, two of which may say how long another
 /// is.

@@ -21,7 +21,7 @@ use uzswap_sys::{Errno, file, nr};
 use super::Call;
 use super::context::Context;
 use super::pins::{self, Pins};
-use super::user;
+use crate::user;
 
 /// Buffers of a vector that are passed at once.
 const NR_VECTORS: usize = 32;

@@ -16,7 +16,7 @@ const NEAR: usize = 4096;
 ///
 /// # Safety
 /// Any bytes make a `T`.
-pub(super) unsafe fn read<T: Copy>(from: usize) -> Result<T, Errno> {
+pub(crate) unsafe fn read<T: Copy>(from: usize) -> Result<T, Errno> {
     let mut value = MaybeUninit::<T>::uninit();
     copy(
         nr::PROCESS_VM_READV,
@@ -32,13 +32,13 @@ pub(super) unsafe fn read<T: Copy>(from: usize) -> Result<T, Errno> {
 ///
 /// # Safety
 /// Any bytes make a `T`.
-pub(super) unsafe fn read_all<T: Copy>(to: &mut [T], from: usize) -> Result<(), Errno> {
+pub(crate) unsafe fn read_all<T: Copy>(to: &mut [T], from: usize) -> Result<(), Errno> {
     let len = size_of_val(to);
     copy(nr::PROCESS_VM_READV, to.as_mut_ptr() as usize, from, len)
 }
 
 /// Writes `value` to `to`.
-pub(super) fn write<T: Copy>(to: usize, value: T) -> Result<(), Errno> {
+pub(crate) fn write<T: Copy>(to: usize, value: T) -> Result<(), Errno> {
     let from = (&raw const value) as usize;
     copy(nr::PROCESS_VM_WRITEV, from, to, size_of::<T>())
 }

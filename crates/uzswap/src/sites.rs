@@ -1,69 +1,49 @@
-//! *What*: the C library's calls with vectors of buffers ([`NAMES`]) lead here, to be served if they
-//! name memory of a pool. In each function the instruction before `syscall`, which loads the call's
-//! number, becomes a jump to a *ramp*; that calls [`on_call`], and goes on at the `syscall` if the
-//! call is not ours, else behind it.
+//! *What*: leads system calls that the C library makes to code of ours. In a function of its, the
+//! instruction before `syscall`, which loads the call's number, becomes a jump to a *ramp*; that asks
+//! an [`OnCall`], and goes on at the `syscall` if the call is not served, else behind it.
 //!
-//! Not by the filter: it would have to trap each such call, in processes without a handler too, and
+//! Not by a filter: that would have to trap each such call, in processes without a handler too, and
 //! end threads that block SIGSYS. This reaches this process and its fork children alone, and calls
-//! that name no pool are issued where they always were.
+//! that are not served are issued where they always were.
 //!
 //! *Invariants*
 //! - A changed page of text takes the place of the old one at once (mremap(2)): a thread executes
 //!   the one or the other, never a mixture, and no page is writable and executable.
 //! - The jump is as long as the instruction that it replaces, so nobody is in the middle of it.
-//! - Where a function has no such instruction (musl; glibc from 2.41 on) it stays as it is:
-//!   [`are_covered`] says so.
+//! - Where a function has no such instruction it stays as it is: [`lead_away`] says so.
 //!
-//! *Locking*: the guard's state. *Context*: building a pool; [`on_call`]: any thread of the host.
+//! *Locking*: the callers'. *Context*: building a pool.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::fs;
+use std::sync::Once;
 
 use uzswap_core::in_arena;
-use uzswap_guard::ramp::{JUMP_LEN, Outcome, RAMP_LEN, jump, ramp, sites};
+use uzswap_guard::ramp::{JUMP_LEN, OnCall, RAMP_LEN, jump, ramp, sites};
+use uzswap_sync::lock::Lock;
 use uzswap_sys::mem::{
     MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_EXEC,
     PROT_READ, PROT_WRITE, mmap, mprotect, mremap, munmap,
 };
-use uzswap_sys::{Errno, PAGE_SIZE, nr};
+use uzswap_sys::{Errno, PAGE_SIZE};
 
-use super::context::Context;
-use super::{Call, serve, transfer, user};
-
-/// The functions, and their calls.
-const NAMES: [(&CStr, usize); 10] = [
-    (c"readv", nr::READV),
-    (c"writev", nr::WRITEV),
-    (c"preadv", nr::PREADV),
-    (c"pwritev", nr::PWRITEV),
-    (c"preadv2", nr::PREADV2),
-    (c"pwritev2", nr::PWRITEV2),
-    (c"sendmsg", nr::SENDMSG),
-    (c"recvmsg", nr::RECVMSG),
-    (c"sendmmsg", nr::SENDMMSG),
-    (c"recvmmsg", nr::RECVMMSG),
-];
+use crate::user;
 
 /// Bytes of a function that are searched.
 const REACH: usize = 256;
-/// Places that are tried for the ramps, one MiB apart.
-const MAX_PLACES: usize = 1024;
+/// How far a ramp may be from the C library's text, of which a jump reaches 2 GiB.
+const MAX_DISTANCE: usize = (2 << 30) - (16 << 20);
+/// How often [`lead_away`] may be asked.
+const MAX_USES: usize = 2;
 
-/// All of [`NAMES`] lead here.
-static COVERED: AtomicBool = AtomicBool::new(false);
-
-/// Whether all of the C library's calls with vectors are served.
-pub(super) fn are_covered() -> bool {
-    COVERED.load(Ordering::Relaxed)
-}
-
-/// Has the functions lead here. What cannot be changed stays as it is.
-pub(super) fn change() {
-    let places = NAMES.map(|(name, nr)| (nr, places_of(name, nr)));
+/// Has the functions of these names ask `on_call` about their calls of these numbers. Whether all of
+/// them do.
+pub(crate) fn lead_away(names: &[(&CStr, usize)], on_call: OnCall) -> bool {
+    let places = names.iter().map(|(name, nr)| (*nr, places_of(name, *nr)));
+    let places: Vec<_> = places.collect();
     let found = places.iter().all(|(_, places)| !places.is_empty());
-    let done = lead_away(&places);
-    COVERED.store(found && done.is_ok(), Ordering::Relaxed);
+    found && change(&places, on_call).is_ok()
 }
 
 /// Where the C library's function of that name makes its call.
@@ -86,14 +66,11 @@ fn places_of(name: &CStr, nr: usize) -> Vec<usize> {
         .collect()
 }
 
-fn lead_away(places: &[(usize, Vec<usize>)]) -> Result<(), Errno> {
+fn change(places: &[(usize, Vec<usize>)], on_call: OnCall) -> Result<(), Errno> {
     let all = places
         .iter()
         .flat_map(|(nr, sites)| sites.iter().map(move |site| (*nr, *site)));
-    let Some((_, near)) = all.clone().next() else {
-        return Err(Errno::ENOENT);
-    };
-    let page = map_near(near)?;
+    let page = take_page()?;
     let mut jumps = BTreeMap::<usize, Vec<(usize, [u8; JUMP_LEN])>>::new();
     for ((nr, site), at) in all.zip((page..page + PAGE_SIZE).step_by(RAMP_LEN)) {
         let nr = u32::try_from(nr).map_err(|_| Errno::EINVAL)?;
@@ -111,24 +88,60 @@ fn lead_away(places: &[(usize, Vec<usize>)]) -> Result<(), Errno> {
         .try_for_each(|(page, jumps)| replace(page, &jumps))
 }
 
+/// Pages for ramps, reserved before the first engine takes the addresses around: 0 if not, or used.
+static RESERVED: Lock<[usize; MAX_USES]> = Lock::new([0; MAX_USES]);
+
+/// Reserves addresses for the ramps near the C library, once.
+pub(crate) fn reserve() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let text = libc::pthread_sigmask as *const () as usize;
+        let pages: [usize; MAX_USES] = std::array::from_fn(|_| map_near(text).unwrap_or(0));
+        *RESERVED.lock() = pages;
+    });
+}
+
+/// A page for ramps, writable.
+fn take_page() -> Result<usize, Errno> {
+    let mut pages = RESERVED.lock();
+    let free = pages.iter_mut().find(|page| **page != 0);
+    free.map(std::mem::take).ok_or(Errno::ENOMEM)
+}
+
 /// Maps a page from where jumps reach the C library.
 fn map_near(text: usize) -> Result<usize, Errno> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut places: Vec<usize> = gaps(&maps).collect();
+    places.retain(|at| at.abs_diff(text) < MAX_DISTANCE && !in_arena(*at));
+    places.sort_by_key(|at| at.abs_diff(text));
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
-    let first = (text & !(PAGE_SIZE - 1)).saturating_sub(MAX_PLACES << 20);
-    for at in (0..MAX_PLACES).rev().map(|n| first + (n << 20)) {
-        if in_arena(at) {
-            continue;
-        }
+    for at in places {
         // SAFETY: NOREPLACE takes nothing away from anybody.
         match unsafe { mmap(at, PAGE_SIZE, PROT_READ | PROT_WRITE, flags, -1, 0) } {
             Ok(got) if got == at => return Ok(at),
             // SAFETY: a kernel that does not know NOREPLACE took the address for a hint.
             Ok(got) => unsafe { munmap(got, PAGE_SIZE) }?,
+            // Another thread was faster.
             Err(Errno::EEXIST) => {}
             Err(errno) => return Err(errno),
         }
     }
     Err(Errno::ENOMEM)
+}
+
+/// The last page of each gap between the mappings that `maps` lists, but for what the stack grows
+/// into.
+fn gaps(maps: &str) -> impl Iterator<Item = usize> {
+    let mut end_before = usize::MAX;
+    maps.lines().filter_map(move |line| {
+        let (start, rest) = line.split_once('-')?;
+        let (end, _) = rest.split_once(' ')?;
+        let [start, end] = [start, end].map(|hex| usize::from_str_radix(hex, 16).ok());
+        let (start, end) = (start?, end?);
+        let is_gap = start > end_before && !line.ends_with("[stack]");
+        end_before = end;
+        is_gap.then(|| start - PAGE_SIZE)
+    })
 }
 
 /// Puts a copy of a page of text in its place, with these jumps in it.
@@ -154,22 +167,14 @@ fn replace(page: usize, jumps: &[(usize, [u8; JUMP_LEN])]) -> Result<(), Errno> 
     }
 }
 
-/// A call that one of the functions is about to make.
-unsafe extern "C" fn on_call(nr: usize, args: *const [usize; 6]) -> Outcome {
-    // SAFETY: the ramp passes the arguments as the function has them.
-    let call = unsafe {
-        Call {
-            nr,
-            args: args.read(),
-        }
-    };
-    if !transfer::names_a_pool(&call) {
-        return Outcome { ret: 0, served: 0 };
-    }
-    // SAFETY: this thread makes the call.
-    let ret = unsafe { serve(Context::Called, &call) };
-    Outcome {
-        ret: ret.unwrap_or_else(|errno| -(errno.0 as isize)),
-        served: 1,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_end_where_mappings_begin() {
+        let maps = "1000-2000 r-xp 0 0:0 0 /a\n5000-6000 rw-p 0 0:0 0\n6000-7000 rw-p 0 0:0 0 /b\n\
+                    9000-a000 rw-p 0 0:0 0 [stack]\nb000-c000 r-xp 0 0:0 0 [vdso]\n";
+        assert!(gaps(maps).eq([0x4000, 0xa000]));
     }
 }
