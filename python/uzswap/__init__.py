@@ -16,7 +16,7 @@ encrypted. Arrays of numpy in a pool behave as any other::
 
 Importing this installs nothing. Sizes are numbers of bytes, or text such as "512M", "1.5G".
 
-``python -m uzswap run --ram 512M -- COMMAND`` is the command ``uzswap``, which this package carries.
+``python -m uzswap run --ram 512M -- COMMAND`` is the command ``uzswap``, which comes with this.
 In a notebook whose kernel runs under it, ``%load_ext uzswap`` gives ``%uzswap``: what is in memory,
 compressed and on swap, and ``%uzswap ram=2G``, which changes the limit.
 """

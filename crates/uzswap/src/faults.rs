@@ -165,8 +165,8 @@ pub fn unblock() {
     let _ = signal::sigprocmask(signal::SIG_UNBLOCK, Some(ours));
 }
 
-/// Name and id of a thread of this process that blocks SIGBUS, and must touch no pool unless that is
-/// in thread mode: a library's worker that was started before the first pool. `FaultMode::Auto`
+/// Name and id of a thread of this process that blocks SIGBUS, and must touch no pool unless that
+/// is in thread mode: a library's worker that was started before the first pool. `FaultMode::Auto`
 /// takes thread mode then, if it can.
 #[must_use]
 pub fn blocking_thread() -> Option<(String, i32)> {

@@ -1,11 +1,11 @@
-//! *What*: keeps the signals by which faults and trapped calls arrive out of the masks that threads of
-//! the host set: the kernel ends a process that faults while the signal is blocked, and libraries
+//! *What*: keeps the signals by which faults and trapped calls arrive out of the masks that threads
+//! of the host set: the kernel ends a process that faults while the signal is blocked, and libraries
 //! block all signals in their workers (numexpr). The C library's function is led here ([`sites`]).
 //!
 //! Natively nothing but a signal that somebody sends would be blocked: a fault ends the process.
 //!
-//! *Invariants*: a mask that names none of these signals is set by the C library, as if this were not
-//! there. Threads that had blocked them before the first pool have them blocked still:
+//! *Invariants*: a mask that names none of these signals is set by the C library, as if this were
+//! not there. Threads that had blocked them before the first pool have them blocked still:
 //! [`blocking_thread`] finds these.
 //! *Locking*: none. *Context*: building a pool; [`on_call`]: any thread of the host.
 

@@ -1,6 +1,6 @@
 //! *What*: leads system calls that the C library makes to code of ours. In a function of its, the
-//! instruction before `syscall`, which loads the call's number, becomes a jump to a *ramp*; that asks
-//! an [`OnCall`], and goes on at the `syscall` if the call is not served, else behind it.
+//! instruction before `syscall`, which loads the call's number, becomes a jump to a *ramp*; that
+//! asks an [`OnCall`], and goes on at the `syscall` if the call is not served, else behind it.
 //!
 //! Not by a filter: that would have to trap each such call, in processes without a handler too, and
 //! end threads that block SIGSYS. This reaches this process and its fork children alone, and calls
@@ -37,8 +37,8 @@ const MAX_DISTANCE: usize = (2 << 30) - (16 << 20);
 /// How often [`lead_away`] may be asked.
 const MAX_USES: usize = 2;
 
-/// Has the functions of these names ask `on_call` about their calls of these numbers. Whether all of
-/// them do.
+/// Has the functions of these names ask `on_call` about their calls of these numbers. Whether all
+/// of them do.
 pub(crate) fn lead_away(names: &[(&CStr, usize)], on_call: OnCall) -> bool {
     let places = names.iter().map(|(name, nr)| (*nr, places_of(name, *nr)));
     let places: Vec<_> = places.collect();

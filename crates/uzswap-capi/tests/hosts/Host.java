@@ -2,7 +2,7 @@
 public class Host {
     private int field = 1;
 
-    /** Dereferences null n times, in code that gets compiled meanwhile; returns how often it was caught. */
+    /** Dereferences null n / 2 times, in code that gets compiled; returns how often it was caught. */
     public static int nulls(int n) {
         int caught = 0;
         for (int i = 0; i < n; i++) {

@@ -2,9 +2,8 @@
 //! that takes the place of the instruction before it, and the *ramp* that the jump leads to.
 //!
 //! *Invariants*
-//! - The function that a ramp calls finds registers and stack as the call has them, and all but rax,
-//!   rcx and r11, which a call changes, are as before when the ramp goes on. What lies below the
-//!   stack pointer (the red zone) is not touched.
+//! - All registers but rax, rcx and r11, which a call changes, are as before when the ramp goes on.
+//!   What lies below the stack pointer (the red zone) is not touched.
 //! - A call that is not served goes on at its `syscall`, with its number in rax.
 //!
 //! *Locking*: none. *Context*: any.

@@ -1,5 +1,5 @@
-//! *What*: from where a call is served: from the handler of SIGSYS, or, for calls with vectors, from
-//! the C library's function in the middle of the host ([`super::sites`]).
+//! *What*: from where a call is served: from the handler of SIGSYS, or, for calls with vectors,
+//! from the C library's function in the middle of the host ([`super::vectors`]).
 //!
 //! *Invariants*: engines are entered with all signals blocked, on a stack of the library's; calls
 //! are issued on the host's, under its mask.

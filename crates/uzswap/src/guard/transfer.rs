@@ -1,5 +1,5 @@
-//! *What*: reads and writes: of one buffer that is longer than may be pinned at once, and of vectors
-//! of buffers, which the kernel reaches by pointers behind pointers.
+//! *What*: reads and writes: of one buffer that is longer than may be pinned at once, and of
+//! vectors of buffers, which the kernel reaches by pointers behind pointers.
 //!
 //! - Regular files: pieces until a short one.
 //! - Streams: a read returns after one piece, unless it is to wait for all (`MSG_WAITALL`); a write
