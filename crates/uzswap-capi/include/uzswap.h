@@ -88,6 +88,12 @@ size_t uzswap_usable_size(uzswap_pool *pool, const void *memory);
 void *uzswap_aligned_alloc(uzswap_pool *pool, size_t alignment, size_t size);
 void uzswap_aligned_free(uzswap_pool *pool, void *memory, size_t alignment, size_t size);
 
+/* Whole pages of 4 KiB, zero, for allocators: aligned as asked; given back also in parts. */
+void *uzswap_map(uzswap_pool *pool, size_t size, size_t alignment);
+void uzswap_unmap(uzswap_pool *pool, void *memory, size_t size);
+/* Makes whole pages of it read as zero, and frees what they took. */
+void uzswap_discard(uzswap_pool *pool, void *memory, size_t size);
+
 /* Hints: next to be evicted; evicted now; brought in now. */
 uzswap_result uzswap_cold(uzswap_pool *pool, const void *memory, size_t size);
 uzswap_result uzswap_evict(uzswap_pool *pool, const void *memory, size_t size);

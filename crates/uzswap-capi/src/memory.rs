@@ -40,6 +40,68 @@ fn no_room(pool: &Pool, size: usize) -> *mut c_void {
     null_mut()
 }
 
+const PAGE: usize = 4096;
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uzswap_map(
+    pool: *mut uzswap_pool,
+    size: usize,
+    alignment: usize,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let pool = unsafe { pool_of(pool) };
+    // Enough to cut an aligned part out of.
+    let slack = alignment.max(PAGE) - PAGE;
+    let size = size.max(1).checked_next_multiple_of(PAGE);
+    let whole = size.and_then(|size| size.checked_add(slack));
+    let (Some(pool), Some(size), Some(whole), true) = (
+        pool,
+        size,
+        whole,
+        alignment.is_power_of_two() || alignment == 0,
+    ) else {
+        invalid("the pool is null, or the size or alignment makes no sense");
+        return null_mut();
+    };
+    let Ok((start, len)) = pool.map_raw(whole) else {
+        return no_room(pool, size);
+    };
+    let at = start.next_multiple_of(alignment.max(PAGE));
+    for (from, to) in [(start, at), (at + size, start + len)] {
+        if from < to {
+            // SAFETY: whole pages of what was mapped just now.
+            unsafe { pool.unmap_raw(from, to - from) };
+        }
+    }
+    at as *mut c_void
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uzswap_unmap(pool: *mut uzswap_pool, memory: *mut c_void, size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(pool) = pool_of(pool) {
+            pool.unmap_raw(memory as usize, size.next_multiple_of(PAGE));
+        }
+    }
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uzswap_discard(pool: *mut uzswap_pool, memory: *mut c_void, size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(pool) = pool_of(pool) {
+            pool.discard_raw(memory as usize, size);
+        }
+    }
+}
+
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]

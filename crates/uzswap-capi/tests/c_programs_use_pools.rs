@@ -2,87 +2,14 @@
 //! the machine's compilers.
 #![allow(missing_docs, reason = "a test")]
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
-fn here() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Where the libraries are, built with the profile of this test.
-fn built() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let me = std::env::current_exe().unwrap();
-        let profile = me.ancestors().nth(2).unwrap().to_owned();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--lib", "-p", "uzswap-capi"]);
-        cargo.arg("--target-dir").arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.current_dir(here()).status().unwrap().success());
-        // As it is installed: by the name that programs look for.
-        let link = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libuzswap.so.0");
-        let _ = fs::remove_file(&link);
-        std::os::unix::fs::symlink(profile.join("libuzswap.so"), link).unwrap();
-        profile
-    })
-}
-
-fn exists(program: &str) -> bool {
-    Command::new(program)
-        .arg("--version")
-        .output()
-        .is_ok_and(|output| output.status.success())
-}
-
-/// Builds `source` with `compiler`, linked with `library`, and returns the program.
-fn build(compiler: &str, source: &Path, options: &[&str], library: &Path) -> Option<PathBuf> {
-    if !exists(compiler) {
-        println!("skipped: there is no {compiler} here");
-        return None;
-    }
-    let kind = library.extension().unwrap().to_str().unwrap();
-    let name = format!("{}-{kind}", source.file_stem().unwrap().to_str().unwrap());
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let mut command = Command::new(compiler);
-    command
-        .args(["-Wall", "-Wextra", "-Werror", "-O1"])
-        .args(options);
-    command
-        .arg("-I")
-        .arg(here().join("include"))
-        .arg(source)
-        .arg("-o")
-        .arg(&program);
-    command.arg(library).args(["-lpthread", "-ldl", "-lm"]);
-    let output = command.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Some(program)
-}
-
-fn run(program: &Path) {
-    let output = Command::new(program)
-        .env("LD_LIBRARY_PATH", env!("CARGO_TARGET_TMPDIR"))
-        .output()
-        .unwrap();
-    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-    println!("{out}{err}");
-    assert!(
-        output.status.success(),
-        "{}: {:?}\n{out}{err}",
-        program.display(),
-        output.status
-    );
-}
+use support::{build, built, here, run};
 
 #[test]
 fn the_example_in_c() {
@@ -111,6 +38,71 @@ fn the_example_in_cpp() {
 fn everything_from_c() {
     let source = here().join("tests/everything.c");
     if let Some(program) = build("gcc", &source, &["-std=c11"], &built().join("libuzswap.so")) {
+        run(&program);
+    }
+}
+
+/// The test of an adapter, if the library that it adapts to is here, with its files in `place`.
+fn adapted(test: &str, file: &str, place: Option<&Path>, library: &str) {
+    let include = place.map_or(Path::new("/usr").into(), Path::to_owned);
+    if !include.join(file).exists() {
+        println!("skipped: there is no {file} here");
+        return;
+    }
+    let [headers, libraries] = ["include", "lib"].map(|part| include.join(part));
+    let libraries = libraries.to_str().unwrap();
+    let path = format!("-Wl,-rpath,{libraries}");
+    let mut options = vec!["-std=gnu11", "-L", libraries, &path];
+    if place.is_some() {
+        options.extend(["-I", headers.to_str().unwrap()]);
+    }
+    options.extend(["-Wl,--no-as-needed", library]);
+    let source = here().join("tests").join(test);
+    if let Some(program) = build("gcc", &source, &options, &built().join("libuzswap.so")) {
+        run(&program);
+    }
+}
+
+#[test]
+fn an_arena_of_jemalloc() {
+    let place = std::env::var_os("UZSWAP_TEST_JEMALLOC").map(PathBuf::from);
+    adapted(
+        "jemalloc.c",
+        "include/jemalloc/jemalloc.h",
+        place.as_deref(),
+        "-ljemalloc",
+    );
+}
+
+/// UMF comes as a wheel: `UZSWAP_TEST_UMF` names the directory that has its include and lib.
+#[test]
+fn a_provider_of_umf() {
+    let place = std::env::var_os("UZSWAP_TEST_UMF").map(PathBuf::from);
+    adapted("umf.c", "include/umf.h", place.as_deref(), "-lumf");
+}
+
+/// With AddressSanitizer, which has a SIGSEGV handler, interposed functions and shadow memory.
+#[test]
+fn under_address_sanitizer() {
+    let source = here().join("tests/everything.c");
+    let options = [
+        "-std=c11",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        "-g",
+    ];
+    let probe = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sanitized.c");
+    fs::write(&probe, "int main(void) { return 0; }").unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(options)
+        .arg(&probe)
+        .arg("-o")
+        .arg(probe.with_extension(""));
+    if !gcc.output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: gcc has no sanitizers here");
+        return;
+    }
+    if let Some(program) = build("gcc", &source, &options, &built().join("libuzswap.so")) {
         run(&program);
     }
 }
@@ -147,7 +139,12 @@ fn the_header_names_what_the_library_exports() {
     let exported: BTreeSet<String> = symbols
         .lines()
         .filter_map(|line| line.split(' ').next_back())
-        .map(str::to_owned)
+        .filter(|symbol| *symbol != "libuzswap.so.0")
+        .map(|symbol| {
+            let (name, version) = symbol.split_once('@').unwrap_or((symbol, ""));
+            assert_eq!(version.trim_start_matches('@'), "libuzswap.so.0", "{name}");
+            name.to_owned()
+        })
         .collect();
     assert_eq!(declared, exported);
 }

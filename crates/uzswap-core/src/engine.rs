@@ -16,6 +16,7 @@ use crate::flow::fork::ForkGuard;
 use crate::flow::pin::{Keep, Pin};
 use crate::flow::remap::RemapTo;
 use crate::flow::space::{ForkPolicy, MapError};
+use crate::flow::threads::NoRoom;
 use crate::flow::{self, fork, pin, remap, request, space, threads};
 use crate::masked::Masked;
 use crate::page::{PAGE_SIZE, Page, PageRange, Partition, narrow};
@@ -452,9 +453,9 @@ impl Engine {
     }
 
     /// Serves faults for as long as the process lives (thread mode).
-    pub fn serve_faults(&self, masked: &Masked) {
+    pub fn serve_faults(&self, masked: &Masked, no_room: NoRoom) {
         if let Some(parts) = self.parts() {
-            threads::serve_faults(parts, masked);
+            threads::serve_faults(parts, masked, no_room);
         }
     }
 

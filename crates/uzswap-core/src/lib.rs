@@ -62,6 +62,7 @@ mod store;
 #[cfg(not(loom))]
 pub use engine::{Engine, FaultMode};
 #[cfg(not(loom))]
+pub use flow::threads::NoRoom;
 pub use flow::{
     densify::MIN_DENSE_ORDER,
     fault::Fault,

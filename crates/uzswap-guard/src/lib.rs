@@ -10,4 +10,7 @@
 mod arch_table;
 pub mod bpf;
 pub mod gate;
+#[cfg(target_arch = "x86_64")]
+#[path = "x86_64/ramp.rs"]
+pub mod ramp;
 pub mod table;

@@ -9,7 +9,7 @@ use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use uzswap_core::{FaultMode, Masked};
+use uzswap_core::{FaultMode, Masked, NoRoom};
 use uzswap_sys::{Errno, thread};
 
 use crate::guard;
@@ -85,7 +85,7 @@ pub fn start(m: &Masked) -> Result<(), Errno> {
     // A fork child: the thread that served in the parent is not here.
     REQUEST_SERVER.alive.store(0, Ordering::Relaxed);
     if has_fault_server() {
-        FAULT_SERVER.start(m, |m| ENGINE.serve_faults(m))?;
+        FAULT_SERVER.start(m, |m| ENGINE.serve_faults(m, NoRoom::End))?;
     }
     Ok(())
 }

@@ -285,12 +285,6 @@ impl Drop for Block {
     }
 }
 
-/// Whether this process runs under `uzswap run`, so that all its memory is managed already.
-#[pyfunction]
-fn is_managed() -> bool {
-    uzswap::is_managed()
-}
-
 /// Whether faults of pools arrive; the signal whose handler was replaced otherwise.
 #[pyfunction]
 fn check_handlers() -> Option<String> {
@@ -303,14 +297,20 @@ fn reinstall_handlers() -> PyResult<()> {
     Ok(uzswap::faults::reinstall()?)
 }
 
+/// Name and id of a thread that blocks SIGBUS.
+#[pyfunction]
+fn blocking_thread() -> Option<(String, i32)> {
+    uzswap::faults::blocking_thread()
+}
+
 #[pymodule]
 fn _uzswap(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<RawPool>()?;
     module.add_class::<Block>()?;
     module.add_class::<Pin>()?;
-    module.add_function(wrap_pyfunction!(is_managed, module)?)?;
     module.add_function(wrap_pyfunction!(check_handlers, module)?)?;
     module.add_function(wrap_pyfunction!(reinstall_handlers, module)?)?;
+    module.add_function(wrap_pyfunction!(blocking_thread, module)?)?;
     module.add_function(wrap_pyfunction!(numpy::set_mem_handler, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -24,11 +24,12 @@ fn package() -> PathBuf {
     let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python");
     let inner = package.join("uzswap");
     fs::create_dir_all(&inner).unwrap();
-    fs::copy(
-        here().join("python/uzswap/__init__.py"),
-        inner.join("__init__.py"),
-    )
-    .unwrap();
+    for file in fs::read_dir(here().join("../../python/uzswap")).unwrap() {
+        let file = file.unwrap();
+        if file.file_type().unwrap().is_file() {
+            fs::copy(file.path(), inner.join(file.file_name())).unwrap();
+        }
+    }
     fs::copy(profile.join("lib_uzswap.so"), inner.join("_uzswap.abi3.so")).unwrap();
     package
 }
@@ -41,10 +42,13 @@ fn arrays_live_in_pools() {
         println!("skipped: {python} has no numpy: name another with UZSWAP_TEST_PYTHON");
         return;
     }
-    let status = Command::new(&python)
-        .arg(here().join("tests/test_pools.py"))
-        .env("PYTHONPATH", package())
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .status();
-    assert!(status.unwrap().success());
+    let package = package();
+    for test in ["test_pools.py", "test_libraries.py"] {
+        let status = Command::new(&python)
+            .arg(here().join("tests").join(test))
+            .env("PYTHONPATH", &package)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .status();
+        assert!(status.unwrap().success(), "{test}");
+    }
 }

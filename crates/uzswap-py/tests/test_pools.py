@@ -14,6 +14,7 @@ import unittest
 import numpy as np
 
 import uzswap
+import uzswap._pools
 
 LIMIT = 16 << 20
 
@@ -218,7 +219,8 @@ ctypes.string_at(8)
 
 
 def load_tests(loader, tests, ignore):
-    tests.addTests(doctest.DocTestSuite(uzswap))
+    for module in [uzswap, uzswap._pools, uzswap._command]:
+        tests.addTests(doctest.DocTestSuite(module))
     return tests
 
 

@@ -292,6 +292,20 @@ pub fn queue(pid: i32, signal: i32, value: i32) -> Result<()> {
 }
 
 impl SigInfo {
+    /// Of a signal that this process sends to one of its threads, on behalf of the page at `address`.
+    #[must_use]
+    pub const fn sent(signal: i32, address: usize) -> SigInfo {
+        SigInfo {
+            si_signo: signal,
+            si_errno: 0,
+            si_code: SI_QUEUE,
+            pad: 0,
+            addr: address,
+            syscall: 0,
+            rest: [0; 25],
+        }
+    }
+
     /// SIGSEGV, SIGBUS: the address that faulted, exact to the byte for SIGSEGV and for SIGBUS
     /// from userfaultfd (page-aligned on some kernels).
     #[must_use]

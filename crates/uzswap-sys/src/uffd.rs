@@ -17,6 +17,8 @@ pub mod feature {
     pub const PAGEFAULT_FLAG_WP: u64 = 1 << 0;
     /// Instead of a message, the faulting thread gets SIGBUS (4.14).
     pub const SIGBUS: u64 = 1 << 7;
+    /// Messages name the thread that faults (4.14).
+    pub const THREAD_ID: u64 = 1 << 8;
 }
 
 /// Register: faults on pages that are not there.

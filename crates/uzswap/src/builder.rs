@@ -11,18 +11,22 @@ use uzswap_compress::Codec;
 use uzswap_core::{Masked, Partition, min_ram};
 use uzswap_group::group::{self, Group};
 use uzswap_group::knobs::CODEC_AUTO;
+use uzswap_sys::file;
+use uzswap_sys::uffd::Uffd;
 
 use crate::engines::Place;
 use crate::error::BuildError;
 use crate::group::GroupMemory;
 use crate::pool::{Inner, Pool};
 use crate::swap::{Swap, SwapFile};
-use crate::{faults, fork, guard};
+use crate::{faults, fork, guard, masks, sites};
 
 /// How the accesses to pages that are out reach the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FaultMode {
-    /// [`Signal`](FaultMode::Signal) if there is userfaultfd, else [`Segv`](FaultMode::Segv).
+    /// [`Signal`](FaultMode::Signal) if there is userfaultfd, else [`Segv`](FaultMode::Segv);
+    /// [`Thread`](FaultMode::Thread) if that can be and a thread of the process
+    /// [blocks SIGBUS](crate::faults::blocking_thread).
     #[default]
     Auto,
     /// By SIGBUS in the thread that faults: the fastest, about 2 µs beside the work itself. The
@@ -179,18 +183,33 @@ impl Builder {
             });
         }
         fork::prepare_process()?;
-        let place = Place::take().ok_or(BuildError::TooManyPools {
-            most: Partition::COUNT,
-        })?;
-        match self.start(&place, codec, limit) {
-            Ok(started) => {
-                let inner = Inner::begin(place, started, self.max_size)?;
-                Ok(Pool::of(Arc::new(inner)))
-            }
-            Err(error) => {
-                place.give_back();
-                Err(error)
-            }
+        sites::reserve();
+        let (place, started) = self.start_somewhere(codec, limit)?;
+        let inner = Inner::begin(place, started, self.max_size)?;
+        Ok(Pool::of(Arc::new(inner)))
+    }
+
+    /// Starts an engine in a free place, past those where the host has mapped something: Go's
+    /// run-time puts its heap at random addresses.
+    fn start_somewhere(
+        &self,
+        codec: Option<Codec>,
+        limit: u64,
+    ) -> Result<(Place, Started), BuildError> {
+        let most = Partition::COUNT;
+        let place = Place::take().ok_or(BuildError::TooManyPools { most })?;
+        let error = match self.start(&place, codec, limit) {
+            Ok(started) => return Ok((place, started)),
+            Err(error) => error,
+        };
+        // Held meanwhile, so that another place is taken.
+        let elsewhere = error
+            .is_place_occupied()
+            .then(|| self.start_somewhere(codec, limit));
+        place.give_back();
+        match elsewhere {
+            None | Some(Err(BuildError::TooManyPools { .. })) => Err(error),
+            Some(done) => done,
         }
     }
 
@@ -214,7 +233,21 @@ impl Builder {
         let config = &group.config;
         config.folio_order.store(FOLIO_ORDER, Relaxed);
         config.background.store(self.background.into(), Relaxed);
-        config.fault_mode.store(self.fault_mode.into(), Relaxed);
+        config.fault_mode.store(self.wanted_mode().into(), Relaxed);
+    }
+
+    /// The fault mode to ask the engine for.
+    fn wanted_mode(&self) -> FaultMode {
+        let needs_thread = self.fault_mode == FaultMode::Auto && masks::blocking_thread().is_some();
+        let can_be = || {
+            let fd = Uffd::open(file::O_CLOEXEC);
+            fd.and_then(Uffd::close).is_ok()
+        };
+        if needs_thread && can_be() {
+            FaultMode::Thread
+        } else {
+            self.fault_mode
+        }
     }
 
     fn start(
@@ -255,6 +288,7 @@ impl Builder {
             what: "install a signal handler",
             error: std::io::Error::from_raw_os_error(errno.0),
         })?;
+        masks::begin();
         guard::prepare(self.guard).map_err(|error| BuildError::Start { error })
     }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use uzswap_core::{Fault, MapError, StartError, StartStep};
 
 use uzswap_swap::size::Size;
+use uzswap_sys::Errno;
 
 /// Why a pool could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +63,14 @@ pub enum BuildError {
         /// Why it failed.
         error: io::Error,
     },
+}
+
+impl BuildError {
+    /// Whether the host has something at the addresses that the pool was to have.
+    pub(crate) fn is_place_occupied(&self) -> bool {
+        matches!(self, BuildError::Start { error }
+            if (error.step, error.errno) == (StartStep::Arena, Errno::EEXIST))
+    }
 }
 
 /// What to do about a failed start.

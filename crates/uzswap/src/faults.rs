@@ -28,7 +28,7 @@ use uzswap_sys::signal::{
 use uzswap_sys::thread;
 
 use crate::error::Replaced;
-use crate::{engines, guard, stack};
+use crate::{engines, guard, masks, stack};
 
 /// The action that the host had for a signal when ours was installed.
 struct Chain {
@@ -147,12 +147,30 @@ pub fn reinstall() -> io::Result<()> {
     Ok(())
 }
 
+/// The signals by which faults and trapped calls arrive in this process.
+pub(crate) fn signals() -> SigSet {
+    let ours = [SIGBUS, SIGSEGV, SIGSYS].into_iter();
+    let used = ours.filter(|signal| {
+        chain_of(*signal).is_some_and(|chain| chain.used.load(Ordering::Relaxed) != 0)
+    });
+    used.fold(SigSet::EMPTY, SigSet::with)
+}
+
 /// Takes the signals by which faults and trapped calls arrive out of this thread's mask. The kernel
-/// ends a process that faults while they are blocked: threads that block all signals to wait for
-/// some (sigwait) call this, or touch no pool.
+/// ends a process that faults while they are blocked. glibc's `pthread_sigmask` leaves them out of
+/// masks from the first pool on: only threads that had blocked them before, or by other ways, have
+/// to call this, or touch no pool.
 pub fn unblock() {
     let ours = SigSet::EMPTY.with(SIGBUS).with(SIGSEGV).with(SIGSYS);
     let _ = signal::sigprocmask(signal::SIG_UNBLOCK, Some(ours));
+}
+
+/// Name and id of a thread of this process that blocks SIGBUS, and must touch no pool unless that
+/// is in thread mode: a library's worker that was started before the first pool. `FaultMode::Auto`
+/// takes thread mode then, if it can.
+#[must_use]
+pub fn blocking_thread() -> Option<(String, i32)> {
+    masks::blocking_thread()
 }
 
 /// SIGBUS, and SIGSEGV where there is no userfaultfd.
@@ -177,10 +195,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut SigInfo, uc: *mut UContext
                 }
                 Fault::OverLimit { needed_bytes } => {
                     (info.si_signo, info.si_code) = (SIGBUS, BUS_ADRERR);
-                    say(format_args!(
-                        "uzswap: a pool has no room for the page at {addr:#x}: it would need a limit \
-                         of {needed_bytes} bytes, or swap"
-                    ));
+                    say_no_room(addr, needed_bytes);
                 }
                 Fault::Foreign => {}
             }
@@ -192,6 +207,14 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut SigInfo, uc: *mut UContext
 /// One line on standard error.
 fn say(line: std::fmt::Arguments<'_>) {
     let _ = write_line(2, line);
+}
+
+/// Says why the access to `addr` ends in SIGBUS.
+pub(crate) fn say_no_room(addr: usize, needed_bytes: u64) {
+    say(format_args!(
+        "uzswap: a pool has no room for the page at {addr:#x}: it would need a limit of \
+         {needed_bytes} bytes, or swap"
+    ));
 }
 
 /// Whether the signal is one that an access to the arena raises.

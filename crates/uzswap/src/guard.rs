@@ -1,10 +1,11 @@
 //! *What*: the guard of system calls. Where a page that is out faults in user space only, the
 //! kernel's own access to it fails with `EFAULT`. A seccomp [`filter`] traps calls whose pointer
 //! arguments lie in a pool; the handler of SIGSYS pins what they point at and issues them again, at
-//! a place that the filter exempts.
+//! a place that the filter exempts. A filter does not see pointers behind pointers: the C library's
+//! own calls with vectors of buffers come here by a jump instead ([`vectors`]).
 //!
-//! *Not covered*: pointers behind pointers (`readv`, `sendmsg`, the strings of `execve`), io_uring,
-//! other processes' accesses: pin first.
+//! *Not covered*: vectors in calls that the C library does not make, the strings of `execve`,
+//! io_uring, other processes' accesses: pin first.
 //!
 //! *Invariants*
 //! - The filter is the same in every process and stays for good, in children too: so does the page
@@ -14,20 +15,24 @@
 //!
 //! *Locking*: the engines'. *Context*: signal; installing: a thread of the host.
 
+mod context;
 mod filter;
 mod pins;
+mod transfer;
+mod vectors;
 
 use uzswap_core::{Masked, StartError, StartStep};
 use uzswap_guard::gate;
 use uzswap_sync::lock::Lock;
-use uzswap_sys::signal::{self, SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGSYS, SYS_SECCOMP};
+use uzswap_sys::signal::{SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGSYS, SYS_SECCOMP};
 use uzswap_sys::signal::{SigInfo, SigSet, UContext};
-use uzswap_sys::syscall::{call_raw, issue_at, to_int};
+use uzswap_sys::syscall::{issue_at, to_int};
 use uzswap_sys::{Errno, nr, seccomp};
 
-use crate::faults;
-use crate::stack;
-use pins::Pins;
+use crate::{faults, user};
+use context::Context;
+use pins::{MAX_POINTERS, Pins};
+use transfer::Transfer;
 
 /// A trapped call: its number and arguments.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +75,18 @@ pub(crate) fn prepare(wants: bool) -> Result<(), StartError> {
         install_filter().map_err(failed)?;
         *state = State::Filtering;
     }
+    if wants {
+        vectors::begin();
+    }
     Ok(())
+}
+
+/// Whether the guard serves vectors of buffers (`readv`, `sendmsg` and theirs) that the C library
+/// passes to the kernel. Not where that makes its calls in a way that the library does not know
+/// (musl; glibc from 2.41 on): [`pin`](crate::Pool::pin) their buffers first.
+#[must_use]
+pub fn serves_vectors() -> bool {
+    vectors::are_served()
 }
 
 const fn failed(errno: Errno) -> StartError {
@@ -106,131 +122,56 @@ pub(crate) unsafe extern "C" fn on_sigsys(signal: i32, info: *mut SigInfo, uc: *
             nr: usize::try_from((*info).si_syscall()).unwrap_or(0),
             args: (*uc).syscall_args(),
         };
-        let ret = serve(&m, uc, call);
+        let ret = serve(Context::Trapped(uc), &call);
         (*uc).set_syscall_return(ret.unwrap_or_else(|errno| -(errno.0 as isize)));
     }
 }
 
-/// Carries out a trapped call.
+/// Carries out a call that names memory of a pool.
 ///
 /// # Safety
-/// In the handler of SIGSYS, whose context is `uc`.
-unsafe fn serve(m: &Masked, uc: *mut UContext, call: Call) -> Result<isize, Errno> {
-    let mut pins = Pins::new();
-    pins.count();
-    let done = match Pieces::of(&call) {
-        // SAFETY: the caller's promise.
-        Some(pieces) => unsafe { transfer(m, uc, &mut pins, call, pieces) },
-        None => stack::with(m, || pins.pin(&call)).and_then(|()| {
-            // SAFETY: the caller's promise; what it points at is in.
-            unsafe {
-                match call.nr {
-                    nr::RT_SIGPROCMASK => sigprocmask(uc, &call),
-                    // It would be undone at the handler's end.
-                    nr::SIGALTSTACK => Err(Errno::EFAULT),
-                    _ => Ok(issue(uc, &call)),
-                }
+/// `context` is that of a thread that makes the call.
+unsafe fn serve(context: Context, call: &Call) -> Result<isize, Errno> {
+    let mut pins = Pins::<MAX_POINTERS>::new();
+    if transfer::is_vectored(call.nr) {
+        // Vectors and headers, which are about to be read.
+        context.enter(|| pins.pin(call))?;
+    }
+    // SAFETY: the caller's promise; what the call points at is pinned before it is issued.
+    let done = unsafe {
+        match Transfer::of(call) {
+            _ if transfer::is_of_messages(call.nr) => transfer::first_message(context, call),
+            Ok(Some(transfer)) => transfer.run(context),
+            // One without more to it, or a wrong one, for the kernel to say so.
+            _ => {
+                pins.count();
+                let pinned = context.enter(|| pins.pin(call));
+                pinned.and_then(|()| issue(context, call))
             }
-        }),
+        }
     };
-    stack::with(m, || pins.release());
+    context.enter(|| pins.release());
     done
 }
 
-/// Issues a call under the mask that the host has in force.
-///
 /// # Safety
-/// What it points at in pools is pinned; `uc` is the context of the trapped call.
-unsafe fn issue(uc: *mut UContext, call: &Call) -> isize {
-    // SAFETY: what the host asked for.
+/// As [`serve`]; what it points at is pinned.
+unsafe fn issue(context: Context, call: &Call) -> Result<isize, Errno> {
+    // SAFETY: the caller's promise.
     unsafe {
-        signal::set_mask((*uc).uc_sigmask);
-        let ret = call_raw(call.nr, call.args);
-        signal::block_all();
-        ret
-    }
-}
-
-/// A transfer between a file and one buffer, longer than may be pinned at once.
-struct Pieces {
-    /// Bytes at once.
-    most: usize,
-    /// Whether a position is advanced.
-    positioned: bool,
-    /// A read, which ends with what there is, unless it is of a file.
-    reads: bool,
-}
-
-impl Pieces {
-    fn of(call: &Call) -> Option<Pieces> {
-        let (positioned, reads) = match call.nr {
-            nr::READ => (false, true),
-            nr::WRITE => (false, false),
-            nr::PREAD64 => (true, true),
-            nr::PWRITE64 => (true, false),
-            _ => return None,
-        };
-        let engine = pins::engine_of(call.args[1])?;
-        let most = engine.pin_budget();
-        (call.args[2] > most).then_some(Pieces {
-            most,
-            positioned,
-            reads,
-        })
-    }
-}
-
-/// # Safety
-/// As [`serve`].
-unsafe fn transfer(
-    m: &Masked,
-    uc: *mut UContext,
-    pins: &mut Pins,
-    call: Call,
-    pieces: Pieces,
-) -> Result<isize, Errno> {
-    let [fd, buffer, len, position, ..] = call.args;
-    let goes_on = !pieces.reads || is_file(to_int(fd));
-    let mut done = 0;
-    while done < len {
-        let mut piece = call;
-        piece.args[1] = buffer + done;
-        piece.args[2] = pieces.most.min(len - done);
-        if pieces.positioned {
-            piece.args[3] = position + done;
-        }
-        let pinned = stack::with(m, || pins.pin(&piece));
-        let ret = match pinned {
-            // SAFETY: the caller's promise; what it points at is in.
-            Ok(()) => unsafe { issue(uc, &piece) },
-            Err(errno) => -(errno.0 as isize),
-        };
-        stack::with(m, || pins.release());
-        match usize::try_from(ret) {
-            Ok(moved) => {
-                done += moved;
-                if moved < piece.args[2] || !goes_on {
-                    break;
-                }
-            }
-            Err(_) if done > 0 => break,
-            Err(_) => return Ok(ret),
+        match (context, call.nr) {
+            (Context::Trapped(uc), nr::RT_SIGPROCMASK) => sigprocmask(uc, call),
+            // It would be undone at the handler's end.
+            (_, nr::SIGALTSTACK) => Err(Errno::EFAULT),
+            _ => Ok(context.issue(call)),
         }
     }
-    Ok(done.cast_signed())
-}
-
-/// Whether a descriptor is of a regular file, of which a read returns as much as there is.
-fn is_file(fd: i32) -> bool {
-    const S_IFMT: u32 = 0o170_000;
-    const S_IFREG: u32 = 0o100_000;
-    uzswap_sys::file::fstat(fd).is_ok_and(|stat| stat.st_mode & S_IFMT == S_IFREG)
 }
 
 /// `rt_sigprocmask` with a set in a pool: changes the mask that returns with the handler.
 ///
 /// # Safety
-/// As [`issue`].
+/// `uc` is the frame of this handler; the sets are pinned.
 unsafe fn sigprocmask(uc: *mut UContext, call: &Call) -> Result<isize, Errno> {
     let [how, set, old, size, ..] = call.args;
     if size != size_of::<SigSet>() {
@@ -239,7 +180,8 @@ unsafe fn sigprocmask(uc: *mut UContext, call: &Call) -> Result<isize, Errno> {
     // SAFETY: the kernel's frame.
     let before = unsafe { (*uc).uc_sigmask };
     if set != 0 {
-        let set = SigSet(pins::read_word(set)?);
+        // SAFETY: a number.
+        let set = SigSet(unsafe { user::read(set) }?);
         let after = match to_int(how) {
             SIG_BLOCK => SigSet(before.0 | set.0),
             SIG_UNBLOCK => SigSet(before.0 & !set.0),
@@ -250,7 +192,7 @@ unsafe fn sigprocmask(uc: *mut UContext, call: &Call) -> Result<isize, Errno> {
         unsafe { (*uc).uc_sigmask = after };
     }
     if old != 0 {
-        pins::write_word(old, before.0)?;
+        user::write(old, before.0)?;
     }
     Ok(0)
 }

@@ -18,6 +18,7 @@
 //! - [`Region`]: raw bytes of a pool
 //! - [`Alloc`]: a pool as the `#[global_allocator]`
 //! - [`faults`]: how accesses reach the library, and what that means to its host
+//! - [`guard`]: how the kernel's do
 //!
 //! What holds for threads, signals, system calls and fork: docs/library.md.
 #![cfg_attr(feature = "nightly", feature(allocator_api))]
@@ -29,14 +30,17 @@ mod error;
 pub mod faults;
 mod fork;
 mod group;
-mod guard;
+pub mod guard;
 mod heap;
+mod masks;
 mod pool;
 mod region;
 mod server;
+mod sites;
 mod stack;
 mod stats;
 mod swap;
+mod user;
 
 pub use alloc::Alloc;
 pub use builder::{Builder, FaultMode, is_managed};

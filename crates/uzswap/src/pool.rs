@@ -167,8 +167,12 @@ impl Pool {
         Ok(unsafe { Region::new(self.clone(), addr, len) })
     }
 
-    /// Maps memory for the caller, who unmaps it. Returns its address and length.
-    pub(crate) fn map_raw(&self, len: usize) -> Result<(usize, usize), PoolError> {
+    /// Maps memory for an allocator, which unmaps it: like [`Pool::map`] without an owner. Returns its
+    /// address, which is a multiple of 4 KiB, and its length.
+    ///
+    /// # Errors
+    /// As [`Pool::map`].
+    pub fn map_raw(&self, len: usize) -> Result<(usize, usize), PoolError> {
         self.present()?;
         let engine = self.engine();
         let len = round_up(len).ok_or(self.no_space(len))?;
@@ -206,8 +210,8 @@ impl Pool {
     /// Gives back what [`Pool::map_raw`] mapped, or whole pages of it.
     ///
     /// # Safety
-    /// It was mapped so, and nobody uses it any more.
-    pub(crate) unsafe fn unmap_raw(&self, addr: usize, len: usize) {
+    /// It was mapped so, of this pool, and nobody uses it any more.
+    pub unsafe fn unmap_raw(&self, addr: usize, len: usize) {
         if self.present().is_err() {
             return;
         }
@@ -251,8 +255,8 @@ impl Pool {
     /// Makes pages read as zero, and frees what they took.
     ///
     /// # Safety
-    /// They were mapped by [`Pool::map_raw`], and nobody needs what is in them.
-    pub(crate) unsafe fn discard_raw(&self, addr: usize, len: usize) {
+    /// They were mapped by [`Pool::map_raw`], of this pool, and nobody needs what is in them.
+    pub unsafe fn discard_raw(&self, addr: usize, len: usize) {
         let engine = self.engine();
         let _ = Masked::block(|m| engine.discard(m, addr, len));
     }
@@ -310,8 +314,8 @@ impl Pool {
     }
 
     /// Brings memory in and keeps it in until the result is dropped: for system calls that no
-    /// [guard](Builder::guard) serves (io_uring, vectored calls, other processes' accesses), for
-    /// threads that block SIGBUS, and where the time of an access must be known.
+    /// [guard](Builder::guard) serves (io_uring, other processes' accesses), for threads that
+    /// block SIGBUS, and where the time of an access must be known.
     ///
     /// # Errors
     /// [`PoolError::OverLimit`]: it does not fit. [`PoolError::Lost`], [`PoolError::NotOurs`].

@@ -7,14 +7,18 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
+use std::fmt::Write;
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use uzswap_core::{Engine, Masked, PAGE_SIZE, Partition};
-use uzswap_sys::{mem, thread};
+use uzswap_core::{Engine, Masked, NoRoom, PAGE_SIZE, Partition};
+use uzswap_sys::fmt::StackBuf;
+use uzswap_sys::signal::{self, SIGBUS, SigInfo, SigSet};
+use uzswap_sys::{file, mem, thread};
 
 use crate::engines::{self, Place};
+use crate::faults;
 
 const STACK_LEN: usize = 64 << 10;
 
@@ -38,7 +42,42 @@ static SERVERS: [Server; Partition::COUNT] = [const {
 extern "C" fn run(engine: *mut c_void) {
     // SAFETY: an engine, which is static; the thread inherits its creator's full mask.
     let (engine, m) = unsafe { (&*engine.cast::<Engine>(), Masked::assume()) };
-    engine.serve_faults(&m);
+    engine.serve_faults(&m, NoRoom::Raise(raise_no_room));
+}
+
+/// Raises SIGBUS in a thread that waits for a page there is no room for; it repeats the access when
+/// its handler returns. `false`: the thread blocks the signal, and would wait for ever.
+fn raise_no_room(tid: u32, addr: usize, needed_bytes: u64) -> bool {
+    faults::say_no_room(addr, needed_bytes);
+    let tid = tid.cast_signed();
+    let info = SigInfo::sent(SIGBUS, addr);
+    !blocks_sigbus(tid) && signal::tgsigqueueinfo(thread::getpid(), tid, SIGBUS, &info).is_ok()
+}
+
+/// Whether a thread of this process has SIGBUS blocked, or does not say.
+fn blocks_sigbus(tid: i32) -> bool {
+    let mut path = StackBuf::<64>::new();
+    let _ = write!(path, "/proc/self/task/{tid}/status");
+    let flags = file::O_RDONLY | file::O_CLOEXEC;
+    let opened = path
+        .as_c_str()
+        .map(|path| file::openat(file::AT_FDCWD, path, flags, 0));
+    let Some(Ok(fd)) = opened else {
+        return true;
+    };
+    // Some 1,500 bytes, which one read returns.
+    let mut text = [0; 4096];
+    let len = file::read(fd, &mut text).unwrap_or(0);
+    let _ = file::close(fd);
+    let mut lines = text
+        .get(..len)
+        .unwrap_or_default()
+        .split(|byte| *byte == b'\n');
+    let blocked = lines.find_map(|line| {
+        let hex = str::from_utf8(line.strip_prefix(b"SigBlk:\t")?).ok()?;
+        u64::from_str_radix(hex, 16).ok()
+    });
+    blocked.is_none_or(|mask| SigSet(mask).contains(SIGBUS))
 }
 
 /// Starts the thread of a pool.

@@ -37,6 +37,10 @@ fn stories() {
         Ok("sockets") => sockets(),
         Ok("child") => children(),
         Ok("inherited") => inherited(),
+        Ok("vectors") => vectors(FaultMode::Auto),
+        Ok("vectors in segv mode") => vectors(FaultMode::Segv),
+        Ok("messages") => messages(),
+        Ok("busy") => busy_while_it_comes(),
         _ => {}
     }
 }
@@ -64,6 +68,216 @@ fn threads_wait_in_them() {
 #[test]
 fn programs_that_are_started_do_not_mind() {
     tell("child");
+}
+
+#[test]
+fn vectors_of_buffers_work() {
+    tell("vectors");
+    tell("vectors in segv mode");
+    tell("messages");
+}
+
+#[test]
+fn threads_in_the_midst_of_calls_do_not_notice() {
+    tell("busy");
+}
+
+/// Whether the C library's calls with vectors can be guarded here.
+fn vectors_are_served() -> bool {
+    let served = uzswap::guard::serves_vectors();
+    if !served {
+        println!("skipped: this C library's calls with vectors of buffers are not guarded");
+    }
+    served
+}
+
+/// Buffers of a region that alternate with the test's own: a page of the one, 100 bytes of the other.
+fn mixed(region: &[u8], own: &[u8]) -> Vec<libc::iovec> {
+    let vector = |bytes: &[u8]| libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    region
+        .chunks(4096)
+        .zip(own.chunks(100))
+        .flat_map(|(page, own)| [vector(page), vector(own)])
+        .collect()
+}
+
+fn vectors(mode: FaultMode) {
+    let pool = Pool::builder().limit(LIMIT).fault_mode(mode);
+    let pool = pool.build().unwrap();
+    if !vectors_are_served() {
+        return;
+    }
+    let (source, own) = (filled(&pool, 400 * 4096, 1), vec![7_u8; 400 * 100]);
+    let (path, file) = scratch();
+    let (fd, len) = (file.as_raw_fd(), 400 * 4196_isize);
+    let from = mixed(&source, &own);
+    pool.evict(&source).unwrap();
+    // SAFETY: the vectors name memory that lives, and the rest of the test looks at it.
+    unsafe {
+        assert_eq!(libc::writev(fd, from.as_ptr(), 800), len);
+        pool.evict(&source).unwrap();
+        assert_eq!(libc::pwritev(fd, from.as_ptr(), 800, len as i64), len);
+        let (mut copy, mut rest) = (pool.map(400 * 4096).unwrap(), vec![0_u8; 400 * 100]);
+        let to = mixed(&copy, &rest);
+        pool.evict(&copy).unwrap();
+        assert_eq!(libc::preadv(fd, to.as_ptr(), 800, 0), len);
+        assert!(copy[..] == source[..] && rest == own, "preadv");
+        copy.fill(0);
+        rest.fill(0);
+        pool.evict(&copy).unwrap();
+        assert_eq!(libc::preadv2(fd, to.as_ptr(), 800, len as i64, 0), len);
+        assert!(copy[..] == source[..] && rest == own, "preadv2");
+        // One buffer longer than may be pinned at once, in a vector that lies in the pool itself.
+        let large = filled(&pool, 2 * LIMIT as usize, 9);
+        let mut vector = pool.map(4096).unwrap();
+        vector
+            .as_mut_ptr()
+            .cast::<libc::iovec>()
+            .write(libc::iovec {
+                iov_base: large.as_ptr().cast_mut().cast(),
+                iov_len: large.len(),
+            });
+        pool.evict(&vector).unwrap();
+        libc::lseek(fd, 0, libc::SEEK_SET);
+        let written = libc::writev(fd, vector.as_ptr().cast(), 1);
+        assert_eq!(written, large.len().cast_signed());
+        assert!(
+            fs::read(&path).unwrap()[..large.len()] == large[..],
+            "writev"
+        );
+        // What is wrong is still said by the kernel.
+        assert_eq!(libc::writev(fd, std::ptr::dangling(), 1), -1);
+        assert_eq!(
+            std::io::Error::last_os_error().raw_os_error(),
+            Some(libc::EFAULT)
+        );
+        assert_eq!(libc::writev(-1, vector.as_ptr().cast(), 1), -1);
+        assert_eq!(
+            std::io::Error::last_os_error().raw_os_error(),
+            Some(libc::EBADF)
+        );
+        // A fork child, too.
+        pool.evict(&source).unwrap();
+        match libc::fork() {
+            0 => libc::_exit(i32::from(libc::writev(fd, from.as_ptr(), 800) != len)),
+            child => {
+                let mut status = -1;
+                libc::waitpid(child, &raw mut status, 0);
+                assert_eq!(status, 0, "in a fork child");
+            }
+        }
+    }
+    assert!(pool.stats().guarded_calls >= 5, "{:?}", pool.stats());
+    fs::remove_file(&path).unwrap();
+}
+
+fn messages() {
+    let pool = Pool::builder().limit(LIMIT).build().unwrap();
+    if !vectors_are_served() {
+        return;
+    }
+    let source = filled(&pool, 4 << 20, 5);
+    let copy = pool.map(4 << 20).unwrap();
+    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let one = |bytes: &[u8]| libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    let header = |vector: &libc::iovec| {
+        // SAFETY: plain numbers.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_iov = std::ptr::from_ref(vector).cast_mut();
+        header.msg_iovlen = 1;
+        header
+    };
+    pool.evict(&source).unwrap();
+    pool.evict(&copy).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let vector = one(&source);
+            let header = header(&vector);
+            // SAFETY: it names memory that lives.
+            let sent = unsafe { libc::sendmsg(near.as_raw_fd(), &raw const header, 0) };
+            assert_eq!(sent, 4 << 20, "a stream takes all");
+        });
+        let vector = one(&copy);
+        let mut header = header(&vector);
+        let flags = libc::MSG_WAITALL;
+        // SAFETY: as above; nobody else has the copy.
+        let got = unsafe { libc::recvmsg(far.as_raw_fd(), &raw mut header, flags) };
+        assert_eq!(got, 4 << 20, "a read that waits for all");
+    });
+    assert!(copy[..] == source[..]);
+    // Datagrams stay whole, and say where they are from.
+    let (near, far) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    pool.evict(&source).unwrap();
+    pool.evict(&copy).unwrap();
+    // SAFETY: as above.
+    unsafe {
+        let vectors = mixed(&source[..10 * 4096], &[3; 1000]);
+        let mut message: libc::mmsghdr = std::mem::zeroed();
+        message.msg_hdr = header(&vectors[0]);
+        message.msg_hdr.msg_iovlen = vectors.len();
+        let sent = libc::sendmmsg(near.as_raw_fd(), &raw mut message, 1, 0);
+        assert_eq!((sent, message.msg_len), (1, 10 * 4196));
+        let vector = one(&copy[..1 << 20]);
+        let mut header = header(&vector);
+        let got = libc::recvmsg(far.as_raw_fd(), &raw mut header, 0);
+        assert_eq!(got, 10 * 4196);
+        assert!(copy[..4096] == source[..4096] && copy[4096] == 3);
+        assert_eq!(header.msg_flags & libc::MSG_TRUNC, 0);
+    }
+    // A buffer that is longer than the limit, of a call with one.
+    let (mut near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let large = filled(&pool, 2 * LIMIT as usize, 1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| near.write_all(&large).unwrap());
+        let mut copy = pool.map(large.len()).unwrap();
+        // SAFETY: the buffer is the call's for as long as it takes.
+        let got = unsafe {
+            libc::recv(
+                far.as_raw_fd(),
+                copy.as_mut_ptr().cast(),
+                copy.len(),
+                libc::MSG_WAITALL,
+            )
+        };
+        assert_eq!(got, copy.len().cast_signed());
+        assert!(copy[..] == large[..]);
+    });
+}
+
+/// Threads that are making such calls, with all signals blocked, while the first pool is built.
+fn busy_while_it_comes() {
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    let ended = &ended;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(move || {
+                // SAFETY: the set is initialized by sigfillset; the buffers live.
+                unsafe {
+                    let mut all: libc::sigset_t = std::mem::zeroed();
+                    libc::sigfillset(&raw mut all);
+                    libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+                    let file = File::options().write(true).open("/dev/null").unwrap();
+                    let own = [1_u8; 4 * 4196];
+                    let vectors = mixed(&own[..4 * 4096], &own[4 * 4096..]);
+                    while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                        let written = libc::writev(file.as_raw_fd(), vectors.as_ptr(), 8);
+                        assert_eq!(written, 4 * 4196);
+                    }
+                }
+            });
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let pool = Pool::builder().limit(LIMIT).build().unwrap();
+        drop(filled(&pool, 1 << 20, 1));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }
 
 fn filled(pool: &Pool, len: usize, stamp: u8) -> Region {

@@ -112,7 +112,7 @@ fn open_for(mode: FaultMode) -> Result<i32, StartError> {
             nonblock | uffd::UFFD_USER_MODE_ONLY,
             feature::PAGEFAULT_FLAG_WP | feature::SIGBUS,
         ),
-        FaultMode::Thread => (nonblock, feature::PAGEFAULT_FLAG_WP),
+        FaultMode::Thread => (nonblock, feature::PAGEFAULT_FLAG_WP | feature::THREAD_ID),
         FaultMode::Segv => return protection::open_memory(),
     };
     let fd = Uffd::open(flags).map_err(|errno| failed(StartStep::UffdOpen, errno))?;

@@ -1,4 +1,4 @@
-//! *What*: the fault handler of thread mode.
+//! *What*: the fault handler of thread mode, and what becomes of a page that has no room.
 //!
 //! *Invariants*: runs with all signals blocked from its first instruction, and uses no thread-local
 //! storage: it shares its creator's.
@@ -18,8 +18,19 @@ use uzswap_sys::{Errno, mem};
 /// Messages read at once.
 const NR_MSGS: usize = 16;
 
+/// What becomes of a page for which there is no room under the limit.
+#[derive(Clone, Copy, Debug)]
+pub enum NoRoom {
+    /// The process ends with status 125: its program knows nothing of a limit.
+    End,
+    /// This raises SIGBUS in the thread, whose id it is told, with the address and the limit that
+    /// would do, bytes. If it cannot (`false`), the page is given up with what it held: every access
+    /// to it ends in SIGBUS.
+    Raise(fn(u32, usize, u64) -> bool),
+}
+
 /// Serves faults (thread mode) until the engine stops, which a last fault announces.
-pub(crate) fn serve_faults(parts: &Parts, masked: &Masked) {
+pub(crate) fn serve_faults(parts: &Parts, masked: &Masked, no_room: NoRoom) {
     let Some(uffd) = parts.arena.uffd() else {
         return;
     };
@@ -35,8 +46,8 @@ pub(crate) fn serve_faults(parts: &Parts, masked: &Masked) {
             continue;
         };
         for msg in msgs.iter().take(nr) {
-            if let Event::Pagefault { addr, .. } = msg.event() {
-                serve_one(parts, masked, addr);
+            if let Event::Pagefault { addr, thread, .. } = msg.event() {
+                serve_one(parts, masked, addr, thread, no_room);
                 let _ = uffd.wake(addr & !(PAGE_SIZE - 1), PAGE_SIZE);
             }
         }
@@ -46,7 +57,7 @@ pub(crate) fn serve_faults(parts: &Parts, masked: &Masked) {
     }
 }
 
-fn serve_one(parts: &Parts, masked: &Masked, addr: usize) {
+fn serve_one(parts: &Parts, masked: &Masked, addr: usize, thread: u32, no_room: NoRoom) {
     let base = addr & !(PAGE_SIZE - 1);
     let fault = Page::containing(addr).map_or(Fault::NotMapped, |page| {
         fault::serve_timed(parts, masked, page)
@@ -63,13 +74,18 @@ fn serve_one(parts: &Parts, masked: &Masked, addr: usize) {
             }
         }
         Fault::Corrupt => give_up(parts, masked, base),
-        Fault::OverLimit { needed_bytes } => {
-            parts.account.die(FailureReason::OverLimit, 0, needed_bytes);
-        }
+        Fault::OverLimit { needed_bytes } => match no_room {
+            NoRoom::End => parts.account.die(FailureReason::OverLimit, 0, needed_bytes),
+            NoRoom::Raise(raise) => {
+                if !raise(thread, addr, needed_bytes) {
+                    give_up(parts, masked, base);
+                }
+            }
+        },
     }
 }
 
-/// A page whose contents are lost: from now on every access to it ends in SIGBUS.
+/// Gives up a page and what it held: from now on every access to it ends in SIGBUS.
 fn give_up(parts: &Parts, masked: &Masked, base: usize) {
     let mut op = parts.op(masked);
     // Foreign first: at no time does it read as zeroes.

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use uzswap_compress::Codec;
-use uzswap_core::{Engine, Fault, FaultMode, ForkPolicy, Masked, PAGE_SIZE, RemapTo, in_arena};
+use uzswap_core::{
+    Engine, Fault, FaultMode, ForkPolicy, Masked, NoRoom, PAGE_SIZE, RemapTo, in_arena,
+};
 use uzswap_group::group::{GROUP_LEN, Group, Identity, is_alive};
 use uzswap_group::knobs::BLOCK_AUTO;
 use uzswap_sys::mem;
@@ -127,7 +129,7 @@ pub fn beside(mut what: impl FnMut() + Send, story: impl FnOnce()) {
 /// The engine's own thread; again in a fork child, which has none.
 fn spawn_own_thread() {
     if ENGINE.mode() == Some(FaultMode::Thread) {
-        std::thread::spawn(|| Masked::block(|m| ENGINE.serve_faults(m)));
+        std::thread::spawn(|| Masked::block(|m| ENGINE.serve_faults(m, NoRoom::End)));
     }
 }
 

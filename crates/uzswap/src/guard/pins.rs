@@ -7,21 +7,20 @@
 use uzswap_core::{Engine, Fault, Masked, Pin, arena_part};
 use uzswap_group::counters::add;
 use uzswap_guard::table::{self, Extent, Pointer};
-use uzswap_sys::mem::IoVec;
-use uzswap_sys::syscall::{call6, int};
-use uzswap_sys::{Errno, PAGE_SIZE, nr, thread};
+use uzswap_sys::{Errno, PAGE_SIZE, nr};
 
 use super::Call;
-use crate::engines;
+use crate::{engines, user};
 
-/// Pins of one call: a call has six arguments, two of which may say how long another is.
-const MAX_PINS: usize = 8;
+/// Pins of a call by its own pointers: it has six arguments, two of which may say how long another
+/// is.
+pub(super) const MAX_POINTERS: usize = 8;
 /// Longest path, its zero byte included.
 const PATH_MAX: usize = 4096;
 
 /// What is pinned for a call.
-pub(super) struct Pins {
-    held: [Option<(&'static Engine, Pin)>; MAX_PINS],
+pub(super) struct Pins<const N: usize> {
+    held: [Option<(&'static Engine, Pin)>; N],
     calls: u64,
 }
 
@@ -30,10 +29,10 @@ pub(super) fn engine_of(addr: usize) -> Option<&'static Engine> {
     engines::of(addr).filter(|engine| engine.started())
 }
 
-impl Pins {
+impl<const N: usize> Pins<N> {
     pub(super) const fn new() -> Self {
         Pins {
-            held: [const { None }; MAX_PINS],
+            held: [const { None }; N],
             calls: 0,
         }
     }
@@ -67,7 +66,9 @@ impl Pins {
             Extent::At(arg) => {
                 let at = argument(call, arg);
                 self.pin_range(at, 4)?;
-                read_word(at).map_or(0, |word| (word & 0xffff_ffff) as usize)
+                // SAFETY: a number.
+                let len = unsafe { user::read::<u32>(at) };
+                len.map_or(0, |len| len as usize)
             }
             Extent::CString => PATH_MAX,
             Extent::Unknown => match call.nr {
@@ -79,7 +80,7 @@ impl Pins {
     }
 
     /// Pins what of `[addr, addr + len)` is in a pool.
-    fn pin_range(&mut self, addr: usize, len: usize) -> Result<(), Errno> {
+    pub(super) fn pin_range(&mut self, addr: usize, len: usize) -> Result<(), Errno> {
         let Some((engine, (addr, len))) = engine_of(addr).zip(arena_part(addr, len)) else {
             return Ok(());
         };
@@ -126,30 +127,5 @@ const fn ioctl_len(request: usize) -> usize {
         len
     } else {
         PAGE_SIZE
-    }
-}
-
-/// The word at `from` in the host, where a bad address is `EFAULT` and no fault.
-pub(super) fn read_word(from: usize) -> Result<u64, Errno> {
-    let mut word = 0_u64;
-    copy(nr::PROCESS_VM_READV, (&raw mut word) as usize, from)?;
-    Ok(word)
-}
-
-/// Writes a word, likewise.
-pub(super) fn write_word(to: usize, word: u64) -> Result<(), Errno> {
-    copy(nr::PROCESS_VM_WRITEV, (&raw const word) as usize, to)
-}
-
-fn copy(call: usize, ours: usize, theirs: usize) -> Result<(), Errno> {
-    let [local, remote] = [ours, theirs].map(|base| IoVec { base, len: 8 });
-    let [local, remote] = [&local, &remote].map(|vector| core::ptr::from_ref(vector) as usize);
-    // SAFETY: ours is a word; the kernel checks the other.
-    let moved = unsafe { call6(call, int(thread::getpid()), local, 1, remote, 1, 0) }?;
-    // An `int` at the end of a page is half of it.
-    if moved >= 4 {
-        Ok(())
-    } else {
-        Err(Errno::EFAULT)
     }
 }

@@ -1,36 +1,16 @@
-"""Memory pools that hold more than their limit of RAM.
-
-Cold pages are compressed in RAM; what does not fit then is written to a swap file, compressed and
-encrypted. Arrays of numpy in a pool behave as any other::
-
-    >>> import numpy as np, uzswap
-    >>> pool = uzswap.Pool(limit="64M")
-    >>> a = pool.zeros((1 << 20, 8), dtype="f8")    # 64 MiB of addresses; RAM as it is touched
-    >>> a[12345] = 1.5
-    >>> float(a.sum()), pool.handles(a)
-    (12.0, True)
-    >>> with pool:                                  # whatever numpy allocates here
-    ...     b = np.arange(1 << 20)
-    >>> pool.handles(b), pool.stats()["used"] <= 64 << 20
-    (True, True)
-
-Importing this installs nothing. Sizes are numbers of bytes, or text such as "512M", "1.5G".
-"""
+"""Memory pools: what the package's ``Pool`` is. The engine is the extension ``_uzswap``."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import sys
-
-if not sys.platform.startswith("linux"):
-    raise ImportError("uzswap works on Linux only")
+import warnings
 
 from ._uzswap import RawPool as _RawPool
-from ._uzswap import __version__, check_handlers, is_managed, reinstall_handlers
+from ._uzswap import __version__, blocking_thread, check_handlers, reinstall_handlers
 from ._uzswap import set_mem_handler as _set_mem_handler
 
-__all__ = ["Pool", "check_handlers", "is_managed", "reinstall_handlers", "__version__"]
+__all__ = ["Pool", "check_handlers", "reinstall_handlers", "__version__"]
 
 # The handlers that `with pool:` has replaced, innermost last.
 _replaced = contextvars.ContextVar("uzswap_replaced", default=())
@@ -94,6 +74,18 @@ class Pool(_RawPool):
         ...
     ValueError: a pool needs a limit of at least 8 MiB here, and 1 MiB is less: raise it
     """
+
+    def __init__(self, *args, **kwargs):
+        blocked = blocking_thread() if self.fault_mode != "thread" else None
+        if blocked:
+            name, tid = blocked
+            warnings.warn(
+                f"thread {tid} ({name}) blocks SIGBUS, and would end the process at an array of "
+                "this pool: make the first pool before the library that started the thread is "
+                'imported, or use fault_mode="thread"',
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def empty(self, shape, dtype=float, order="C"):
         """A new array of that shape and dtype, with anything in it."""
