@@ -53,6 +53,7 @@ pub fn run(options: &Run) -> Result<u8> {
     let image = IMAGE.install()?;
     let mut place = Place::take(options, entered)?;
     let surroundings = place.surroundings.take();
+    let mut brokers = std::mem::take(&mut place.brokers);
     let (group, part) = (&place.group, place.part());
 
     let mut kills = Kills::watch(Path::new("/"));
@@ -80,6 +81,7 @@ pub fn run(options: &Run) -> Result<u8> {
     let mut over_limit = OutsideLimit::of(options);
     let mut watcher = thrashing::Watcher::new(group, place.run, begin);
     let end = child.wait(|orphans| {
+        let brokered = brokers.tick(&place.group, orphans);
         let measured = outside.tick();
         let (followed, lowered) = follower.tick();
         if lowered {
@@ -91,7 +93,7 @@ pub fn run(options: &Run) -> Result<u8> {
         say_kills(kills.tick(), group);
         let next = looked.min(measured).min(followed).min(watcher.tick());
         let idle = idle.as_mut().map(IdleReclaim::tick);
-        [traced, idle]
+        [traced, idle, brokered]
             .into_iter()
             .flatten()
             .fold(next, Duration::min)
@@ -99,7 +101,11 @@ pub fn run(options: &Run) -> Result<u8> {
     drop(metrics);
     say_kills(kills.look(), group);
     if over_limit.ended {
-        supervise::end_orphans(|| outside.children());
+        supervise::end_orphans(|| {
+            let mut children = outside.children();
+            children.retain(|pid| !brokers.have(*pid));
+            children
+        });
     }
 
     let elapsed_s = begin.elapsed().as_secs_f64();
@@ -135,6 +141,7 @@ pub fn run(options: &Run) -> Result<u8> {
         add_outcome(&mut report, options, end, status);
         write_stats(file, &report).context("cannot write the statistics")?;
     }
+    place.brokers = brokers;
     place.leave();
     Ok(status)
 }

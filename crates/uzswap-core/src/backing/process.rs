@@ -4,6 +4,7 @@
 //! *Invariants*: as [`super`]. *Locking*: none of its own. *Context*: init (`open`); signal,
 //! worker.
 
+use super::device::SwapDevice;
 use super::devices::{Devices, Owners};
 use super::keys::Keys;
 use super::readahead::Readahead;
@@ -119,6 +120,14 @@ impl Backing {
     /// How objects are sealed.
     pub(crate) fn seal(&self) -> Seal<'static> {
         self.keys.seal()
+    }
+
+    /// The number of the next write; 0 where the devices do not remember it.
+    pub(crate) fn next_write(&self) -> u32 {
+        match self.devices.iter().any(SwapDevice::is_fresh) {
+            true => self.keys.next_write(),
+            false => 0,
+        }
     }
 
     /// The slots of an object.
