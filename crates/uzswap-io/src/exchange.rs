@@ -401,11 +401,12 @@ impl Exchange {
                 }
                 let is_read = Op::from_number(cell.op.load(Relaxed)).is_read();
                 // The bit is one worker's: whoever clears it moves the cell.
-                if is_read == reads && self.pending.fetch_and(!(1 << at), AcqRel) & 1 << at != 0 {
-                    if let Some(taken) = self.take_cell(at) {
-                        nr += 1;
-                        each(taken);
-                    }
+                if is_read == reads
+                    && self.pending.fetch_and(!(1 << at), AcqRel) & 1 << at != 0
+                    && let Some(taken) = self.take_cell(at)
+                {
+                    nr += 1;
+                    each(taken);
                 }
             }
             if nr > 0 {
