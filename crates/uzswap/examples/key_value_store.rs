@@ -1,5 +1,5 @@
 //! A key-value store that holds four times its memory, and answers while it does.
-//! `cargo run --release -p uzswap --example key_value_store`
+//! `cargo run --release -p uzswap --example key_value_store [MIB]`
 
 use std::time::Instant;
 
@@ -9,8 +9,9 @@ use uzswap::Pool;
 
 type Store<'a> = HashMap<u64, Vec<u8, &'a Pool>, DefaultHashBuilder, &'a Pool>;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let limit = 64 << 20;
+pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mib = std::env::args().nth(1).and_then(|mib| mib.parse().ok());
+    let limit = mib.unwrap_or(16) << 20;
     let pool = Pool::builder().limit(limit).compressor("zstd").build()?;
     let mut store = Store::new_in(&pool);
     for key in 0..(4 * limit / 1000) {
@@ -31,10 +32,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })
         .collect();
     nanoseconds.sort_unstable();
+    let [p50, p99] = [10_000, 19_800].map(|n| nanoseconds[n]);
     println!("{} values: {}", store.len(), pool.stats());
-    println!(
-        "p50 {} ns, p99 {} ns",
-        nanoseconds[10_000], nanoseconds[19_800]
-    );
+    println!("p50 {p50} ns, p99 {p99} ns");
     Ok(())
 }
