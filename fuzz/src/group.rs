@@ -101,14 +101,14 @@ fn change(group: &Group, input: &mut Bytes<'_>) {
     };
     let own = group.claim(run, who, is_alive);
     if let Some(child) = group.reserve(own, who.pid) {
-        group.born(child, who.pid, who.pid + 1);
-        group.give_back(child);
+        child.born(who.pid + 1);
+        child.give_back();
     }
     let path = group.run_of(own).path.load();
     let granted = group.begin_swapping(own, path, pages);
     assert!(granted <= pages);
     own.end_swapping(granted);
-    group.expire_dead(is_alive);
+    group.expire_dead(who.pid, is_alive);
     group.reap(own, who.pid, is_alive, |_| {});
     if let Some(made) = group.add_node(path, "node") {
         assert!(made.last() < NR_NODES);

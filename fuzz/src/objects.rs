@@ -71,6 +71,7 @@ fn pack(seal: Seal<'_>, nr_slots: usize, input: &mut Bytes<'_>) -> (Vec<Packed>,
         let label = Label {
             page: input.u64(),
             generation: input.u32(),
+            write: input.u32(),
         };
         let filler = input.byte();
         let body: Vec<u8> = (0..len).map(|at| filler.wrapping_add(at as u8)).collect();
@@ -106,17 +107,12 @@ fn refuses_what_was_not_sealed(
     let opened = open(&mut damaged, *label, *place, body.len());
     assert_eq!(opened, corrupt, "a bit was changed");
     assert!(damaged == as_damaged, "the buffer has changed");
-    let bit = input.byte() % 96;
-    let other = match bit.checked_sub(64) {
-        None => Label {
-            page: label.page ^ 1 << bit,
-            ..*label
-        },
-        Some(bit) => Label {
-            generation: label.generation ^ 1 << bit,
-            ..*label
-        },
-    };
+    let mut other = *label;
+    match input.byte() % 128 {
+        bit @ ..64 => other.page ^= 1 << bit,
+        bit @ 64..96 => other.generation ^= 1 << (bit - 64),
+        bit => other.write ^= 1 << (bit - 96),
+    }
     let opened = open(&mut slots.to_vec(), other, *place, body.len());
     assert_eq!(opened, corrupt, "under another label");
 }
@@ -128,6 +124,7 @@ fn opens_anything(seal: Seal<'_>, mut slots: Vec<u8>, input: &mut Bytes<'_>) {
         Label {
             page: input.u64(),
             generation: 0,
+            write: 0,
         },
         input.u64() as usize,
     );

@@ -25,7 +25,7 @@ pub use analyze::Analyze;
 pub use bench::{Bench, CodecOptions, Common, Options as BenchOptions, Peer, Report, Suite};
 pub use doctor::Doctor;
 pub use jupyter::{Action as JupyterAction, Install, Jupyter, Uninstall};
-pub use run::{FaultMode, OverLimit, Place, Run, Swap, Switch};
+pub use run::{FaultMode, OverLimit, Place, Run, Swap, Switch, Url};
 pub use running::{Reclaim, Set, Stat, SwapOff, Top};
 pub use shell::{Completions, Man, Shell};
 
@@ -79,6 +79,9 @@ pub enum Command {
     /// Write the manual pages
     #[command(hide = true, after_help = examples::MAN)]
     Man(Man),
+    /// Serve a remote swap device to a run, which starts this
+    #[command(hide = true)]
+    Broker,
     /// Draw the results of 'bench --json' or a trace of 'run --trace' as one HTML page
     #[command(after_help = examples::REPORT)]
     Report(Report),

@@ -10,7 +10,7 @@ use uzswap_group::knobs::is_on;
 
 use crate::group_view::totals::Totals;
 use crate::group_view::{PAGE, Part, device, label, name_of, pid_of};
-use crate::outside::Causes;
+use crate::outside::{Causes, Over};
 use crate::ram::Advice;
 use crate::size::Size;
 
@@ -63,8 +63,11 @@ impl Failure {
                 "{} was ended: {}: {}, or leave --over-limit=end out",
                 who(group, pid),
                 outside_alone(
-                    failure.needed.load(Ordering::Relaxed),
-                    failure.limit.load(Ordering::Relaxed),
+                    Over {
+                        bytes: failure.needed.load(Ordering::Relaxed),
+                        own: group.unmanaged_peak(),
+                        limit: failure.limit.load(Ordering::Relaxed),
+                    },
                     outside
                 ),
                 advice.more()
@@ -80,13 +83,18 @@ impl Failure {
 }
 
 /// That memory which is not managed alone exceeds the limit.
-pub fn outside_alone(bytes: u64, limit: u64, causes: &Causes) -> String {
+pub fn outside_alone(over: Over, causes: &Causes) -> String {
+    let Over { bytes, own, limit } = over;
+    let own = match own < bytes {
+        true => format!(", {} of it by this command", Size(own)),
+        false => String::new(),
+    };
     let causes = match causes.named() {
         none if none.is_empty() => none,
         named => format!(" ({named})"),
     };
     format!(
-        "memory outside uzswap's control alone takes {} of the limit of {}{causes}",
+        "memory outside uzswap's control alone takes {} of the limit of {}{own}{causes}",
         Size(bytes),
         Size(limit)
     )
@@ -183,6 +191,9 @@ fn start(who: &str, step: u32, errno: u32, limit: u64, advice: Advice) -> String
         Some(StartStep::Memory) => {
             "without userfaultfd it needs /proc/self/mem, which cannot be opened or written: mount /proc"
         }
+        Some(StartStep::Child) => {
+            "its parent was killed while it forked, and its place was given to another"
+        }
         None => "its system call guard could not be set up: use --fault-mode thread as root",
     };
     let error = match errno {
@@ -211,11 +222,11 @@ mod tests {
 
     #[test]
     fn memory_outside_is_named() {
-        let line = outside_alone(230 << 20, 200 << 20, &Causes::default());
-        assert_eq!(
-            line,
-            "memory outside uzswap's control alone takes 230 MiB of the limit of 200 MiB"
-        );
+        let [bytes, own, limit] = [230, 30, 200].map(|mib| mib << 20);
+        let line = |own| outside_alone(Over { bytes, own, limit }, &Causes::default());
+        let alone = "memory outside uzswap's control alone takes 230 MiB of the limit of 200 MiB";
+        assert_eq!(line(bytes), alone);
+        assert_eq!(line(own), format!("{alone}, 30 MiB of it by this command"));
     }
 
     #[test]

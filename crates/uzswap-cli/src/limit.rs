@@ -332,7 +332,7 @@ fn come_down(group: &Group, limit: Limit) -> Result<()> {
     let waiting = spinner();
     let (mut least, mut idle_rounds) = (u64::MAX, 0);
     loop {
-        group.expire_dead(is_alive);
+        group.expire_dead(std::process::id(), is_alive);
         let excess = limit.excess(group);
         let sum: u64 = excess.iter().map(|(_, bytes)| bytes).sum();
         let is_over = matches!(limit, Limit::Node(path) if over(group, path) > 0);

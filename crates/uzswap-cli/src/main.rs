@@ -77,6 +77,7 @@ fn main() -> ExitCode {
         args::Command::SwapOff(swapoff) => command::swapoff::swapoff(swapoff),
         args::Command::Bench(bench) => command::bench::bench(bench),
         args::Command::Completions(options) => command::shell::completions(options),
+        args::Command::Broker => uzswap_remote::broker::run().map(|()| 0),
         args::Command::Man(options) => command::shell::man(options),
         args::Command::Jupyter(options) => command::jupyter::jupyter(options),
         args::Command::Doctor(options) => command::doctor::doctor(options),

@@ -34,20 +34,30 @@ const ALONE: Duration = Duration::from_secs(10);
 /// Time between two looks at least, whatever ends.
 const SHORTEST: Duration = Duration::from_millis(20);
 
-/// A record as it was at the last look, and what was suspected of it.
+/// A fork child that has not begun by then, and whose parent is dead, is none.
+const UNBORN: Duration = Duration::from_secs(2);
+
+/// A record that may be nobody's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Suspect {
-    /// It is for a child of this process, which is dead.
-    Unborn { record: usize, parent: u32 },
+struct Suspect {
+    record: usize,
+    state: ProcessState,
+    of: Suspicion,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suspicion {
+    /// It is for a child of a process that is dead.
+    Unborn,
     /// Its process has executed a program that is not managed.
-    Unmanaged { record: usize, owner: u64 },
+    Unmanaged,
 }
 
 /// A reclaimer that a signal ended.
 #[derive(Clone, Copy, Debug)]
 struct Killed {
     record: usize,
-    owner: u64,
+    state: ProcessState,
     reclaimer: u32,
     seen: Instant,
 }
@@ -60,7 +70,8 @@ pub struct Members<'a> {
     next: Instant,
     /// What the next look may be ahead of that, where others wake us anyway.
     early: Duration,
-    suspects: Vec<Suspect>,
+    /// With the time of the look that found them first.
+    suspects: Vec<(Suspect, Instant)>,
     killed: Vec<Killed>,
 }
 
@@ -89,9 +100,9 @@ impl<'a> Members<'a> {
             self.next = self.next.min(self.last + SHORT);
         }
         if now + self.early >= self.next {
-            self.group.expire_dead(is_running);
+            self.group.expire_dead(std::process::id(), is_running);
             self.end_runs();
-            self.expire_suspects();
+            self.expire_suspects(now);
             self.end_bereft(now);
             self.come_down();
             self.wake_asked();
@@ -130,56 +141,69 @@ impl<'a> Members<'a> {
     /// Those that run a program here, as far as can be told.
     fn live(&self) -> impl Iterator<Item = (usize, &'a Process)> + use<'a> {
         let group = self.group;
-        self.records().filter(move |(_, process)| {
-            process.state.load(Acquire) == ProcessState::Live && !group.is_foreign(process)
-        })
+        self.records()
+            .filter(move |(_, process)| process.is_live() && !group.is_foreign(process))
     }
 
-    /// Takes back what those hold that looked the same the last time.
-    fn expire_suspects(&mut self) {
-        let unborn =
-            self.records()
-                .filter_map(|(record, process)| match process.state.load(Acquire) {
-                    ProcessState::Reserved { parent } if !is_running(parent) => {
-                        Some(Suspect::Unborn { record, parent })
+    /// Takes back what those hold that looked the same the last time, or for some time.
+    fn expire_suspects(&mut self, now: Instant) {
+        let found: Vec<_> = self
+            .suspects()
+            .map(|suspect| {
+                let before = self.suspects.iter().find(|(known, _)| *known == suspect);
+                (suspect, before.map_or(now, |(_, first)| *first))
+            })
+            .collect();
+        for (Suspect { record, state, of }, first) in &found {
+            let process = &self.group.processes[*record];
+            match (of, now.saturating_duration_since(*first)) {
+                (_, Duration::ZERO) => {}
+                (Suspicion::Unmanaged, _) => self.group.expire(process, *state, std::process::id()),
+                (Suspicion::Unborn, time) => {
+                    if let ProcessState::Reserved { parent } = *state
+                        && time >= UNBORN
+                    {
+                        // As a child that was killed before it began: whoever finds it frees it.
+                        let born = ProcessState::Born { child: parent };
+                        let _ = process.state.turn(*state, born);
                     }
-                    _ => None,
-                });
-        // A managed process opens its door as soon as it is one, and shuts it to execute another.
-        let shut = self
-            .live()
-            .filter(|(_, process)| process.request.door.load(Relaxed) == Door::Shut);
-        let unmanaged = shut.filter_map(|(record, process)| {
-            let owner = self.group.ledger.share(record).owner();
-            let is_other = group_file::is_managed(pid_of(process)) == Managed::No;
-            is_other.then_some(Suspect::Unmanaged { record, owner })
-        });
-        let suspects: Vec<_> = unborn.chain(unmanaged).collect();
-        for suspect in suspects.iter().filter(|now| self.suspects.contains(now)) {
-            match *suspect {
-                Suspect::Unborn { record, parent } => {
-                    // As a child that was killed before it began: whoever finds it frees it.
-                    let (from, to) = (
-                        ProcessState::Reserved { parent },
-                        ProcessState::Born { child: parent },
-                    );
-                    let _ = self.group.processes[record].state.turn(from, to);
-                }
-                Suspect::Unmanaged { record, owner } => {
-                    self.group.ledger.share(record).expire(owner);
                 }
             }
         }
-        self.suspects = suspects;
+        self.suspects = found;
+    }
+
+    fn suspects(&self) -> impl Iterator<Item = Suspect> + use<'a> {
+        let group = self.group;
+        self.records().filter_map(move |(record, process)| {
+            let state = process.state.load(Acquire);
+            let of = match state {
+                ProcessState::Reserved { parent } if !is_running(parent) => Suspicion::Unborn,
+                // A managed process opens its door as soon as it is one, and shuts it to execute
+                // another.
+                ProcessState::Live { .. }
+                    if !group.is_foreign(process)
+                        && process.request.door.load(Relaxed) == Door::Shut
+                        && group_file::is_managed(pid_of(process)) == Managed::No =>
+                {
+                    Suspicion::Unmanaged
+                }
+                _ => return None,
+            };
+            Some(Suspect { record, state, of })
+        })
     }
 
     fn note_killed(&mut self, orphans: &[Orphan], now: Instant) {
         for orphan in orphans.iter().filter(|orphan| orphan.killed) {
             let is_its = |process: &Process| process.reclaimer.load(Relaxed) == orphan.pid;
-            if let Some((record, _)) = self.live().find(|(_, process)| is_its(process)) {
+            let mut live = self
+                .live()
+                .map(|(record, process)| (record, process.state.load(Acquire), process));
+            if let Some((record, state, _)) = live.find(|(.., process)| is_its(process)) {
                 self.killed.push(Killed {
                     record,
-                    owner: self.group.ledger.share(record).owner(),
+                    state,
                     reclaimer: orphan.pid,
                     seen: now,
                 });
@@ -196,8 +220,7 @@ impl<'a> Members<'a> {
             }
             let process = &group.processes[killed.record];
             let pid = pid_of(process);
-            let is_same = process.state.load(Acquire) == ProcessState::Live
-                && group.ledger.share(killed.record).owner() == killed.owner
+            let is_same = process.state.load(Acquire) == killed.state
                 && process.reclaimer.load(Relaxed) == killed.reclaimer;
             if is_same && is_running(pid) && group_file::is_managed(pid) == Managed::Yes {
                 let run = group.run_of(process);

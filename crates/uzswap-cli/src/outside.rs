@@ -129,7 +129,19 @@ pub struct Outside<'a> {
     probes: Vec<Probe<'a>>,
     probed: u64,
     looks_over: u32,
+    over: Option<Over>,
     causes: Causes,
+}
+
+/// Memory outside the account that alone exceeds a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over {
+    /// Bytes, of all runs under that limit.
+    pub bytes: u64,
+    /// Those of them that are this run's.
+    pub own: u64,
+    /// The limit, bytes.
+    pub limit: u64,
 }
 
 impl<'a> Outside<'a> {
@@ -153,6 +165,7 @@ impl<'a> Outside<'a> {
             probes: Vec::new(),
             probed: 0,
             looks_over: 0,
+            over: None,
             causes: Causes::default(),
         }
     }
@@ -173,10 +186,9 @@ impl<'a> Outside<'a> {
         &self.causes
     }
 
-    /// The most bytes that were outside, if they alone exceed the limit now.
-    pub fn over_limit(&self) -> Option<u64> {
-        let over = self.looks_over >= MIN_LOOKS_OVER;
-        over.then(|| self.part.unmanaged_peak())
+    /// What is outside, if that alone exceeds a limit now.
+    pub fn over_limit(&self) -> Option<Over> {
+        self.over.filter(|_| self.looks_over >= MIN_LOOKS_OVER)
     }
 
     /// The supervisor's children.
@@ -419,10 +431,15 @@ impl<'a> Outside<'a> {
             }
         }
         let group = self.part.group();
-        let is_over = |node| ledger.outside_of(node) > group.limit_of(node);
-        self.looks_over = match path.nodes().any(is_over) {
-            true => self.looks_over + 1,
-            false => 0,
+        let levels = path.nodes().map(|node| Over {
+            bytes: ledger.outside_of(node),
+            own: total,
+            limit: group.limit_of(node),
+        });
+        self.over = levels.filter(|over| over.bytes > over.limit).last();
+        self.looks_over = match self.over {
+            Some(_) => self.looks_over + 1,
+            None => 0,
         };
         if total > self.run.unmanaged_peak.fetch_max(total, Relaxed) {
             self.causes = self.causes_now(seen);

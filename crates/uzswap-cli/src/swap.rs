@@ -12,6 +12,7 @@
 //!
 //! *Locking*: flock on each area. *Context*: `uzswap run`.
 
+pub mod remote;
 pub mod shared;
 #[cfg(test)]
 mod tests;
@@ -22,12 +23,15 @@ use uzswap_swap::{Auto, Limits, SwapArea, area, file};
 
 use crate::args::{Place, Swap};
 use crate::size::Size;
+use remote::Broker;
 
 /// The swap areas to use.
 #[derive(Debug)]
 pub struct Choice {
     /// In the order of `--swap`; empty if none is wanted, or `auto` finds none.
     pub areas: Vec<SwapArea>,
+    /// What serves the remote ones among them.
+    pub brokers: Vec<Broker>,
     /// Lines for the user.
     pub notes: Vec<String>,
 }
@@ -46,10 +50,19 @@ fn choose_from(swaps: &[Swap], auto: &Auto, mut limits: Limits) -> Result<Choice
     check_together(swaps)?;
     let mut choice = Choice {
         areas: Vec::new(),
+        brokers: Vec::new(),
         notes: Vec::new(),
     };
     for (swap, at) in swaps.iter().zip(1..) {
-        if let Some(mut area) = open(&swap.place, auto, &limits, &mut choice.notes)? {
+        let area = match &swap.place {
+            Place::Remote(url) => {
+                let (area, broker) = Broker::start(url, &limits, swaps.len() == 1)?;
+                choice.brokers.push(broker);
+                Some(area)
+            }
+            place => open(place, auto, &limits, &mut choice.notes)?,
+        };
+        if let Some(mut area) = area {
             // As with swapon, areas without a priority come last, in order.
             area.priority = swap.priority.map_or(-at, i32::from);
             limits.promise(&area);
@@ -75,6 +88,9 @@ fn check_together(swaps: &[Swap]) -> Result<()> {
         }
         let again = swaps[at..].iter().any(|next| next.place == swap.place);
         match &swap.place {
+            Place::Remote(url) if again => {
+                bail!("--swap {} is given twice: name another", remote::name(url))
+            }
             Place::Path(path) if again && !path.is_dir() => {
                 bail!("--swap {} is given twice: name another", path.display())
             }
@@ -92,7 +108,7 @@ fn open(
     notes: &mut Vec<String>,
 ) -> Result<Option<SwapArea>> {
     let (how, path) = match (place, auto) {
-        (Place::None, _) => return Ok(None),
+        (Place::None | Place::Remote(_), _) => return Ok(None),
         (Place::Path(path), _) => ("--swap ", path),
         (Place::Auto, Auto::Named(dir)) => ("UZSWAP_SWAP_DIR=", dir),
         (Place::Auto, Auto::Default(dir)) => {

@@ -34,6 +34,9 @@ pub enum StartStep {
     /// Opening /proc/self/mem, or writing through it to memory that nobody may access: ENOENT
     /// without /proc, EIO where the kernel forbids that (`proc_mem.force_override`).
     Memory = 10,
+    /// Beginning as a fork child: ESRCH if the parent was killed while it forked, and the child's
+    /// place in the group was given to another before the child got to run.
+    Child = 11,
 }
 
 impl StartStep {
@@ -51,6 +54,7 @@ impl StartStep {
             8 => StartStep::Compressor,
             9 => StartStep::Guard,
             10 => StartStep::Memory,
+            11 => StartStep::Child,
             _ => return None,
         })
     }

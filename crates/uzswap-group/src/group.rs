@@ -19,13 +19,15 @@ use uzswap_sync::node::{MAX_DEPTH, NR_NODES, Path};
 pub use crate::config::{Config, FaultMode};
 pub use crate::failure::{Failure, FailureReason};
 pub use crate::outside::Outside;
-pub use crate::process::{Identity, Process, ProcessState, SwapUser, is_alive};
+pub use crate::process::{Identity, Process, SwapUser, is_alive};
+pub use crate::reservation::Reservation;
 pub use crate::run::{NR_RUNS, Past, Run};
+pub use crate::state::ProcessState;
 pub use crate::swap_config::{DeviceConfig, DeviceState, NR_DEVICES, SwapConfig};
 pub use crate::text::Text;
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x0011_5041_5753_5a55;
+pub const MAGIC: u64 = 0x0012_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last record.
 pub const NR_PROCESSES: usize = uzswap_slots::NR_PROCESSES;
 
@@ -70,23 +72,26 @@ impl Group {
     /// `is_alive` says, the last one is shared.
     pub fn claim(&self, run: usize, who: Identity, is_alive: impl Fn(u32) -> bool) -> &Process {
         self.run(run).nr_started.fetch_add(1, Ordering::Relaxed);
+        let busy = self.busy(who);
         // A process that execs keeps its pid: what it counted before has ended.
         for p in self.used() {
-            if p.is_of(who) {
+            let state = p.state.load(Ordering::Acquire);
+            if p.is_of(state, who) {
                 let share = self.share_of(p);
                 share.expire(share.owner());
-                if p.folds() {
-                    self.fold(p, ProcessState::Live, &is_alive, || {});
+                if p.folds(state) {
+                    self.fold(p, state, busy, &is_alive, || {});
                 }
             }
         }
-        let taken = self.take_free(ProcessState::Busy, run).or_else(|| {
+        let taken = self.take_free(busy, run).or_else(|| {
             for p in &self.processes {
-                if p.folds() && p.is_abandoned(&is_alive) {
-                    self.fold(p, ProcessState::Live, &is_alive, || {});
+                let state = p.state.load(Ordering::Acquire);
+                if p.folds(state) && p.is_abandoned(&is_alive) {
+                    self.fold(p, state, busy, &is_alive, || {});
                 }
             }
-            self.take_free(ProcessState::Busy, run)
+            self.take_free(busy, run)
         });
         let [.., last] = &self.processes;
         let Some(record) = taken else {
@@ -98,30 +103,38 @@ impl Group {
     }
 
     /// Takes a record for a fork child that process `parent`, of the record `own`, is about to
-    /// make; it counts from [`Process::begin`] on.
-    pub fn reserve(&self, own: &Process, parent: u32) -> Option<&Process> {
+    /// make; it counts from [`Reservation::begin`] on.
+    pub fn reserve(&self, own: &Process, parent: u32) -> Option<Reservation<'_>> {
         self.run_of(own).nr_started.fetch_add(1, Ordering::Relaxed);
         let run = own.run.load(Ordering::Relaxed) as usize;
-        self.take_free(ProcessState::Reserved { parent }, run)
+        let record = self.take_free(self.busy_for(own, parent), run)?;
+        let owner = record.owners.load(Ordering::Relaxed);
+        let state = ProcessState::Reserved { parent };
+        record.state.store(state, Ordering::Release);
+        Some(Reservation {
+            group: self,
+            record,
+            parent,
+            owner,
+        })
     }
 
-    /// The child that `parent` reserved a record for has been made, as process `child`: if it is
-    /// killed before it begins, the record is found by that number. To be called before the parent
-    /// reserves another.
-    pub fn born(&self, reserved: &Process, parent: u32, child: u32) {
-        // It may have begun, and even have ended, in which case the record may be anybody's.
-        let (from, to) = (
-            ProcessState::Reserved { parent },
-            ProcessState::Born { child },
-        );
-        let _ = reserved.state.turn(from, to);
+    /// The state of a record that process `who` works on.
+    pub(crate) fn busy(&self, who: Identity) -> ProcessState {
+        let namespace = self.config.pid_namespace.load(Ordering::Relaxed);
+        match who.namespace == namespace {
+            true => ProcessState::Busy { by: who.pid },
+            false => ProcessState::Busy { by: 0 },
+        }
     }
 
-    /// Gives a record back that [`Group::reserve`] took: there is no child.
-    pub fn give_back(&self, reserved: &Process) {
-        let run = self.run_of(reserved);
-        run.nr_started.fetch_sub(1, Ordering::Relaxed);
-        self.free(reserved);
+    /// As [`Group::busy`], of process `pid` with the record `own`.
+    fn busy_for(&self, own: &Process, pid: u32) -> ProcessState {
+        self.busy(Identity {
+            pid,
+            namespace: own.namespace.load(Ordering::Relaxed),
+            ..Identity::default()
+        })
     }
 
     /// Whether nobody but its own namespace can tell by its process id whether `process` is dead.
@@ -257,24 +270,27 @@ impl Group {
         taken.any(|p| p.run.load(Ordering::Relaxed) as usize == nr)
     }
 
-    /// Takes back what processes held that have died, as `is_alive` says. Only where the group's
-    /// process ids mean the same as to the supervisor.
-    pub fn expire_dead(&self, is_alive: impl Fn(u32) -> bool) {
+    /// Takes back what processes held that have died, as `is_alive` says, on behalf of process
+    /// `by`. Only where the group's process ids mean the same as to the supervisor.
+    pub fn expire_dead(&self, by: u32, is_alive: impl Fn(u32) -> bool) {
         for p in self.used() {
-            let share = self.share_of(p);
-            // Before the process is looked at: should the record be another's by then, nothing
-            // happens to its share.
-            let owner = share.owner();
             let state = p.state.load(Ordering::Acquire);
-            let is_dead = match state {
-                ProcessState::Live => {
-                    !self.is_foreign(p) && p.is_abandoned(&is_alive) && share.granted() > 0
-                }
-                _ => Process::is_stillborn(state, &is_alive),
-            };
-            if is_dead {
-                share.expire(owner);
+            let share = self.share_of(p);
+            let holds = share.granted() > 0 || share.shared() > 0;
+            let is_known = !state.is_live() || !self.is_foreign(p);
+            if holds && is_known && p.is_dead(state, &is_alive) {
+                self.expire(p, state, by);
             }
+        }
+    }
+
+    /// Takes back what the process of a record in `state` held, which is dead. Nothing happens if
+    /// it is another's by now.
+    pub fn expire(&self, record: &Process, state: ProcessState, by: u32) {
+        if record.state.turn(state, ProcessState::Busy { by }) {
+            let share = self.share_of(record);
+            share.expire(share.owner());
+            record.state.store(state, Ordering::Release);
         }
     }
 
@@ -293,17 +309,17 @@ impl Group {
                 p.state.load(Ordering::Acquire),
                 p.pid.load(Ordering::Relaxed),
             );
-            let is_dead = match state {
-                ProcessState::Live => {
+            let is_dead = match state.is_live() {
+                true => {
                     p.swap_user.load(Ordering::Relaxed) == SwapUser::Yes
                         && !core::ptr::eq(p, own)
                         && (theirs == pid || !is_alive(theirs))
                         && !p.has_reclaimer(&is_alive)
                 }
-                _ => Process::is_stillborn(state, &is_alive),
+                false => p.is_dead(state, &is_alive),
             };
             if is_dead {
-                self.fold(p, state, &is_alive, || release(at));
+                self.fold(p, state, self.busy_for(own, pid), &is_alive, || release(at));
             }
         }
     }
@@ -322,7 +338,8 @@ impl Group {
         Some(self.index_of(process)).filter(|&number| number < NR_PROCESSES - 1)
     }
 
-    fn take_free(&self, state: ProcessState, run: usize) -> Option<&Process> {
+    /// Takes a record for the next of its owners, and leaves it `busy`.
+    fn take_free(&self, busy: ProcessState, run: usize) -> Option<&Process> {
         let records = (1_u32..).zip(&self.processes);
         let mut taken = records.filter(|(nr, p)| {
             // A compare-and-swap writes to the record's page even if it fails.
@@ -331,9 +348,10 @@ impl Group {
             }
             // Before it is taken: a record whose process died is not to be overlooked.
             self.nr_used.fetch_max(*nr, Ordering::Release);
-            p.state.turn(ProcessState::Free, state)
+            p.state.turn(ProcessState::Free, busy)
         });
         let (nr, record) = taken.next()?;
+        record.owners.fetch_add(1, Ordering::Relaxed);
         record
             .run
             .store(u32::try_from(run).unwrap_or(0), Ordering::Relaxed);
@@ -344,7 +362,7 @@ impl Group {
     }
 
     /// Frees a record that nobody uses any more.
-    fn free(&self, record: &Process) {
+    pub(crate) fn free(&self, record: &Process) {
         let share = self.share_of(record);
         share.expire(share.owner());
         record.swap_user.store(SwapUser::No, Ordering::Relaxed);
@@ -352,21 +370,22 @@ impl Group {
     }
 
     /// Adds the counters of a process that ended in `state` to the sums of its run and, after
-    /// `release`, frees the record; not while somebody alive, as `is_alive` says, asks it for
-    /// something.
+    /// `release`, frees the record, `busy` meanwhile; not while somebody alive, as `is_alive` says,
+    /// asks it for something.
     fn fold(
         &self,
         from: &Process,
         state: ProcessState,
+        busy: ProcessState,
         is_alive: impl Fn(u32) -> bool,
         release: impl FnOnce(),
     ) {
-        if !from.state.turn(state, ProcessState::Busy) {
+        if !from.state.turn(state, busy) {
             return;
         }
         // Under `Busy`, so that the door is not the next owner's.
         if !from.request.shut_for_dead(is_alive) {
-            let _ = from.state.turn(ProcessState::Busy, state);
+            from.state.store(state, Ordering::Release);
             return;
         }
         self.run_of(from).ended.take_over(from);

@@ -9,54 +9,10 @@ use crate::config::FaultMode;
 use crate::counters::{Counters, NR_ORDERS, OrderCounters, StallCounters};
 use crate::histogram::Histogram;
 use crate::request::Request;
-use crate::shared::{Encoded, Shared, encoded};
+use crate::shared::{Shared, encoded};
+use crate::state::ProcessState;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use uzswap_sys::{Errno, signal};
-
-/// Whose a record is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessState {
-    /// Nobody's.
-    Free,
-    /// Being filled in or folded into the sums of those that ended.
-    Busy,
-    /// Its process counts into it.
-    Live,
-    /// For the child that process `parent` is about to make.
-    Reserved {
-        /// A process id.
-        parent: u32,
-    },
-    /// For process `child`, which has not begun.
-    Born {
-        /// A process id.
-        child: u32,
-    },
-}
-
-impl Encoded for ProcessState {
-    fn encode(self) -> u32 {
-        // Process ids have 22 bits.
-        match self {
-            Self::Free => 0,
-            Self::Busy => 1,
-            Self::Live => 2,
-            Self::Reserved { parent } => 3 | parent << 8,
-            Self::Born { child } => 4 | child << 8,
-        }
-    }
-
-    fn decode(number: u32) -> Self {
-        let pid = number >> 8;
-        match number & 0xff {
-            1 => Self::Busy,
-            2 => Self::Live,
-            3 => Self::Reserved { parent: pid },
-            4 => Self::Born { child: pid },
-            _ => Self::Free,
-        }
-    }
-}
 
 encoded! {
     /// Whether a process holds slots of the swap devices.
@@ -100,6 +56,8 @@ pub struct Identity {
 pub struct Process {
     /// Whose it is.
     pub state: Shared<ProcessState>,
+    /// How many processes have had it.
+    pub(crate) owners: AtomicU32,
     /// Its process id, as seen in its own pid namespace.
     pub pid: AtomicU32,
     /// Its parent's process id.
@@ -142,8 +100,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// The record is that process's from now on.
-    pub fn begin(&self, who: Identity) {
+    /// The record, which nobody else works on, is that process's from now on.
+    pub(crate) fn begin(&self, who: Identity) {
         self.pid.store(who.pid, Ordering::Relaxed);
         self.ppid.store(who.ppid, Ordering::Relaxed);
         self.namespace.store(who.namespace, Ordering::Relaxed);
@@ -155,7 +113,9 @@ impl Process {
         self.ask.reset();
         self.request.refuse();
         // Pairs with the acquire loads of readers: they see whose record it is.
-        self.state.store(ProcessState::Live, Ordering::Release);
+        let owner = self.owners.load(Ordering::Relaxed);
+        self.state
+            .store(ProcessState::live(owner), Ordering::Release);
     }
 
     /// Adds what another counted, which begins anew.
@@ -182,26 +142,34 @@ impl Process {
         reclaimer != 0 && is_alive(reclaimer)
     }
 
-    /// Whether it is for a child that was killed before it began.
-    pub(crate) fn is_stillborn(state: ProcessState, is_alive: impl Fn(u32) -> bool) -> bool {
-        matches!(state, ProcessState::Born { child } if !is_alive(child))
+    /// Whether nobody works any more on what it counts in `state`, which was read before.
+    pub(crate) fn is_dead(&self, state: ProcessState, is_alive: impl Fn(u32) -> bool) -> bool {
+        match state {
+            // The child may be about to begin, and only it knows its number.
+            ProcessState::Free | ProcessState::Reserved { .. } => false,
+            ProcessState::Busy { by: 0 } => false,
+            ProcessState::Busy { by } => !is_alive(by),
+            ProcessState::Live { .. } => self.is_abandoned(is_alive),
+            ProcessState::Born { child } => !is_alive(child),
+        }
     }
 
-    /// Whether process `who`, before it executed another program, is what counts into it.
-    pub(crate) fn is_of(&self, who: Identity) -> bool {
-        self.is_live()
+    /// Whether process `who`, before it executed another program, is what counts into it in
+    /// `state`, which was read before.
+    pub(crate) fn is_of(&self, state: ProcessState, who: Identity) -> bool {
+        state.is_live()
             && self.pid.load(Ordering::Relaxed) == who.pid
             && self.namespace.load(Ordering::Relaxed) == who.namespace
     }
 
     /// Whether its process counts into it.
-    pub(crate) fn is_live(&self) -> bool {
-        self.state.load(Ordering::Acquire) == ProcessState::Live
+    pub fn is_live(&self) -> bool {
+        self.state.load(Ordering::Acquire).is_live()
     }
 
     /// Whether the record can be freed, once its process is dead, without putting swap slots.
-    pub(crate) fn folds(&self) -> bool {
-        self.is_live() && self.swap_user.load(Ordering::Relaxed) == SwapUser::No
+    pub(crate) fn folds(&self, state: ProcessState) -> bool {
+        state.is_live() && self.swap_user.load(Ordering::Relaxed) == SwapUser::No
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::shared::{Shared, encoded};
 use crate::text::Text;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use uzswap_slots::Slots;
 
 /// Swap devices that a group has at most.
 pub const NR_DEVICES: usize = 8;
@@ -46,6 +47,25 @@ impl SwapConfig {
     }
 }
 
+impl DeviceConfig {
+    /// Where the numbers of the writes that `nr_slots` slots hold begin in the memory of the
+    /// device's slot allocator, bytes.
+    #[must_use]
+    pub fn writes_at(nr_slots: u32) -> usize {
+        Slots::memory_len(nr_slots).next_multiple_of(size_of::<AtomicU32>())
+    }
+
+    /// Bytes of that memory, if the device has `nr_slots` slots.
+    #[must_use]
+    pub fn table_len(&self, nr_slots: u32) -> usize {
+        let numbers = match self.fresh.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => nr_slots as usize * size_of::<AtomicU32>(),
+        };
+        Self::writes_at(nr_slots) + numbers
+    }
+}
+
 encoded! {
     /// Whether a swap device is used.
     DeviceState {
@@ -69,6 +89,11 @@ pub struct DeviceConfig {
     pub first: AtomicU64,
     /// 1: it is opened past the page cache.
     pub direct: AtomicU32,
+    /// 1: it is memory of other machines; its descriptor is that of an exchange with a broker.
+    pub remote: AtomicU32,
+    /// 1: its slots remember the number of the write that they hold, so that older contents are
+    /// told from it.
+    pub fresh: AtomicU32,
     /// Devices of a higher priority are filled first; those of the same one take turns.
     pub priority: AtomicI32,
     /// Whether it is used.

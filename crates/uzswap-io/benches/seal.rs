@@ -13,6 +13,7 @@ const ROUNDS: usize = 2000;
 const LABEL: Label = Label {
     page: 7,
     generation: 0,
+    write: 0,
 };
 const HERE: Location = Location { slot: 0, byte: 0 };
 

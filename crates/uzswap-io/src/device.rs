@@ -9,6 +9,9 @@
 use uzswap_sys::signal::{self, SIGXFSZ, SigSet};
 use uzswap_sys::{Errno, file, thread};
 
+use crate::exchange::Op;
+use crate::opened::Opened;
+use crate::remote::Remote;
 use crate::{Extent, HEADER_SLOTS, MAX_DEVICE_SLOTS, MAX_READS, Queue, SLOT};
 
 /// Attempts of a transfer without progress before it fails.
@@ -43,6 +46,8 @@ pub enum Kind {
     File,
     /// A block device: freed slots are discarded.
     Block,
+    /// Memory of other machines: freed slots are discarded through the broker.
+    Remote,
 }
 
 /// The system calls under a device. Each may transfer less than asked.
@@ -58,6 +63,11 @@ pub trait Medium: Sized {
 
     /// The descriptor, from which a [`Queue`] reads directly.
     fn descriptor(&self) -> i32;
+
+    /// The exchange with the broker, if it is a remote device, which has no descriptor.
+    fn remote(&self) -> Option<Remote> {
+        None
+    }
 
     /// Whether a read that a [`Queue`] completed counts: an injected failure may refuse it.
     fn accepts(&self, _buffer: &mut [u8]) -> bool {
@@ -122,16 +132,17 @@ impl Medium for Fd {
         match kind {
             Kind::File => file::punch_hole(self.0, offset, len),
             Kind::Block => file::block_discard(self.0, offset, len),
+            Kind::Remote => Err(Errno::EOPNOTSUPP),
         }
     }
 }
 
 /// The medium of the devices that the engine uses.
 #[cfg(not(feature = "fault-injection"))]
-pub type SwapMedium = Fd;
+pub type SwapMedium = Opened;
 /// The medium of the devices that the engine uses: it fails as its plan says.
 #[cfg(feature = "fault-injection")]
-pub type SwapMedium = crate::inject::Failing<Fd>;
+pub type SwapMedium = crate::inject::Failing<Opened>;
 
 /// A swap device of `nr_slots` slots.
 #[derive(Debug)]
@@ -155,10 +166,17 @@ impl<M: Medium> Device<M> {
     /// As fstat(2); `EINVAL`: neither a regular file nor a block device, or more than
     /// [`MAX_DEVICE_SLOTS`].
     pub fn new(fd: i32, nr_slots: u64) -> Result<Self, Errno> {
+        Self::over(M::new(fd), nr_slots)
+    }
+
+    /// The same over a medium that is open already.
+    ///
+    /// # Errors
+    /// As [`Device::new`].
+    pub fn over(medium: M, nr_slots: u64) -> Result<Self, Errno> {
         if nr_slots > MAX_DEVICE_SLOTS {
             return Err(Errno::EINVAL);
         }
-        let medium = M::new(fd);
         Ok(Device {
             kind: medium.kind()?,
             medium,
@@ -211,6 +229,23 @@ impl<M: Medium> Device<M> {
         })
     }
 
+    /// Reads an extent anew, from another copy if there is one: what came first was not what was
+    /// written. Only a remote device has copies.
+    ///
+    /// # Errors
+    /// As [`Device::read_at`].
+    pub fn read_copy(&self, extent: Extent, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let begin = self.offset(extent.slot, extent.bytes())?;
+        let remote = self.medium.remote();
+        let remote = remote.ok_or(DeviceError::Io(Errno::EOPNOTSUPP))?;
+        let buffer = buffer.get_mut(..extent.bytes());
+        let buffer = buffer.ok_or(DeviceError::Io(Errno::EINVAL))?;
+        transfer(buffer.len(), |done| match buffer.get_mut(done..) {
+            Some(rest) => remote.pread(rest, begin + done as u64, Op::ReadCopy),
+            None => Ok(0),
+        })
+    }
+
     /// Reads several extents into `buffer`, one after the other; at the same time if there is a
     /// `queue` and the kernel takes them.
     ///
@@ -227,8 +262,9 @@ impl<M: Medium> Device<M> {
         }
         let complete = match queue {
             Some(queue) if extents.len() > 1 => {
-                let parts = extents.iter().map(|e| (e.bytes(), self.begin(e.slot)));
-                queue.read(self.medium.descriptor(), parts, buffer)
+                // SAFETY: the buffer is borrowed uniquely until `finish` has returned.
+                unsafe { self.start(queue, extents, buffer) };
+                queue.finish()
             }
             _ => 0,
         };
@@ -250,12 +286,26 @@ impl<M: Medium> Device<M> {
     /// # Safety
     /// As [`Queue::start`]; the device's descriptor stays open, too.
     pub unsafe fn start_read(&self, queue: &mut Queue, extent: Extent, buffer: &mut [u8]) -> bool {
-        let Ok(begin) = self.offset(extent.slot, extent.bytes()) else {
+        if self.offset(extent.slot, extent.bytes()).is_err() {
             return false;
-        };
-        let part = core::iter::once((extent.bytes(), begin));
+        }
         // SAFETY: the caller's promise.
-        unsafe { queue.start(self.medium.descriptor(), part, buffer) }
+        unsafe { self.start(queue, &[extent], buffer) }
+    }
+
+    /// Begins to read `extents`, all of the device.
+    ///
+    /// # Safety
+    /// As [`Device::start_read`].
+    unsafe fn start(&self, queue: &mut Queue, extents: &[Extent], buffer: &mut [u8]) -> bool {
+        let parts = extents.iter().map(|e| (e.bytes(), self.begin(e.slot)));
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.medium.remote() {
+                Some(remote) => queue.start_remote(remote, parts, buffer),
+                None => queue.start(self.medium.descriptor(), parts, buffer),
+            }
+        }
     }
 
     /// Whether a read begun by [`Device::start_read`], which a [`Queue`] completed, counts; if not,

@@ -259,9 +259,32 @@ impl<'a> Window<'a> {
         seal.open(label, object).ok_or(OpenError::Corrupt)
     }
 
+    /// As [`Window::open`], of the only object that is opened.
+    ///
+    /// # Errors
+    /// As [`Window::open`].
+    pub fn into_object(
+        self,
+        seal: Seal<'_>,
+        label: Label,
+        location: Location,
+        len: usize,
+    ) -> Result<&'a mut [u8], OpenError> {
+        let stored = seal.overhead().saturating_add(len);
+        let range = self.range(location, stored).ok_or(OpenError::Outside)?;
+        let object = self.buffer.get_mut(range).ok_or(OpenError::Outside)?;
+        seal.open(label, object).ok_or(OpenError::Corrupt)
+    }
+
     fn object(&mut self, location: Location, stored: usize) -> Option<&mut [u8]> {
+        let range = self.range(location, stored)?;
+        self.buffer.get_mut(range)
+    }
+
+    /// Where in the buffer an object lies.
+    fn range(&self, location: Location, stored: usize) -> Option<core::ops::Range<usize>> {
         let slot = usize::try_from(location.slot.checked_sub(self.slot)?).ok()?;
         let begin = slot.checked_mul(SLOT)?.checked_add(location.byte.into())?;
-        self.buffer.get_mut(begin..begin.checked_add(stored)?)
+        Some(begin..begin.checked_add(stored)?)
     }
 }

@@ -227,6 +227,15 @@ pub struct Failing<M> {
 }
 
 impl<M> Failing<M> {
+    /// `medium`, which does not fail yet.
+    #[must_use]
+    pub fn over(medium: M) -> Self {
+        Failing {
+            medium,
+            injector: Injector::default(),
+        }
+    }
+
     /// Starts `plan`.
     pub fn inject(&mut self, plan: Plan) {
         self.injector = Injector::new(plan);
@@ -258,10 +267,7 @@ fn flip(bytes: &mut [u8], which: u64) {
 
 impl<M: Medium> Medium for Failing<M> {
     fn new(fd: i32) -> Self {
-        Failing {
-            medium: M::new(fd),
-            injector: Injector::default(),
-        }
+        Failing::over(M::new(fd))
     }
 
     fn kind(&self) -> Result<Kind, Errno> {
@@ -270,6 +276,10 @@ impl<M: Medium> Medium for Failing<M> {
 
     fn descriptor(&self) -> i32 {
         self.medium.descriptor()
+    }
+
+    fn remote(&self) -> Option<crate::remote::Remote> {
+        self.medium.remote()
     }
 
     fn accepts(&self, buffer: &mut [u8]) -> bool {

@@ -1,7 +1,8 @@
 //! Swap devices and what is written on them.
 //!
 //! *What*: [`device`] reads, writes and discards slots of an open file or block device; [`queue`]
-//! reads several places at the same time; [`format`](mod@format) packs compressed pages into runs
+//! reads several places at the same time; [`remote`] is a device in other machines' memory, which a
+//! broker reaches by an [`exchange`]; [`format`](mod@format) packs compressed pages into runs
 //! of slots and finds them again; [`seal`] encrypts them, or adds a checksum; [`inject`] makes a
 //! device fail, for tests. `docs/on-disk-format.md` has the format and its reasons.
 //!
@@ -24,9 +25,12 @@
 
 pub mod crc;
 pub mod device;
+pub mod exchange;
 pub mod format;
 pub mod inject;
+pub mod opened;
 pub mod queue;
+pub mod remote;
 pub mod seal;
 
 pub use device::{Device, DeviceError};

@@ -14,6 +14,8 @@
 use uzswap_sys::Errno;
 use uzswap_sys::aio::{self, Context, Event, Request};
 
+use crate::remote::{Reads, Remote};
+
 /// Reads under way at the same time, at most.
 pub const MAX_READS: usize = 16;
 /// The argument of a queue's `io_setup`, by which the system call filter recognizes it.
@@ -36,7 +38,14 @@ pub struct Queue {
     under_way: usize,
     /// Their lengths.
     lens: [usize; MAX_READS],
+    /// Those of a remote device, and where each goes.
+    remote: Reads,
+    places: [*mut u8; MAX_READS],
 }
+
+// SAFETY: the places are written through by whoever has the queue, in `finish`, within a buffer
+// that is the queue's until then by the promise of `start`.
+unsafe impl Send for Queue {}
 
 impl Default for Queue {
     fn default() -> Self {
@@ -52,6 +61,8 @@ impl Queue {
             state: State::Unopened,
             under_way: 0,
             lens: [0; MAX_READS],
+            remote: Reads::new(),
+            places: [core::ptr::null_mut(); MAX_READS],
         }
     }
 
@@ -115,6 +126,27 @@ impl Queue {
         self.under_way > 0
     }
 
+    /// As [`Queue::start`], of a remote device.
+    ///
+    /// # Safety
+    /// As [`Queue::start`].
+    pub unsafe fn start_remote(
+        &mut self,
+        remote: Remote,
+        parts: impl Iterator<Item = (usize, u64)>,
+        buffer: &mut [u8],
+    ) -> bool {
+        self.finish();
+        let mut rest = buffer;
+        let mut places = self.places.iter_mut();
+        let parts = parts.map_while(|(len, offset)| {
+            let part = rest.split_off_mut(..len)?;
+            *places.next()? = part.as_mut_ptr();
+            Some((len, offset))
+        });
+        remote.start(parts, &mut self.remote) > 0
+    }
+
     fn context(&mut self) -> Option<Context> {
         if matches!(self.state, State::Unopened) {
             self.state = aio::setup(NR_EVENTS).map_or(State::Refused, State::Open);
@@ -127,6 +159,17 @@ impl Queue {
 
     /// Waits for all reads. Returns the complete ones as [`Queue::read`] does.
     pub fn finish(&mut self) -> u32 {
+        let places = self.places;
+        // SAFETY: `start_remote` noted a place of each read's length, which is the queue's, by the
+        // promise of its caller, until this returns.
+        let complete = unsafe {
+            self.remote
+                .finish(|at| places.get(at).copied().unwrap_or(core::ptr::null_mut()))
+        };
+        complete | self.finish_kernel()
+    }
+
+    fn finish_kernel(&mut self) -> u32 {
         let State::Open(context) = self.state else {
             return 0;
         };

@@ -35,14 +35,19 @@ pub struct Label {
     pub page: u64,
     /// What its entry remembers of this time of storing, such as the eviction age; 0 if nothing.
     pub generation: u32,
+    /// The number of the write that brings it to the device, which the device's slots remember; 0
+    /// where they do not.
+    pub write: u32,
 }
 
 impl Label {
-    fn bytes(self) -> [u8; 12] {
-        let mut bytes = [0; 12];
-        let (page, generation) = bytes.split_at_mut(8);
+    fn bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        let (page, rest) = bytes.split_at_mut(8);
+        let (generation, write) = rest.split_at_mut(4);
         page.copy_from_slice(&self.page.to_le_bytes());
         generation.copy_from_slice(&self.generation.to_le_bytes());
+        write.copy_from_slice(&self.write.to_le_bytes());
         bytes
     }
 }

@@ -18,6 +18,7 @@ use support::in_child;
 const LABEL: Label = Label {
     page: 3,
     generation: 1,
+    write: 0,
 };
 const BODY: usize = 40;
 /// Distance of two objects, in bytes: 64 objects a slot.

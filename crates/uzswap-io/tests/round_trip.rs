@@ -97,6 +97,7 @@ fn pack(seal: Seal<'_>, nr_slots: usize, lens: &[usize], rng: &mut Rng) -> (Vec<
         let label = Label {
             page: rng.next(),
             generation: u32::try_from(rng.below(8192)).expect("small"),
+            write: u32::try_from(rng.below(1 << 32)).expect("small"),
         };
         // No byte of a body is 0xee or 0: what is left of either would show.
         let body: Vec<u8> = (0..len).map(|_| (rng.next() % 0xed) as u8 + 1).collect();
@@ -182,8 +183,14 @@ fn a_window_opens_neighbours_and_refuses_what_it_does_not_hold() {
                 page: !object.label.page,
                 ..object.label
             };
-            let refused = window.open(seal, other, location, len);
-            assert_eq!(refused, Err(OpenError::Corrupt));
+            let older = Label {
+                write: object.label.write ^ 1,
+                ..object.label
+            };
+            for wrong in [other, older] {
+                let refused = window.open(seal, wrong, location, len);
+                assert_eq!(refused, Err(OpenError::Corrupt));
+            }
             let body = window.open(seal, object.label, location, len);
             assert_eq!(body.as_deref(), Ok(&object.body[..]));
         }
@@ -246,8 +253,16 @@ fn an_object_is_what_the_format_says() {
     let mut buffer = vec![0xee; SLOT];
     let mut run = Run::new(&mut buffer, seal);
     let count: [u8; 20] = std::array::from_fn(|i| i as u8);
-    for (page, generation, body) in [(41, 5, &b"a page"[..]), ((1 << 40) + 7, 8191, &count)] {
-        let label = Label { page, generation };
+    let objects = [
+        (41, 5, 0, &b"a page"[..]),
+        ((1 << 40) + 7, 8191, 1 << 31 | 3, &count),
+    ];
+    for (page, generation, write, body) in objects {
+        let label = Label {
+            page,
+            generation,
+            write,
+        };
         run.push(label, body.len(), |out| out.copy_from_slice(body))
             .expect("fits");
     }
@@ -255,10 +270,10 @@ fn an_object_is_what_the_format_says() {
     assert_eq!(
         hex[..5],
         [
-            "00000000000000008e3abd5e169b7a51",
-            "8f0b7e33b11534346f9cc5bfd2490000",
-            "01000000000000006a8e5cff1641da83",
-            "cd4cb9068f654bc5e22d803ca0aaea00",
+            "0000000000000000de928813a873c1a6",
+            "f30bbe864e22f8e36f9cc5bfd2490000",
+            "01000000000000008f214ef4063ff1c6",
+            "c2ab88fc4737f7efe22d803ca0aaea00",
             "420d0fc830cc86c4dc70dd3d00000000",
         ]
     );

@@ -111,6 +111,9 @@ fn start_child(m: &Masked, engine: ForkGuard) -> Result<(), StartError> {
         engine.failed(m);
         return Ok(());
     };
-    let process = init::claim(group, engine.record());
+    let process = match engine.reserved() {
+        Some(reserved) => init::begin(&reserved)?,
+        None => init::claim(group),
+    };
     engine.in_child(m, process)
 }

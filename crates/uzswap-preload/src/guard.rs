@@ -25,6 +25,7 @@ pub mod filter;
 mod filters;
 pub mod frame;
 pub mod pieces;
+mod process_vm;
 pub mod ranges;
 pub mod servable;
 pub mod stub;
@@ -288,7 +289,7 @@ unsafe fn serve(
             nr::SENDMSG | nr::RECVMSG => return Ok(vector::message(m, r, call)),
             nr::SENDMMSG | nr::RECVMMSG => return vector::messages(m, r, call),
             nr::PROCESS_VM_READV | nr::PROCESS_VM_WRITEV => {
-                return Ok(vector::process_vm(m, r, call));
+                return Ok(process_vm::process_vm(m, r, call));
             }
             nr::FUTEX_WAITV => return vector::futexes(m, r, call),
             nr::FUTEX if !is_priority(b) => return futex(m, r, call),

@@ -15,9 +15,11 @@ use core::ffi::{CStr, c_char, c_int};
 use core::fmt::Arguments;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use uzswap_core::{Engine, Masked, StartError};
+use uzswap_core::{Engine, Masked, StartError, StartStep};
 use uzswap_group::environment::{GROUP_ENV, MAX_FILE, Told};
-use uzswap_group::group::{FailureReason, GROUP_LEN, Group, Identity, MAGIC, Process, is_alive};
+use uzswap_group::group::{
+    FailureReason, GROUP_LEN, Group, Identity, MAGIC, Process, Reservation, is_alive,
+};
 use uzswap_sys::fmt::write_line;
 use uzswap_sys::syscall::call5;
 use uzswap_sys::{Errno, arch, file, mem, nr, thread};
@@ -101,7 +103,7 @@ fn start() {
 fn manage(group: &'static Group, run: usize) {
     RUN.store(run, Ordering::Relaxed);
     GROUP.store(core::ptr::from_ref(group).cast_mut(), Ordering::Release);
-    let process = claim(group, None);
+    let process = claim(group);
     let limit = group.knobs.ram.load(Ordering::Relaxed);
     malloc::set_limit(limit);
     let installed = guard::open_gate().and_then(|()| {
@@ -152,15 +154,24 @@ pub fn say(line: Arguments<'_>) {
     let _ = write_line(2, line);
 }
 
-/// An entry in `group` for this process, with its name: the one reserved for it, if there is one.
-pub fn claim(group: &'static Group, reserved: Option<&'static Process>) -> &'static Process {
-    let process = match reserved {
-        Some(process) => {
-            process.begin(identity());
-            process
-        }
-        None => group.claim(RUN.load(Ordering::Relaxed), identity(), is_alive),
-    };
+/// An entry in `group` for this process.
+pub fn claim(group: &Group) -> &Process {
+    let process = group.claim(RUN.load(Ordering::Relaxed), identity(), is_alive);
+    note_name(process);
+    process
+}
+
+/// The entry that was reserved for this process, a fork child.
+pub fn begin(reserved: &Reservation<'static>) -> Result<&'static Process, StartError> {
+    let process = reserved.begin(identity()).ok_or(StartError {
+        step: StartStep::Child,
+        errno: Errno::ESRCH,
+    })?;
+    note_name(process);
+    Ok(process)
+}
+
+fn note_name(process: &Process) {
     let mut comm = [0_u64; 2];
     const PR_GET_NAME: usize = 16;
     // SAFETY: the kernel writes 16 bytes.
@@ -170,7 +181,6 @@ pub fn claim(group: &'static Group, reserved: Option<&'static Process>) -> &'sta
             cell.store(word, Ordering::Relaxed);
         }
     }
-    process
 }
 
 /// Who this process is.

@@ -18,7 +18,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use uzswap_core::{Masked, in_arena};
-use uzswap_group::group::{Group, ProcessState, is_alive};
+use uzswap_group::group::{Group, is_alive};
 use uzswap_sys::fmt::StackBuf;
 use uzswap_sys::syscall::call1;
 use uzswap_sys::{Errno, PAGE_SIZE, file, nr};
@@ -59,10 +59,10 @@ fn shown() -> Option<Shown> {
 
 /// Bytes of data that the processes of the run hold, in RAM or not.
 fn held(group: &Group) -> u64 {
-    let live = group.used().iter().filter(|process| {
-        process.state.load(Ordering::Relaxed) == ProcessState::Live
-            && is_alive(process.pid.load(Ordering::Relaxed))
-    });
+    let live = group
+        .used()
+        .iter()
+        .filter(|process| process.is_live() && is_alive(process.pid.load(Ordering::Relaxed)));
     live.map(|process| {
         let cells = &process.counters;
         let out = [&cells.stored_pages, &cells.swapped_pages].map(|c| c.load(Ordering::Relaxed));

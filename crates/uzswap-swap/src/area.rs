@@ -23,12 +23,13 @@ pub const HEADER: u64 = HEADER_SLOTS * SLOT_BYTES;
 /// The smallest usable area, bytes: one cluster of slots.
 pub const MIN_LEN: u64 = 512 * SLOT_BYTES;
 /// The kernel's signature of a swap area, the last bytes of its first page.
-const SIGNATURE: &[u8] = b"SWAPSPACE2";
+pub const SIGNATURE: &[u8] = b"SWAPSPACE2";
 
 /// An open swap area.
 #[derive(Debug)]
 pub struct SwapArea {
-    /// Open for reading and writing, close-on-exec. Holds the lock.
+    /// Open for reading and writing, close-on-exec. Holds the lock. Of a remote area, the memory of
+    /// the exchange with its broker.
     pub file: File,
     /// Its name in messages.
     pub path: PathBuf,
@@ -40,6 +41,8 @@ pub struct SwapArea {
     pub rotational: bool,
     /// Opened with `O_DIRECT`: buffers must be aligned.
     pub direct: bool,
+    /// In memory of other machines.
+    pub remote: bool,
 }
 
 /// How large areas may become.
@@ -160,6 +163,7 @@ impl SwapArea {
             file,
             nr_slots,
             priority: 0,
+            remote: false,
         };
         let mut written = area.file.write_all_at(&first.0, 0);
         if area.direct && written.is_err() {
@@ -177,7 +181,8 @@ impl SwapArea {
 }
 
 /// The first slot of a swap area in the kernel's format: version 1, last page, label.
-fn signed(nr_slots: u64) -> [u8; SLOT] {
+#[must_use]
+pub fn signed(nr_slots: u64) -> [u8; SLOT] {
     let mut slot = [0; SLOT];
     let last = u32::try_from(HEADER_SLOTS + nr_slots - 1).unwrap_or(u32::MAX);
     let mut put = |at: usize, bytes: &[u8]| slot[at..at + bytes.len()].copy_from_slice(bytes);

@@ -20,17 +20,19 @@ use crate::os;
 /// Name of the memory file that holds a slot allocator.
 const NAME: &CStr = c"uzswap-slots";
 
-/// Describes `area`, whose first slot has number `first`, in `config`. Returns its allocator's
-/// memory.
+/// Describes `area`, whose first slot has number `first`, in `config`, which says already whether
+/// its slots remember their writes. Returns its allocator's memory.
 ///
 /// # Errors
 /// There is no memory for it.
 pub fn share(area: &SwapArea, first: u64, config: &DeviceConfig) -> Result<File> {
     let nr_slots = u32::try_from(area.nr_slots).unwrap_or(u32::MAX);
+    let len = config.table_len(nr_slots);
     let table =
-        table(nr_slots, area.rotational).context("cannot create the swap slot allocator")?;
+        table(nr_slots, len, area.rotational).context("cannot create the swap slot allocator")?;
     let set = |cell: &AtomicU32, value| cell.store(value, Ordering::Relaxed);
     set(&config.direct, area.direct.into());
+    set(&config.remote, area.remote.into());
     config.first.store(first, Ordering::Relaxed);
     config.priority.store(area.priority, Ordering::Relaxed);
     config.name.set(&area.path.to_string_lossy());
@@ -38,9 +40,8 @@ pub fn share(area: &SwapArea, first: u64, config: &DeviceConfig) -> Result<File>
     Ok(table)
 }
 
-/// Memory of an allocator of `nr_slots` free slots.
-fn table(nr_slots: u32, rotational: bool) -> io::Result<File> {
-    let len = Slots::memory_len(nr_slots);
+/// Memory of `len` bytes, with an allocator of `nr_slots` free slots at its beginning.
+fn table(nr_slots: u32, len: usize, rotational: bool) -> io::Result<File> {
     let file = os::memory_file(NAME)?;
     file.set_len(len as u64)?;
     let at = os::map_shared(&file, len, true)?.as_ptr();

@@ -87,6 +87,7 @@ fn advice(error: StartError) -> &'static str {
         }
         StartStep::Guard => "go without the guard of system calls (.guard(false)), and pin instead",
         StartStep::Memory => "/proc must be mounted, and /proc/self/mem writable",
+        StartStep::Child => "it was killed while it forked: nothing is to be done",
         StartStep::RamTooSmall | StartStep::Compressor => "raise the limit",
     }
 }

@@ -178,11 +178,13 @@ extern "C" fn in_child() {
 
 /// Makes a copied engine this process's own. `false`: that failed.
 fn carry(m: &Masked, engine: &'static Engine, guard: ForkGuard) -> bool {
-    let Some(record) = guard.record() else {
+    let Some(reserved) = guard.reserved() else {
         guard.failed(m);
         return false;
     };
-    record.begin(group::identity());
+    let Some(record) = reserved.begin(group::identity()) else {
+        return false;
+    };
     guard.in_child(m, record).is_ok() && engine.started()
 }
 

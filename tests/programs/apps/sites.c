@@ -29,6 +29,10 @@
 static volatile unsigned nr_signals, nr_strange;
 static uintptr_t engine_from = 0x0ffd00000000, engine_to = 0x100000000000;
 extern char __executable_start, etext;
+#ifdef NO_ROOM
+/* Where ramps would have to lie that are reached by a short instruction. */
+char behind_the_text[256 << 20];
+#endif
 
 /* No handler may see the code that stands for a site: neither uzswap's, nor a ramp beside the
  * program, nor a stack of uzswap's. */

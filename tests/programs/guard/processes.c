@@ -314,12 +314,55 @@ static void clones(void) {
     CHECK(WEXITSTATUS(status_of(child)) == 2);
 }
 
+static int rests(void *arg) {
+    (void)arg;
+    for (;;)
+        pause();
+}
+
+/* Memory of a process that shares this one's, and its own: more than may be held at once. */
+static void memory_of_others(void) {
+    enum { BIG = 20 << 20, STACK = 100000 };
+    unsigned char *from = fresh(BIG), *to = fresh(BIG);
+    char *stack = malloc(STACK);
+    pid_t child = clone(rests, stack + STACK, CLONE_VM | SIGCHLD, NULL);
+    CHECK(child > 0);
+    struct iovec here = {to, BIG}, there = {from, BIG};
+    fill(to, PAGE, 1);
+    CHECK(process_vm_readv(child, &here, 1, &there, 1, 0) == BIG);
+    CHECK(to[0] == 0 && to[PAGE - 1] == 0 && to[BIG - 1] == 0);
+    fill(from, BIG, 2);
+    evict(from, BIG);
+    CHECK(process_vm_readv(child, &here, 1, &there, 1, 0) == BIG);
+    CHECK(is_filled(to, BIG, 2));
+    fill(to, BIG, 3);
+    evict(to, BIG);
+    CHECK(process_vm_writev(child, &here, 1, &there, 1, 0) == BIG);
+    CHECK(is_filled(from, BIG, 3));
+    CHECK(kill(child, SIGKILL) == 0 && WTERMSIG(status_of(child)) == SIGKILL);
+    free(stack);
+    /* Elements that do not begin where the others do, and empty ones. */
+    fill(from, BIG, 4);
+    struct iovec mine[] = {{to, 5000000}, {NULL, 0}, {to + 5000000, BIG - 5000000}};
+    struct iovec other[] = {{from, 0}, {from, 9000000}, {from + 9000000, BIG - 9000000}};
+    CHECK(process_vm_readv(getpid(), mine, 3, other, 3, 0) == BIG);
+    CHECK(is_filled(to, BIG, 4));
+    CHECK(process_vm_readv(getpid(), mine, 3, other, 2, 0) == 9000000);
+    /* As far as there is memory. */
+    CHECK(munmap(from + BIG / 2, BIG / 2) == 0);
+    CHECK(process_vm_readv(getpid(), &here, 1, &there, 1, 0) == BIG / 2);
+    there.iov_base = from + BIG / 2;
+    CHECK(process_vm_readv(getpid(), &here, 1, &there, 1, 0) == -1 && errno == EFAULT);
+    CHECK(munmap(from, BIG / 2) == 0 && munmap(to, BIG) == 0);
+}
+
 int main(void) {
     data = fresh(LEN);
     TELL(forks());
     TELL(forks_of_many_threads());
     TELL(vforks());
     TELL(clones());
+    TELL(memory_of_others());
     TELL(execs());
     TELL(shells());
     TELL(signals_of_children());

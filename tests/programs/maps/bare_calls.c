@@ -71,9 +71,17 @@ static void residency_is_what_the_library_says(void) {
     CHECK(madvise(p, N, MADV_PAGEOUT) == 0);
     p[0]++;
     unsigned char want[N / PAGE], *v = rw(PAGE);
+    /* A page that is not managed. */
+    static unsigned char here[PAGE] __attribute__((aligned(PAGE)));
     CHECK(mincore(p, N, want) == 0 && BARE(SYS_mincore, p, N, v, 0, 0) == 0);
     CHECK(memcmp(v, want, sizeof want) == 0 && v[0] == 1 && v[N / PAGE - 1] == 0);
     CHECK(BARE(SYS_mincore, p, N, 1, 0, 0) == -EFAULT);
+    unsigned char *volatile nowhere = NULL;
+    FAILS(mincore(p, N, nowhere) == -1, EFAULT);
+    FAILS(mincore(here, PAGE, nowhere) == -1, EFAULT);
+    CHECK(mprotect(v, PAGE, PROT_READ) == 0);
+    FAILS(mincore(p, N, v) == -1, EFAULT);
+    CHECK(mprotect(v, PAGE, PROT_READ | PROT_WRITE) == 0 && mincore(p, N, v) == 0);
     CHECK(BARE(SYS_mincore, p + 1, N, v, 0, 0) == -EINVAL);
     CHECK(munmap(p + N / 2, N / 2) == 0);
     CHECK(BARE(SYS_mincore, p, N, v, 0, 0) == -ENOMEM);

@@ -234,6 +234,20 @@ static void moved_and_still_there(void) {
     CHECK(munmap(p, LEN) == 0 && munmap(wanted, LEN) == 0);
 }
 
+/* Where managed memory ends, too, the kernel looks at the file first, and then at what is there. */
+static void a_bad_file_across_the_edge(void) {
+    uint8_t *at = (uint8_t *)0x140000000000 - 4 * PAGE;
+    int fixed = MAP_PRIVATE | MAP_FIXED_NOREPLACE;
+    CHECK(mmap(at, 8 * PAGE, OPEN, fixed | MAP_ANONYMOUS, -1, 0) == at);
+    stamp(at, 8 * PAGE, 7);
+    FAILS(mmap(at, 8 * PAGE, OPEN, fixed, 999, 0) == MAP_FAILED, EBADF);
+    FAILS(mmap(at, 8 * PAGE, OPEN, MAP_PRIVATE | MAP_FIXED, 999, 0) == MAP_FAILED, EBADF);
+    int fd = file_of(8);
+    FAILS(mmap(at, 8 * PAGE, OPEN, fixed, fd, 0) == MAP_FAILED, EEXIST);
+    STAMPED(at, 8 * PAGE, 7);
+    CHECK(close(fd) == 0 && munmap(at, 8 * PAGE) == 0);
+}
+
 int main(void) {
     calls_after_a_fork_beside_a_file();
     calls_in_a_child_of_locked_memory();
@@ -247,6 +261,7 @@ int main(void) {
     a_moved_file_that_is_not_inherited();
     a_policy_leaves_the_arena();
     moved_and_still_there();
+    a_bad_file_across_the_edge();
     puts("ok");
     return 0;
 }

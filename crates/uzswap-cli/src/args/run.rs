@@ -13,6 +13,7 @@ use crate::group_file::name::GroupName;
 use crate::knob::Settings;
 use crate::metrics::Address;
 use crate::size::Size;
+use uzswap_remote::url;
 
 /// One `--swap`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,18 @@ pub enum Place {
     None,
     /// A directory for a swap file, or a file or block device to use as one.
     Path(PathBuf),
+    /// Memory of other machines.
+    Remote(Url),
+}
+
+/// An URL, which may hold a password: never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Url(pub String);
+
+impl std::fmt::Debug for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Url")
+    }
 }
 
 /// On or off.
@@ -124,11 +137,15 @@ pub struct Run {
     /// by mkswap. A place that is named and cannot be used ends the run before it starts: data go to
     /// no other disk. They are written compressed and encrypted.
     ///
+    /// An URL names memory of other machines (docs/remote.md): redis://HOST[:PORT][,HOST…][/DB] and
+    /// rediss:// (TLS), unix:///SOCKET, nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=SOCKET.
+    /// One with a password is read from a file, by @FILE, or from UZSWAP_SWAP.
+    ///
     /// May be given up to eight times. The place of the highest priority (0 to 32767) is filled
     /// first, places of the same priority evenly, places without a priority last and in the order
     /// given, as with swapon. What one device cannot take goes to the next. In UZSWAP_SWAP, ';'
     /// separates the places.
-    #[arg(verbatim_doc_comment, long, value_name = "auto|none|PATH[,pri=N]",
+    #[arg(verbatim_doc_comment, long, value_name = "auto|none|PATH|URL|@FILE[,pri=N]",
           default_value = "auto", value_delimiter = ';', value_parser = parse_swap)]
     pub swap: Vec<Swap>,
 
@@ -291,12 +308,31 @@ fn parse_swap(text: &str) -> Result<Swap, String> {
         },
     };
     let place = match place {
-        "" => return Err("the place is missing: auto, none, a directory or a file".to_owned()),
+        "" => {
+            return Err(
+                "the place is missing: auto, none, a directory, a file or an URL".to_owned(),
+            );
+        }
         "auto" => Place::Auto,
         "none" => Place::None,
-        path => Place::Path(path.into()),
+        named => match named.strip_prefix('@') {
+            Some(file) => Place::Remote(url_in(file)?),
+            None if url::is_url(named) => Place::Remote(Url(named.to_owned())),
+            None => Place::Path(named.into()),
+        },
     };
     Ok(Swap { place, priority })
+}
+
+/// The URL in the first line of `file`.
+fn url_in(file: &str) -> Result<Url, String> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("the file with the URL cannot be read: {error}"))?;
+    let line = text.lines().next().unwrap_or("").trim();
+    match url::is_url(line) {
+        true => Ok(Url(line.to_owned())),
+        false => Err(format!("the first line of {file} is not an URL")),
+    }
 }
 
 /// Folio order of a folio size: 0 for 4 KiB to 9 for 2 MiB.

@@ -26,7 +26,7 @@ use crate::idle::IdleReclaim;
 use crate::kernel;
 use crate::members::Members;
 use crate::metrics::Listener;
-use crate::outside::Outside;
+use crate::outside::{Outside, Over};
 use crate::preload::{IMAGE, Installed, LIBRARY};
 use crate::ram::{Advice, Follower, Kills};
 use crate::report::Report;
@@ -53,6 +53,7 @@ pub fn run(options: &Run) -> Result<u8> {
     let image = IMAGE.install()?;
     let mut place = Place::take(options, entered)?;
     let surroundings = place.surroundings.take();
+    let mut brokers = std::mem::take(&mut place.brokers);
     let (group, part) = (&place.group, place.part());
 
     let mut kills = Kills::watch(Path::new("/"));
@@ -80,6 +81,7 @@ pub fn run(options: &Run) -> Result<u8> {
     let mut over_limit = OutsideLimit::of(options);
     let mut watcher = thrashing::Watcher::new(group, place.run, begin);
     let end = child.wait(|orphans| {
+        let brokered = brokers.tick(&place.group, orphans);
         let measured = outside.tick();
         let (followed, lowered) = follower.tick();
         if lowered {
@@ -91,7 +93,7 @@ pub fn run(options: &Run) -> Result<u8> {
         say_kills(kills.tick(), group);
         let next = looked.min(measured).min(followed).min(watcher.tick());
         let idle = idle.as_mut().map(IdleReclaim::tick);
-        [traced, idle]
+        [traced, idle, brokered]
             .into_iter()
             .flatten()
             .fold(next, Duration::min)
@@ -99,12 +101,16 @@ pub fn run(options: &Run) -> Result<u8> {
     drop(metrics);
     say_kills(kills.look(), group);
     if over_limit.ended {
-        supervise::end_orphans(|| outside.children());
+        supervise::end_orphans(|| {
+            let mut children = outside.children();
+            children.retain(|pid| !brokers.have(*pid));
+            children
+        });
     }
 
     let elapsed_s = begin.elapsed().as_secs_f64();
     wait_for_reclaimers(&part);
-    group.expire_dead(is_alive);
+    group.expire_dead(std::process::id(), is_alive);
     let totals = Totals::of(&part, When::AtEnd, begin.hz_since());
     let failure = Failure::of(&part, &totals, outside.causes());
     let status = match &failure {
@@ -120,14 +126,12 @@ pub fn run(options: &Run) -> Result<u8> {
     }
     // The image has said itself why it could not be put in.
     let said = target.way == Way::Image && status == status::FAILED;
-    if part.nr_started() == 0 {
-        if !said {
-            eprintln!("uzswap: nothing was managed: no process was given uzswap's engine");
-        }
+    if part.nr_started() == 0 && !said {
+        eprintln!("uzswap: nothing was managed: no process was given uzswap's engine");
         if let Some(line) = summary::outside(&part, outside.causes()).filter(|_| !options.quiet) {
             eprintln!("uzswap: {line}");
         }
-    } else if !options.quiet {
+    } else if part.nr_started() > 0 && !options.quiet {
         for line in summary::lines(&part, &totals, outside.causes(), elapsed_s) {
             eprintln!("uzswap: {line}");
         }
@@ -137,6 +141,7 @@ pub fn run(options: &Run) -> Result<u8> {
         add_outcome(&mut report, options, end, status);
         write_stats(file, &report).context("cannot write the statistics")?;
     }
+    place.brokers = brokers;
     place.leave();
     Ok(status)
 }
@@ -161,21 +166,21 @@ impl OutsideLimit {
 
     /// Ends `child`, or warns once, if the limit is exceeded.
     fn check(&mut self, place: &Place, outside: &Outside<'_>, child: &Child) {
-        let Some(bytes) = outside.over_limit().filter(|_| !self.said) else {
+        let Some(over) = outside.over_limit().filter(|_| !self.said) else {
             return;
         };
         self.said = true;
-        let limit = place.part().limit();
         if self.end {
             let reason = group::FailureReason::Unmanaged;
             let run = place.group.run(place.run);
+            let Over { bytes, limit, .. } = over;
             run.failure.record(reason, child.pid(), 0, 0, bytes, limit);
             self.ended = true;
             child.kill();
         } else {
             eprintln!(
                 "uzswap: {}: {}, or --over-limit=end to end the command instead",
-                failure::outside_alone(bytes, limit, outside.causes()),
+                failure::outside_alone(over, outside.causes()),
                 Advice::of(&place.group).more()
             );
         }

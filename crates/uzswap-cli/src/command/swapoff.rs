@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use serde_json::json;
-use uzswap_group::group::{DeviceState, Group, Process, ProcessState, SwapUser, is_alive};
+use uzswap_group::group::{DeviceState, Group, Process, SwapUser, is_alive};
 use uzswap_group::request::RequestKind;
 
 use super::print;
@@ -111,7 +111,7 @@ fn bring_back<'a>(
             if !users.has(at) {
                 continue;
             }
-            if process.state.load(Ordering::Acquire) != ProcessState::Live {
+            if !process.is_live() {
                 starting = true;
                 continue;
             }

@@ -296,7 +296,7 @@ pub fn rounded(value: f64) -> f64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use uzswap_group::group::{Identity, ProcessState};
+    use uzswap_group::group::Identity;
 
     /// A zeroed group on the heap: too large for a test's stack.
     pub fn group() -> Box<Group> {
@@ -364,10 +364,7 @@ pub(crate) mod tests {
         set(start(&group, 10), "zswpout", 3);
         // The same pid again: it has called exec.
         set(start(&group, 10), "zswpout", 4);
-        let live = group
-            .processes
-            .iter()
-            .filter(|p| p.state.load(Relaxed) == ProcessState::Live);
+        let live = group.processes.iter().filter(|p| p.is_live());
         assert_eq!(live.count(), 1);
         assert_eq!(
             Totals::of(&Part::run(&group, 0), When::AtEnd, 1).get("zswpout"),

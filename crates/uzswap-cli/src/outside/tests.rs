@@ -154,7 +154,11 @@ fn the_limit_is_exceeded_when_two_looks_say_so() {
     outside.look(SECOND);
     assert_eq!(outside.over_limit(), None);
     outside.look(2 * SECOND);
-    assert!(outside.over_limit().is_some_and(|bytes| bytes > 70 * MIB));
+    assert!(
+        outside
+            .over_limit()
+            .is_some_and(|over| over.bytes > 70 * MIB)
+    );
     proc.add(8, 7, 0, [60 << 10, 0]);
     outside.look(3 * SECOND);
     assert_eq!(outside.over_limit(), None);

@@ -51,6 +51,11 @@ impl SwapGroup {
         // A stable sort: areas of the same priority keep the order of the command line.
         areas.sort_by_key(|area| Reverse(area.priority));
         config.encrypt.store(encrypt.into(), Ordering::Relaxed);
+        // If one is remote, all remember their writes: a run may go from one to another.
+        let fresh = areas.iter().any(|area| area.remote);
+        for device in &config.devices {
+            device.fresh.store(fresh.into(), Ordering::Relaxed);
+        }
         let mut first = 0;
         let mut shared = Vec::new();
         for (mut area, device) in areas.into_iter().zip(&config.devices) {
@@ -71,6 +76,13 @@ impl SwapGroup {
 
     /// The devices of a group that goes on, as one of its supervisors holds them.
     pub fn join(group: &Group) -> Result<Self> {
+        let mut devices = group.config.swap.devices();
+        if devices.any(|device| device.remote.load(Ordering::Relaxed) != 0) {
+            bail!(
+                "this group swaps to other machines' memory, which the run that made it reaches: \
+                 start this command in a group of its own"
+            );
+        }
         let held = group
             .config
             .swap
@@ -142,7 +154,7 @@ fn open_held(group: &Group, which: Which, number: usize) -> Result<File> {
 fn has_ended(process: &Process) -> bool {
     match process.state.load(Ordering::Acquire) {
         ProcessState::Free => true,
-        ProcessState::Live => {
+        ProcessState::Live { .. } => {
             process.swap_user.load(Ordering::Relaxed) != SwapUser::Unknown
                 && process.is_abandoned(is_alive)
         }

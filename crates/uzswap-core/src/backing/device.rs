@@ -18,6 +18,10 @@ use crate::account::Account;
 use crate::memory;
 use crate::page::wide;
 use uzswap_group::group::{DeviceConfig, DeviceState};
+use uzswap_io::device::Medium;
+use uzswap_io::exchange::EXCHANGE_LEN;
+use uzswap_io::opened::Opened;
+use uzswap_io::remote::Remote;
 use uzswap_io::{Device, DeviceError, Extent, MAX_RUN, Queue};
 use uzswap_slots::{IsAlive, Owner, Run, Slots};
 use uzswap_sync::primitive::{
@@ -25,7 +29,7 @@ use uzswap_sync::primitive::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 use uzswap_sys::fmt::StackBuf;
-use uzswap_sys::{file, mem, thread};
+use uzswap_sys::{Errno, file, mem, thread};
 
 const O_DIRECT: i32 = 0o40_000;
 /// Counts for a run: each slot once.
@@ -88,6 +92,10 @@ pub(crate) struct SwapDevice {
     device: Device,
     fd: i32,
     slots: Slots<'static>,
+    /// The number of the write that each slot holds. A slot's is written before the slot is, by
+    /// whoever allocated it, and read by those who hold a count of it. Empty if the device is not
+    /// fresh.
+    writes: &'static [AtomicU32],
     /// The owner that this process counts slots as; `None` in a fork child that got no number: it
     /// has nothing on the device and writes nothing to it.
     owner: UnsafeCell<Option<Owner>>,
@@ -114,16 +122,23 @@ impl SwapDevice {
         let supervisor = run.supervisor.load(Relaxed);
         let nr_slots = config.nr_slots.load(Relaxed);
         let table = open_fd(supervisor, run.table_fds.get(number)?.load(Relaxed), 0)?;
-        let slots = map_slots(account, table, nr_slots, is_alive);
+        let mapped = map_slots(account, table, config, is_alive);
         let _ = file::close(table);
-        let slots = slots?;
+        let (slots, writes) = mapped?;
         let flags = match config.direct.load(Relaxed) {
             0 => 0,
             _ => O_DIRECT,
         };
         let fd = open_fd(supervisor, run.device_fds.get(number)?.load(Relaxed), flags)?;
-        let fd = memory::high_fd(fd);
-        let Some(device) = open_device(config, fd, nr_slots) else {
+        let is_remote = config.remote.load(Relaxed) != 0;
+        let (fd, medium) = match is_remote {
+            true => (-1, Opened::Remote(map_exchange(account, fd)?)),
+            false => {
+                let fd = memory::high_fd(fd);
+                (fd, Opened::new(fd))
+            }
+        };
+        let Some(device) = open_device(config, medium, nr_slots) else {
             let _ = file::close(fd);
             return None;
         };
@@ -132,6 +147,7 @@ impl SwapDevice {
             device: device.numbered_from(config.first.load(Relaxed)),
             fd,
             slots,
+            writes,
             owner: UnsafeCell::new(None),
             peers,
             backoff: Backoff::new(),
@@ -143,7 +159,7 @@ impl SwapDevice {
         let _ = file::close(self.fd);
     }
 
-    /// The device's descriptor in this process.
+    /// The device's descriptor in this process; -1: it needs none.
     pub(crate) const fn fd(&self) -> i32 {
         self.fd
     }
@@ -183,6 +199,28 @@ impl SwapDevice {
     /// Whether it is written to.
     pub(crate) fn is_on(&self) -> bool {
         self.config.state.load(Relaxed) == DeviceState::On
+    }
+
+    /// Whether its slots remember the write that they hold.
+    pub(crate) const fn is_fresh(&self) -> bool {
+        !self.writes.is_empty()
+    }
+
+    /// The number of the write that `slot`, one of its own, holds.
+    pub(crate) fn write_of(&self, slot: u64) -> u32 {
+        let slot = usize::try_from(slot.wrapping_sub(self.device.first()));
+        let write = slot.ok().and_then(|slot| self.writes.get(slot));
+        // Relaxed: whoever names the slot learned of it by its folio's lock.
+        write.map_or(0, |write| write.load(Relaxed))
+    }
+
+    /// Notes that `run`, which this process has just allocated, is about to hold write number
+    /// `number`.
+    pub(crate) fn note_write(&self, run: Run, number: u32) {
+        let slots = self.writes.iter().skip(run.first as usize);
+        for slot in slots.take(run.nr.into()) {
+            slot.store(number, Relaxed);
+        }
     }
 
     /// Whether to try it for room this time.
@@ -285,6 +323,12 @@ impl SwapDevice {
         self.device.read_extents(queue, extents, buffer)
     }
 
+    /// As [`Device::read_copy`].
+    pub(crate) fn read_copy(&self, extent: Extent, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.config.bytes_in.fetch_add(wide(buffer.len()), Relaxed);
+        self.device.read_copy(extent, buffer)
+    }
+
     /// Starts to read `extent` into `buffer`. `false`: not started.
     ///
     /// # Safety
@@ -324,7 +368,12 @@ impl SwapDevice {
             return false;
         };
         // Discard is advice: a device without it keeps the blocks.
-        let _ = self.device.discard(self.number_of(run), run.nr.into());
+        let discarded = self.device.discard(self.number_of(run), run.nr.into());
+        // A remote one may still be on its way, and reach the server after a later write to the
+        // cluster: that is not used again as long as this process lives.
+        if discarded == Err(DeviceError::Io(Errno::ETIMEDOUT)) {
+            return false;
+        }
         self.slots.discarded(owner, run);
         true
     }
@@ -349,15 +398,15 @@ impl SwapDevice {
 }
 
 #[cfg(not(feature = "fault-injection"))]
-fn open_device(_: &DeviceConfig, fd: i32, nr_slots: u64) -> Option<Device> {
-    Device::new(fd, nr_slots).ok()
+fn open_device(_: &DeviceConfig, medium: Opened, nr_slots: u64) -> Option<Device> {
+    Device::over(medium, nr_slots).ok()
 }
 
 /// A device with injected failures, by the configured plan.
 #[cfg(feature = "fault-injection")]
-fn open_device(config: &DeviceConfig, fd: i32, nr_slots: u64) -> Option<Device> {
+fn open_device(config: &DeviceConfig, medium: Opened, nr_slots: u64) -> Option<Device> {
     use uzswap_group::group::Text;
-    let mut device = Device::<uzswap_io::device::SwapMedium>::new(fd, nr_slots).ok()?;
+    let mut device = Device::over(uzswap_io::inject::Failing::over(medium), nr_slots).ok()?;
     let plan = uzswap_io::inject::Plan::parse(config.failure_plan.get(&mut [0; Text::LEN]))?;
     device.medium_mut().inject(plan);
     Some(device)
@@ -374,11 +423,14 @@ fn open_fd(pid: u32, fd: u32, flags: i32) -> Option<i32> {
 fn map_slots(
     account: &Account,
     fd: i32,
-    nr_slots: u64,
+    config: &DeviceConfig,
     is_alive: IsAlive<'static>,
-) -> Option<Slots<'static>> {
-    let nr_slots = u32::try_from(nr_slots).ok()?;
-    let len = Slots::memory_len(nr_slots);
+) -> Option<(Slots<'static>, &'static [AtomicU32])> {
+    let nr_slots = u32::try_from(config.nr_slots.load(Relaxed)).ok()?;
+    let (at, len) = (
+        DeviceConfig::writes_at(nr_slots),
+        config.table_len(nr_slots),
+    );
     let stat = file::fstat(fd).ok()?;
     if usize::try_from(stat.st_size).ok()? < len {
         return None;
@@ -391,7 +443,29 @@ fn map_slots(
     }
     // SAFETY: shared memory of that length, there as long as the engine; every process takes the
     // number of slots from the configuration.
-    Some(unsafe { Slots::attach(addr as *mut u8, nr_slots, is_alive) })
+    let slots = unsafe { Slots::attach(addr as *mut u8, nr_slots, is_alive) };
+    let nr_writes = (len - at) / size_of::<AtomicU32>();
+    // SAFETY: the rest of that memory, aligned, of zeroes at first; all access it by atomics.
+    let writes = unsafe { core::slice::from_raw_parts((addr + at) as *const AtomicU32, nr_writes) };
+    Some((slots, writes))
+}
+
+/// Maps the exchange of a remote device, and closes `fd`, its memory file.
+fn map_exchange(account: &Account, fd: i32) -> Option<Remote> {
+    let has_room = file::fstat(fd)
+        .is_ok_and(|stat| usize::try_from(stat.st_size).is_ok_and(|len| len >= EXCHANGE_LEN));
+    let prot = mem::PROT_READ | mem::PROT_WRITE;
+    let addr = has_room.then(|| {
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        unsafe { mem::mmap(0, EXCHANGE_LEN, prot, mem::MAP_SHARED, fd, 0) }
+    });
+    let _ = file::close(fd);
+    let addr = addr?.ok()?;
+    if !account.memory().adopt(addr, EXCHANGE_LEN) {
+        return None;
+    }
+    // SAFETY: shared memory of that length, made by the supervisor, there as long as the engine.
+    Some(unsafe { Remote::attach(addr) })
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use core::mem::MaybeUninit;
 use crate::account::Account;
 use crate::page::{Age, PAGE_SIZE, Page, wide};
 use uzswap_io::{Fingerprint, Key, Label, Seal, Sequence};
+use uzswap_sync::primitive::{AtomicU32, Ordering::Relaxed};
 use uzswap_sys::mem;
 
 /// Pages of key and sequence.
@@ -19,7 +20,16 @@ pub(super) struct Keys {
     /// Encrypts objects, unless that is off, and makes fingerprints.
     key: &'static Key,
     encrypts: bool,
-    sequence: &'static Sequence,
+    numbers: &'static Numbers,
+}
+
+/// What parent and fork children count together.
+#[derive(Debug)]
+#[repr(C)]
+struct Numbers {
+    sequence: Sequence,
+    /// Runs written.
+    writes: AtomicU32,
 }
 
 impl Keys {
@@ -28,7 +38,7 @@ impl Keys {
         Some(Keys {
             key: new_key(account)?,
             encrypts,
-            sequence: new_sequence(account)?,
+            numbers: new_numbers(account)?,
         })
     }
 
@@ -37,10 +47,20 @@ impl Keys {
         if self.encrypts {
             Seal::Encrypted {
                 key: self.key,
-                sequence: self.sequence,
+                sequence: &self.numbers.sequence,
             }
         } else {
             Seal::Checksummed
+        }
+    }
+
+    /// The number of a write, never 0. It comes again after 2^32 writes, which is more than a
+    /// hundred terabytes.
+    pub(super) fn next_write(&self) -> u32 {
+        // Relaxed: all that matters is that no two writes have the same number.
+        match self.numbers.writes.fetch_add(1, Relaxed).wrapping_add(1) {
+            0 => self.next_write(),
+            number => number,
         }
     }
 
@@ -65,8 +85,8 @@ fn new_key(account: &Account) -> Option<&'static Key> {
     Key::generate(memory).ok().map(|key| &*key)
 }
 
-/// A sequence in shared memory, so that parent and fork children never reuse a number.
-fn new_sequence(account: &Account) -> Option<&'static Sequence> {
+/// Numbers in shared memory, so that parent and fork children never reuse one.
+fn new_numbers(account: &Account) -> Option<&'static Numbers> {
     let prot = mem::PROT_READ | mem::PROT_WRITE;
     let flags = mem::MAP_SHARED | mem::MAP_ANONYMOUS;
     // SAFETY: a fresh mapping at an address of the kernel's choice.
@@ -74,15 +94,16 @@ fn new_sequence(account: &Account) -> Option<&'static Sequence> {
     if !account.memory().adopt(addr, PAGE_SIZE) {
         return None;
     }
-    // SAFETY: zeroed memory, there as long as the engine, is a sequence at its beginning.
-    Some(unsafe { &*(addr as *const Sequence) })
+    // SAFETY: zeroed memory, there as long as the engine, is numbers at their beginning.
+    Some(unsafe { &*(addr as *const Numbers) })
 }
 
-/// The label that an object of `page` is sealed with.
-pub(crate) fn label(page: Page, age: Age) -> Label {
+/// The label that an object of `page` is sealed with, to be written by write number `write`.
+pub(crate) fn label(page: Page, age: Age, write: u32) -> Label {
     Label {
         page: wide(page.index()),
         generation: age.0.into(),
+        write,
     }
 }
 

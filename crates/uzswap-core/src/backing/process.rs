@@ -4,6 +4,7 @@
 //! *Invariants*: as [`super`]. *Locking*: none of its own. *Context*: init (`open`); signal,
 //! worker.
 
+use super::device::SwapDevice;
 use super::devices::{Devices, Owners};
 use super::keys::Keys;
 use super::readahead::Readahead;
@@ -121,6 +122,14 @@ impl Backing {
         self.keys.seal()
     }
 
+    /// The number of the next write; 0 where the devices do not remember it.
+    pub(crate) fn next_write(&self) -> u32 {
+        match self.devices.iter().any(SwapDevice::is_fresh) {
+            true => self.keys.next_write(),
+            false => 0,
+        }
+    }
+
     /// The slots of an object.
     pub(crate) fn extent(&self, location: u64, size: u16) -> Extent {
         Location::from_raw(location).extent(size.into(), self.seal())
@@ -186,7 +195,7 @@ fn liveness_probe(account: &'static Account) -> Option<IsAlive<'static>> {
         };
         match process.state.load(Acquire) {
             ProcessState::Free => false,
-            ProcessState::Live if process.swap_user.load(Relaxed) == SwapUser::Yes => {
+            ProcessState::Live { .. } if process.swap_user.load(Relaxed) == SwapUser::Yes => {
                 !process.is_abandoned(is_alive) || !account.knows_pids()
             }
             _ => true,

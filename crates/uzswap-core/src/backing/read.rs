@@ -10,7 +10,7 @@ use crate::op::ReadWindow;
 use crate::page::{Entries, Entry, Page, PageRange, Pages, wide};
 use uzswap_group::counters::add;
 use uzswap_group::group::Text;
-use uzswap_io::{Extent, Fingerprint, Location, Window};
+use uzswap_io::{Extent, Fingerprint, Label, Location, Window};
 use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::arch;
 use uzswap_sys::fmt::write_line;
@@ -48,23 +48,50 @@ impl Backing {
                 return None;
             }
         }
-        let keeps = self
-            .devices
-            .of_slot(needed.slot)
-            .is_some_and(SwapDevice::keeps_copies);
+        let device = self.devices.of_slot(needed.slot);
+        let keeps = device.is_some_and(SwapDevice::keeps_copies);
+        let write = device.map_or(0, |device| device.write_of(needed.slot));
+        let sealed = (label(page, age, write), Location::from_raw(location));
+        if let Some(body) = self.open_object(window, needed, sealed, size) {
+            let fingerprint = keeps.then(|| self.keys.fingerprint(page, body));
+            return Some(unpack(body, fingerprint));
+        }
+        // A server that took over after another's failure may have what was there before.
+        self.read_copy(device?, window, needed)?;
+        let body = self.open_object(window, needed, sealed, size)?;
+        let fingerprint = keeps.then(|| self.keys.fingerprint(page, body));
+        Some(unpack(body, fingerprint))
+    }
+
+    /// The body of the object within `needed`, whose slots are in the window; `None`: it is not
+    /// what was written under that label.
+    fn open_object<'a>(
+        &self,
+        window: &'a mut ReadWindow,
+        needed: Extent,
+        (label, location): (Label, Location),
+        size: u16,
+    ) -> Option<&'a [u8]> {
         let (first, slots) = window.read(needed)?;
-        Window::new(first, slots)
-            .open(
-                self.seal(),
-                label(page, age),
-                Location::from_raw(location),
-                size.into(),
-            )
-            .ok()
-            .map(|body| {
-                let fingerprint = keeps.then(|| self.keys.fingerprint(page, body));
-                unpack(body, fingerprint)
-            })
+        let window = Window::new(first, slots);
+        let body = window.into_object(self.seal(), label, location, size.into());
+        body.ok().map(|body| &*body)
+    }
+
+    /// Reads `needed` alone into the window, from another copy. `None`: there is none.
+    fn read_copy(
+        &self,
+        device: &SwapDevice,
+        window: &mut ReadWindow,
+        needed: Extent,
+    ) -> Option<()> {
+        window.only(needed);
+        let (_, buffer) = window.to_read();
+        let read = device.read_copy(needed, buffer);
+        if read.is_err() {
+            window.forget();
+        }
+        read.ok()
     }
 
     /// Adds `needed`, the extent of `page`, to the window, and as many of the pages that follow in

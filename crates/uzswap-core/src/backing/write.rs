@@ -128,17 +128,19 @@ impl Backing {
         taken
     }
 
-    /// Writes `bytes` to `taken` or, if its device fails, to slots of another. Returns where they
+    /// Writes `bytes`, as write number `write`, to `taken` or, if its device fails, to slots of another. Returns where they
     /// went.
     pub(crate) fn write_out<'a>(
         &'a self,
         mut candidates: Candidates,
         mut taken: Destination<'a>,
         bytes: &[u8],
+        write: u32,
     ) -> Result<Destination<'a>, WriteError> {
         let order = (bytes.len() / SLOT).next_power_of_two().ilog2();
         let mut made_room = false;
         loop {
+            taken.device.note_write(taken.run, write);
             let began = arch::ticks();
             let written = taken.device.write(taken.run, bytes);
             let took = arch::ticks().wrapping_sub(began);

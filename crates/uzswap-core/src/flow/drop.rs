@@ -57,15 +57,17 @@ fn clear_entries(
     guard: &FolioGuard<'_>,
     kept: bool,
 ) -> (usize, usize) {
-    let shared = parts.pages.nr_shared(guard, part);
-    let mut resident = 0;
+    let (mut resident, mut shared) = (0, 0);
     for page in part.pages() {
         let entry = parts.pages.get(page);
         if entry == Entry::None || (kept && entry == Entry::Resident) {
             continue;
         }
         parts.transition().discard(page, part);
-        resident += usize::from(entry == Entry::Resident);
+        if entry == Entry::Resident {
+            resident += 1;
+            shared += usize::from(parts.pages.is_shared(page));
+        }
     }
     #[expect(
         clippy::cast_possible_truncation,

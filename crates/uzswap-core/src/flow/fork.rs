@@ -22,7 +22,7 @@ use crate::op::RESERVE_PAGES;
 use crate::parts::Parts;
 use crate::start_error::StartError;
 use uzswap_group::counters::{Counters, Kind, add};
-use uzswap_group::group::Process;
+use uzswap_group::group::{Process, Reservation};
 use uzswap_sync::ledger::Levels;
 use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::thread;
@@ -47,7 +47,7 @@ pub struct ForkGuard {
 
 /// What the group keeps for a child that is to be.
 struct Child {
-    record: &'static Process,
+    reserved: Reservation<'static>,
     /// The record's number.
     user: usize,
     /// As whom it counts swap slots.
@@ -59,23 +59,27 @@ impl Child {
     /// the `room` that is charged for that. `None`: the group has no record left.
     fn reserve(parts: &Parts, room: u64) -> Option<Child> {
         let group = parts.account.group();
-        let record = group.reserve(parts.account.process(), thread::getpid().unsigned_abs())?;
-        let Some(user) = group.number_of(record) else {
-            group.give_back(record);
+        let reserved = group.reserve(parts.account.process(), thread::getpid().unsigned_abs())?;
+        let Some(user) = group.number_of(reserved.record) else {
+            reserved.give_back();
             return None;
         };
-        let (account, share) = (parts.account, group.share_of(record));
+        let (account, share) = (parts.account, group.share_of(reserved.record));
         let own = group.number_of(account.process());
         if let Some(own) = own.filter(|_| !account.is_limited_alone()) {
             // SAFETY: all operations are held.
             let stored = unsafe { parts.store.share() };
             let resident = share_resident(parts);
             group.ledger.share_with_child(own, share, resident + stored);
+        } else {
+            // What earlier forks left in common is the child's as well.
+            let own = account.charge().share();
+            group.ledger.join(own, share, own.shared());
         }
         // What both will write to without a fault: tables, and what system calls use.
         share.inherit(account.charge().used() - room);
         Some(Child {
-            record,
+            reserved,
             user,
             owners: parts
                 .backing
@@ -94,8 +98,8 @@ impl core::fmt::Debug for ForkGuard {
 impl ForkGuard {
     /// The record in the group that is the child's already; `None`: it claims one.
     #[must_use]
-    pub fn record(&self) -> Option<&'static Process> {
-        self.child.as_ref().map(|child| child.record)
+    pub fn reserved(&self) -> Option<Reservation<'static>> {
+        self.child.as_ref().map(|child| child.reserved)
     }
 
     /// Whether there can be no child: it would have pages on the swap device, and the group has no
@@ -111,8 +115,7 @@ impl ForkGuard {
         let account = parts.account;
         // In another namespace the pid means nothing to the processes that reap.
         if let Some(child) = self.child.filter(|_| account.knows_pids()) {
-            let parent = thread::getpid().unsigned_abs();
-            account.group().born(child.record, parent, pid);
+            child.reserved.born(pid);
         }
         release_ops(parts);
     }
@@ -124,7 +127,7 @@ impl ForkGuard {
             if let Some(backing) = &parts.backing {
                 backing.fork_failed(child.user);
             }
-            parts.account.group().give_back(child.record);
+            child.reserved.give_back();
         }
         release_ops(parts);
     }
@@ -211,7 +214,7 @@ fn make_room_for_child(parts: &Parts, masked: &Masked) -> u64 {
 
 /// Counts what a child's own memory is above the limits of its groups.
 fn count_excess(account: &Account, child: &Child) {
-    let own = account.group().share_of(child.record).used();
+    let own = account.group().share_of(child.reserved.record).used();
     let levels = account.charge().levels();
     let excess = levels.iter().flat_map(Levels::iter);
     let excess = excess.map(|level| level.held.granted.saturating_sub(level.limit));

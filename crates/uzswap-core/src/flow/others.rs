@@ -12,11 +12,11 @@ use crate::parts::Parts;
 use crate::policy::colder::{Member, Rule, how_much};
 use crate::policy::watermark::high;
 use uzswap_group::ask::Wish;
-use uzswap_group::group::{Process, ProcessState, is_alive};
+use uzswap_group::group::{Process, is_alive};
 use uzswap_group::request::{RequestKind, VALUE};
 use uzswap_sync::ledger::Level;
 use uzswap_sync::node::Path;
-use uzswap_sync::primitive::Ordering::{Acquire, Relaxed};
+use uzswap_sync::primitive::Ordering::Relaxed;
 use uzswap_sys::signal::{self, SIGSYS};
 use uzswap_sys::{arch, thread};
 
@@ -64,7 +64,7 @@ fn holders(
         .filter(move |(_, share)| share.path().has(node))
         .filter_map(move |(process, share)| {
             let used = share.used();
-            if used == 0 || process.state.load(Acquire) != ProcessState::Live {
+            if used == 0 || !process.is_live() {
                 return None;
             }
             let member = Member {
@@ -123,7 +123,7 @@ fn ask(
 fn expire_dead(account: &Account) {
     let group = account.group();
     if !group.is_foreign(account.process()) {
-        group.expire_dead(is_alive);
+        group.expire_dead(thread::getpid().unsigned_abs(), is_alive);
     }
 }
 

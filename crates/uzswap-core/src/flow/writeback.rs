@@ -150,7 +150,8 @@ fn write_chosen(
         .take_slots(&candidates, &orders)
         .ok_or(WritebackError::Full)?;
     let room = usize::from(taken.run.nr) * SLOT;
-    let packed = pack(parts, backing, writeback, nr, room);
+    let write = backing.next_write();
+    let packed = pack(parts, backing, writeback, nr, (room, write));
     let counters = parts.account.counters();
     add(&counters.reject_reclaim_fail, packed.raced);
     let unchanged = packed.unchanged;
@@ -163,7 +164,7 @@ fn write_chosen(
         };
     }
     let Destination { device, run } = backing
-        .write_out(candidates, taken, packed.run)
+        .write_out(candidates, taken, packed.run, write)
         .inspect_err(|_| abort(parts, packed.objects))?;
     add(&counters.swap_bytes_out, wide(packed.run.len()));
     let WrittenBack { pages, bytes } = publish(parts, packed.objects, device.number_of(run));
@@ -211,13 +212,13 @@ fn choose(
 }
 
 /// Packs the first `nr` objects, as far as they still are what they were, are not on a device as
-/// they are, and fit `room` bytes.
+/// they are, and fit `room` bytes. They are sealed for write number `write`.
 fn pack<'a>(
     parts: &Parts,
     backing: &Backing,
     writeback: &'a mut Writeback,
     nr: usize,
-    room: usize,
+    (room, write): (usize, u32),
 ) -> Packed<'a> {
     let Writeback {
         run,
@@ -232,7 +233,7 @@ fn pack<'a>(
     };
     let mut run = Run::new(buffer, backing.seal());
     for object in &mut *objects {
-        match pack_one(parts, backing, &mut run, object) {
+        match pack_one(parts, backing, &mut run, object, write) {
             Ok(PackOutcome::Skipped) => packed.raced += 1,
             Ok(PackOutcome::Packed) => {}
             Ok(PackOutcome::Unchanged) => packed.unchanged.add(object.chosen.size),
@@ -254,6 +255,7 @@ fn pack_one(
     backing: &Backing,
     run: &mut Run<'_>,
     object: &mut Object,
+    write: u32,
 ) -> Result<PackOutcome, PackError> {
     let Chosen { page, size, age } = object.chosen;
     let Some(_guard) = parts.pages.folio_of(page).try_lock() else {
@@ -286,7 +288,7 @@ fn pack_one(
         parts.transition().use_copy(page, copy);
         return Ok(PackOutcome::Unchanged);
     }
-    let place = run.push(label(page, age), data.len(), |body| {
+    let place = run.push(label(page, age, write), data.len(), |body| {
         body.copy_from_slice(data);
     })?;
     parts.transition().begin_write(page);

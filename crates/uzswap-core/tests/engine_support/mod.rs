@@ -562,8 +562,7 @@ pub fn fork() -> usize {
         }
         let pid = uzswap_sys::syscall::call0(uzswap_sys::nr::FORK).unwrap();
         if pid == 0 {
-            let record = guard.record().unwrap();
-            record.begin(identity());
+            let record = guard.reserved().unwrap().begin(identity()).unwrap();
             guard.in_child(&m, record).unwrap();
             spawn_own_thread();
         } else {
@@ -583,5 +582,8 @@ pub fn wait_for(pid: usize) {
     }
     assert_eq!(status >> 8 & 0xff, CONTENT, "the child is content");
     // As a supervisor does.
-    GROUP.get().unwrap().expire_dead(is_alive);
+    GROUP
+        .get()
+        .unwrap()
+        .expire_dead(std::process::id(), is_alive);
 }

@@ -48,6 +48,7 @@ mod python;
 mod reclaim;
 mod reclaimer;
 mod redis;
+mod remote;
 mod run_trace;
 mod set_knobs;
 mod set_ram;

@@ -151,6 +151,26 @@ fn calls_are_trapped_no_more() {
     }
 }
 
+/// As in a Go program with 100 MB of embedded files: a short instruction's jump leads to where the
+/// program's own memory lies.
+#[test]
+fn calls_without_room_for_a_ramp_are_trapped_for_ever() {
+    const CALLS: u64 = 2000;
+    let scratch = Scratch::new();
+    let options = ["-static", "-DNO_ROOM"];
+    let Some(program) = scratch.compile_by("gcc", "apps/sites.c", "no-room", &options) else {
+        return;
+    };
+    let outcome = Job::new(program)
+        .arg(CALLS.to_string())
+        .ram_mib(24)
+        .managed()
+        .expect_success("without room");
+    assert_eq!(outcome.text(), "right\n");
+    let trapped = outcome.stat("guarded_syscalls");
+    assert!(trapped > 3 * CALLS, "{trapped}");
+}
+
 /// The kernel's view of the process is that of the native one.
 #[test]
 fn proc_shows_the_program_itself() {

@@ -38,7 +38,7 @@ pub enum Kind {
 }
 
 /// A piece of a stream needs no more than this pinned.
-const MAX_STREAM_PIECE: usize = 1 << 20;
+pub const MAX_STREAM_PIECE: usize = 1 << 20;
 /// Messages are not longer than this; what lies beyond is not pinned.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 const SOL_SOCKET: usize = 1;

@@ -1,5 +1,5 @@
 //! *What*: calls with a vector of buffers: `readv`, `writev` and theirs, `sendmsg`, `recvmsg` and
-//! their plural forms, `vmsplice`, `process_vm_readv` and `writev`, `futex_waitv`.
+//! their plural forms, `vmsplice`, `futex_waitv`.
 //!
 //! *Invariants*: the kernel is given our copy of a vector, cut to what is pinned, or the program's
 //! own if all that it names is pinned. A message header that was replaced is written back when the
@@ -101,7 +101,10 @@ pub unsafe fn cut(r: *mut Record, count: usize, done: usize, len: usize) -> usiz
 ///
 /// # Errors
 /// `EINVAL`: too long. `EFAULT`: not readable.
-unsafe fn load(m: &Masked, r: *mut Record, at: usize, count: usize) -> Result<usize, Errno> {
+///
+/// # Safety
+/// `r` is the calling thread's record with an open frame.
+pub unsafe fn load(m: &Masked, r: *mut Record, at: usize, count: usize) -> Result<usize, Errno> {
     if count > UIO_MAXIOV {
         return Err(Errno::EINVAL);
     }
@@ -297,32 +300,6 @@ unsafe fn pin_message(m: &Masked, r: *mut Record, at: usize) -> Result<(), Errno
             Frame::pin(m, r, base, len)?;
         }
         Ok(())
-    }
-}
-
-/// `process_vm_readv` and `process_vm_writev`: local memory, and remote memory if the process is
-/// this one. Memory of another managed process is found if it is resident there.
-///
-/// # Safety
-/// `r` is the calling thread's record with an open frame.
-pub unsafe fn process_vm(m: &Masked, r: *mut Record, call: &Call) -> isize {
-    let [pid, local, nr_local, remote, nr_remote, _] = call.args;
-    let own = usize::try_from(uzswap_sys::thread::getpid()).is_ok_and(|own| own == pid);
-    // SAFETY: the record is this thread's with an open frame.
-    unsafe {
-        let sides = [(local, nr_local, true), (remote, nr_remote, own)];
-        for (at, count, ours) in sides {
-            if let Ok(_total) = load(m, r, at, count)
-                && ours
-            {
-                for n in 0..count {
-                    let IoVec { base, len } = nth(&raw const (*r).user_iov, n);
-                    // What does not fit is transferred as far as it is present: a short result.
-                    let _ = Frame::pin(m, r, base, len);
-                }
-            }
-        }
-        Frame::issue(r, call)
     }
 }
 

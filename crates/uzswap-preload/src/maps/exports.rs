@@ -16,6 +16,7 @@ use super::map::{self, MmapArgs};
 use super::remap::{self, MremapArgs};
 use super::span::Span;
 use super::{advise, give_back, protect, set_errno, unmanaged};
+use crate::guard::{is_writable, user};
 use crate::init;
 use crate::next::Next;
 
@@ -314,13 +315,18 @@ fn resident(addr: usize, out: &mut [u8]) -> Result<(), Errno> {
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mincore(addr: *mut c_void, len: usize, vec: *mut c_uchar) -> c_int {
-    // With signals not blocked: `vec` may be managed memory.
     let put = |from: usize, residency: &[u8]| {
-        // SAFETY: the caller's vector has a byte for each page.
-        unsafe {
-            let to = vec.add(from);
-            to.copy_from_nonoverlapping(residency.as_ptr(), residency.len());
+        let (to, len) = (vec as usize + from, residency.len());
+        // Elsewhere the kernel finds out whether it can be written.
+        if arena_part(to, len).is_none() || !is_writable(to, len) {
+            return user::write_bytes(to, residency);
         }
+        // SAFETY: the caller's vector, in managed memory. It is brought in by a fault, as signals
+        // are not blocked.
+        unsafe {
+            vec.add(from)
+                .copy_from_nonoverlapping(residency.as_ptr(), len)
+        };
         Ok(())
     };
     status(protect::mincore(addr as usize, len, resident, put))

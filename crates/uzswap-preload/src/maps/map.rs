@@ -15,7 +15,7 @@ use uzswap_sys::mem::{
     self, MAP_32BIT, MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGETLB,
     MAP_LOCKED, MAP_POPULATE, MAP_PRIVATE, MAP_STACK, MAP_TYPE, PROT_NONE, PROT_READ, PROT_WRITE,
 };
-use uzswap_sys::{Errno, PAGE_SIZE};
+use uzswap_sys::{Errno, PAGE_SIZE, file};
 
 use super::errno_of;
 use super::span::Span;
@@ -155,6 +155,10 @@ fn map_in_arena(m: &Masked, span: Span, request: MmapArgs) -> Result<usize, Errn
     };
     let taken = || request.has(MAP_FIXED_NOREPLACE) && !ENGINE.is_free(part.addr, part.len);
     if part != span {
+        // The kernel looks at the file first.
+        if !request.has(MAP_ANONYMOUS) {
+            file::fcntl(request.fd, file::F_GETFD, 0)?;
+        }
         if taken() {
             return Err(Errno::EEXIST);
         }

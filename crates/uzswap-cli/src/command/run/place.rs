@@ -24,6 +24,7 @@ use crate::ram::{self, Surroundings};
 use crate::size::Size;
 use crate::status::{USAGE, refused};
 use crate::swap;
+use crate::swap::remote::Brokers;
 use crate::swap::shared::SwapGroup;
 
 /// The place of a run.
@@ -33,6 +34,8 @@ pub struct Place {
     /// The number of the run.
     pub run: usize,
     swap: SwapGroup,
+    /// What serves its remote devices.
+    pub brokers: Brokers,
     name: Option<GroupName>,
     /// What the limit follows, if this run made the group and its limit from them.
     pub surroundings: Option<Surroundings>,
@@ -62,7 +65,7 @@ impl Place {
         let Some(name) = &options.group else {
             let group = GroupFile::create()?;
             let (ram, surroundings) = limit_of(options.knobs.ram(), options)?;
-            let swap = set_up(&group, options, ram, entered)?;
+            let (swap, brokers) = set_up(&group, options, ram, entered)?;
             follow(&group, &surroundings);
             let run = begin(&group, NodePath::ROOT, &swap)?;
             group.publish();
@@ -70,12 +73,14 @@ impl Place {
                 group,
                 run,
                 swap,
+                brokers,
                 name: None,
                 surroundings,
             });
         };
         let named = Named::lock(name)?;
         let mut surroundings = None;
+        let mut brokers = Brokers::default();
         let (group, run, swap) = match named.group() {
             Some(group) => {
                 let (run, swap) = join(&group, name, options)?;
@@ -86,7 +91,8 @@ impl Place {
                 let own = options.knobs.ram().filter(|_| name.below().is_empty());
                 let ram;
                 (ram, surroundings) = limit_of(own, options)?;
-                let swap = set_up(&group, options, ram, entered)?;
+                let swap;
+                (swap, brokers) = set_up(&group, options, ram, entered)?;
                 follow(&group, &surroundings);
                 group.names[0].set(name.root());
                 let path = add_nodes(&group, name, options)?;
@@ -100,6 +106,7 @@ impl Place {
             group,
             run,
             swap,
+            brokers,
             name: Some(name.clone()),
             surroundings,
         })
@@ -116,6 +123,7 @@ impl Place {
             group,
             run,
             swap,
+            brokers,
             name,
             ..
         } = self;
@@ -128,6 +136,7 @@ impl Place {
         {
             swap.end(&group);
         }
+        brokers.end();
         drop(group);
     }
 }
@@ -140,7 +149,12 @@ fn follow(group: &Group, surroundings: &Option<Surroundings>) {
 }
 
 /// Configures a new group. Returns its swap devices.
-fn set_up(group: &Group, options: &Run, ram: Size, entered: Moment) -> Result<SwapGroup> {
+fn set_up(
+    group: &Group,
+    options: &Run,
+    ram: Size,
+    entered: Moment,
+) -> Result<(SwapGroup, Brokers)> {
     configure(group, options)?;
     limit::begin(group, ram.0);
     let swap = open_swap(options, &group.config)?;
@@ -264,9 +278,13 @@ fn pid_namespace() -> u64 {
 }
 
 /// Opens the swap devices and prints why others could not be used.
-fn open_swap(options: &Run, config: &Config) -> Result<SwapGroup> {
+fn open_swap(options: &Run, config: &Config) -> Result<(SwapGroup, Brokers)> {
     let config = &config.swap;
-    let swap::Choice { mut areas, notes } = swap::choose(&options.swap, options.swap_max)?;
+    let swap::Choice {
+        mut areas,
+        brokers,
+        notes,
+    } = swap::choose(&options.swap, options.swap_max)?;
     for note in notes {
         eprintln!("uzswap: {note}");
     }
@@ -276,7 +294,8 @@ fn open_swap(options: &Run, config: &Config) -> Result<SwapGroup> {
         area.rotational = options.swap_rotational.resolve(area.rotational);
     }
     let encrypt = options.swap_encrypt == Switch::On;
-    SwapGroup::new(areas, encrypt, config)
+    let brokers = Brokers::new(brokers);
+    Ok((SwapGroup::new(areas, encrypt, config)?, brokers))
 }
 
 /// Makes the devices fail as the environment says: all by one plan, or each by its own, separated

@@ -1,0 +1,23 @@
+//! Swap to the memory of other machines: what an URL names, and the broker, a process that serves
+//! one remote device to the programs of a run.
+//!
+//! - [`url`]: the places that an URL can name; [`order`]: what supervisor and broker tell each other
+//! - [`broker`]: the process; `worker`: its threads that serve requests; `upkeep`: the one that
+//!   probes, renews and sweeps
+//! - `client`: what serves requests; `redis`, `topology`: on Redis and Valkey servers; `nbd`: on
+//!   NBD servers
+//!
+//! *Invariants*: what leaves the process is sealed already; secrets are in no message and no
+//! argument.
+//! *Locking*: see `worker`. *Context*: std; the supervisor uses [`url`] and [`order`] alone, and
+//! starts no thread for any of this.
+
+pub mod broker;
+mod client;
+mod nbd;
+pub mod order;
+mod redis;
+mod topology;
+mod upkeep;
+pub mod url;
+mod worker;
