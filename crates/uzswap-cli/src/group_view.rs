@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use uzswap_group::follow::Follows;
 use uzswap_group::group::{self, Group, Process};
 use uzswap_sys::PAGE_SIZE;
+use uzswap_sys::clock::Moment;
 
-use crate::clock::Moment;
 pub use part::{Part, name_of_path};
 use totals::seconds;
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use uzswap_group::group::Group;
 use uzswap_group::request::RequestKind;
+use uzswap_sys::clock::Moment;
 
-use crate::clock::Moment;
 use crate::group_view::{Part, live_processes, tsc_hz};
 use crate::request;
 

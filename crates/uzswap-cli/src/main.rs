@@ -6,7 +6,6 @@
 
 mod args;
 mod chosen;
-mod clock;
 mod command;
 mod command_line;
 mod compressor;

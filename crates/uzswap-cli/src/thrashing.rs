@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use uzswap_group::group::{Group, Process, Run};
 use uzswap_group::histogram::Histogram;
+use uzswap_sys::clock::Moment;
 
-use crate::clock::Moment;
 use crate::group_view::totals::nanoseconds;
 use crate::group_view::{PAGE, Part, Sizes, device, label, live_processes, pid_of};
 use crate::ram::Advice;

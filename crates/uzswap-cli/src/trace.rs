@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use uzswap_bench::trace::{self, End, Head, Sample, Writer};
+use uzswap_sys::clock::Moment;
 
-use crate::clock::Moment;
 use crate::command_line;
 use crate::group_view::totals::{Totals, When, compressor, rounded};
 use crate::group_view::{PAGE, Part, live_processes};

@@ -15,6 +15,7 @@
 
 pub mod aio;
 pub mod arch;
+pub mod clock;
 pub mod errno;
 pub mod file;
 pub mod fmt;

@@ -11,6 +11,7 @@ use uzswap_compress::Codec;
 use uzswap_core::{Masked, Partition, min_ram};
 use uzswap_group::group::{self, Group};
 use uzswap_group::knobs::CODEC_AUTO;
+use uzswap_sys::clock::Moment;
 use uzswap_sys::file;
 use uzswap_sys::uffd::Uffd;
 
@@ -258,12 +259,15 @@ impl Builder {
     ) -> Result<Started, BuildError> {
         // A filter that this process has inherited would end it.
         guard::prepare(false).map_err(|error| BuildError::Start { error })?;
+        let began = Moment::now();
         let memory = GroupMemory::new().map_err(|error| BuildError::System {
             what: "map the pool's counters",
             error,
         })?;
         self.configure(memory.group(), codec, limit);
         let swap = SwapFile::open(&self.swap, self.swap_max, memory.group())?;
+        let hz = began.hz_since();
+        memory.group().config.tsc_hz.store(hz, Relaxed);
         let (engine, process) = (place.engine(), memory.claim());
         let started =
             Masked::block(|m| engine.start_in(m, memory.group(), process, place.partition()));

@@ -15,9 +15,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use uzswap_group::environment::GROUP_ENV;
 use uzswap_group::group::{self, Group};
+use uzswap_sys::clock::Moment;
 
 use crate::args::{OverLimit, Run};
-use crate::clock::Moment;
 use crate::failure::{self, Failure};
 use crate::group_file;
 use crate::group_view::totals::{Totals, When};

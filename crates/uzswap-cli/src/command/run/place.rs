@@ -13,9 +13,9 @@ use uzswap_core::MIN_DENSE_ORDER;
 use uzswap_group::follow::Follows;
 use uzswap_group::group::{self, Config, Group, NR_RUNS};
 use uzswap_sync::node::{NR_NODES, Path as NodePath};
+use uzswap_sys::clock::Moment;
 
 use crate::args::{FaultMode, OverLimit, Run, Switch};
-use crate::clock::Moment;
 use crate::group_file::GroupFile;
 use crate::group_file::name::{self, GroupName, Named};
 use crate::group_view::Part;

@@ -3,24 +3,26 @@
 //!
 //! *Locking*: none. *Context*: any.
 
-use std::time::{Duration, Instant};
+use core::time::Duration;
 
-use uzswap_sys::arch::ticks;
+use crate::arch::ticks;
+use crate::thread::monotonic_ns;
 
 /// One moment on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     ticks: u64,
-    at: Instant,
+    ns: u64,
 }
 
 impl Moment {
     /// Reads both clocks three times and takes the quickest reading: an interrupt between the two
     /// would distort the rate.
+    #[must_use]
     pub fn now() -> Self {
         let look = || {
-            let (before, at, after) = (ticks(), Instant::now(), ticks());
-            (after.wrapping_sub(before), Moment { ticks: before, at })
+            let (before, ns, after) = (ticks(), monotonic_ns(), ticks());
+            (after.wrapping_sub(before), Moment { ticks: before, ns })
         };
         let looks = [look(), look(), look()];
         looks
@@ -30,19 +32,22 @@ impl Moment {
     }
 
     /// The time stamp counter at this moment.
+    #[must_use]
     pub fn ticks(&self) -> u64 {
         self.ticks
     }
 
     /// Time since this moment.
+    #[must_use]
     pub fn elapsed(&self) -> Duration {
-        self.at.elapsed()
+        Duration::from_nanos(monotonic_ns().saturating_sub(self.ns))
     }
 
     /// Ticks per second between this moment and now. The longer ago, the more exact.
+    #[must_use]
     pub fn hz_since(&self) -> u64 {
         let now = Moment::now();
-        let ns = now.at.duration_since(self.at).as_nanos().max(1);
+        let ns = u128::from(now.ns.saturating_sub(self.ns).max(1));
         let ticks = u128::from(now.ticks.saturating_sub(self.ticks));
         u64::try_from(ticks * 1_000_000_000 / ns)
             .unwrap_or(u64::MAX)
