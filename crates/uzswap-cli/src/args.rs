@@ -272,7 +272,9 @@ mod tests {
     #[test]
     fn every_subcommand_shows_how_it_is_used() {
         use clap::CommandFactory;
-        for command in Cli::command().get_subcommands() {
+        let cli = Cli::command();
+        // What is hidden nobody types.
+        for command in cli.get_subcommands().filter(|one| !one.is_hide_set()) {
             let help = command.get_after_help().map(ToString::to_string);
             let example = format!("uzswap {} ", command.get_name());
             let shown =
