@@ -62,7 +62,6 @@ mod store;
 #[cfg(not(loom))]
 pub use engine::{Engine, FaultMode};
 #[cfg(not(loom))]
-pub use flow::threads::NoRoom;
 pub use flow::{
     densify::MIN_DENSE_ORDER,
     fault::Fault,
@@ -70,6 +69,7 @@ pub use flow::{
     pin::Pin,
     remap::RemapTo,
     space::{ForkPolicy, MapError},
+    threads::NoRoom,
 };
 pub use masked::Masked;
 pub use page::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, Partition, arena_part, in_arena};
