@@ -9,8 +9,8 @@
 //! - Whoever finds out that a record is nobody's reads its state first and turns that very state: a
 //!   record that became another process's meanwhile is in another state, as [`Live`] counts its
 //!   owners.
-//! - Only who made a record [`Busy`] writes to it. Should that one be killed, the next makes it his
-//!   own and finishes the work, every step of which may be done twice.
+//! - Only the process that made a record [`Busy`] writes to it. If that process is killed, another
+//!   takes the record over and finishes the work, every step of which may be done twice.
 //!
 //! *Locking*: none. *Context*: as [`crate::process`].
 //!
