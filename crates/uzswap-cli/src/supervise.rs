@@ -305,6 +305,24 @@ pub fn wait_for_orphan(pid: u32) {
     }
 }
 
+/// Waits for those of our children that have ended. Whether there are no others: then nobody below
+/// us is left either, if those who lose their parent become our children.
+pub fn nobody_is_left() -> bool {
+    let mut adopts: libc::c_int = 0;
+    // SAFETY: the value is writable for the call.
+    if unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut adopts) } != 0 || adopts == 0 {
+        return false;
+    }
+    loop {
+        // SAFETY: a null status pointer is allowed.
+        match unsafe { libc::waitpid(-1, ptr::null_mut(), libc::WNOHANG | libc::__WALL) } {
+            0 => return false,
+            -1 => return io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD),
+            _ => {}
+        }
+    }
+}
+
 /// Kills our `children`, who are the processes that are still below us, and waits for them. As one
 /// ends, its children become ours: none is missed. A number is not another's meanwhile, since
 /// nobody else waits for our children.

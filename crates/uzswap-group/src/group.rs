@@ -284,6 +284,18 @@ impl Group {
         }
     }
 
+    /// As [`Group::expire_dead`], of run number `nr`, of whose processes none is left: neither a fork
+    /// child that has not begun, nor one of another pid namespace.
+    pub fn expire_run(&self, nr: usize, by: u32) {
+        for p in self.used() {
+            let state = p.state.load(Ordering::Acquire);
+            let is_its = p.run.load(Ordering::Relaxed) as usize == nr;
+            if is_its && state != ProcessState::Free {
+                self.expire(p, state, by);
+            }
+        }
+    }
+
     /// Takes back what the process of a record in `state` held, which is dead. Nothing happens if
     /// it is another's by now.
     pub fn expire(&self, record: &Process, state: ProcessState, by: u32) {

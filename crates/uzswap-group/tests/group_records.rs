@@ -209,3 +209,21 @@ fn a_record_whose_work_was_left_undone_is_freed_by_the_next() {
     assert_eq!(reaped(&group, &[]), [0]);
     assert_eq!(dead.state.load(Ordering::Relaxed), ProcessState::Free);
 }
+
+/// The parent was killed in the middle of a fork, and the child before it had the processor once:
+/// that there is none can be told at the end of the run only, when nobody is left.
+#[test]
+fn a_child_that_never_began_holds_nothing_once_its_run_is_over() {
+    let group = group();
+    let parent = claimed(&group, PARENT);
+    let elsewhere = group.claim(1, process(OTHER), |_| true);
+    let child = group.reserve(parent, PARENT).unwrap().record;
+    for record in [parent, child, elsewhere] {
+        group.share_of(record).charge_unchecked(3);
+    }
+    let held = || [parent, child, elsewhere].map(|record| group.share_of(record).used());
+    group.expire_dead(1, |pid| pid == OTHER);
+    assert_eq!(held(), [0, 3, 3], "it may be about to begin");
+    group.expire_run(0, 1);
+    assert_eq!(held(), [0, 0, 3], "of its run alone");
+}

@@ -110,7 +110,11 @@ pub fn run(options: &Run) -> Result<u8> {
 
     let elapsed_s = begin.elapsed().as_secs_f64();
     wait_for_reclaimers(&part);
-    group.expire_dead(std::process::id(), is_alive);
+    // Brokers are children too; they are reaped by who started them.
+    match brokers.is_empty() && supervise::nobody_is_left() {
+        true => group.expire_run(place.run, std::process::id()),
+        false => group.expire_dead(std::process::id(), is_alive),
+    }
     let totals = Totals::of(&part, When::AtEnd, begin.hz_since());
     let failure = Failure::of(&part, &totals, outside.causes());
     let status = match &failure {

@@ -208,6 +208,11 @@ impl Brokers {
         Brokers(brokers)
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether process `pid` is one of them.
     pub fn have(&self, pid: u32) -> bool {
         self.0.iter().any(|broker| broker.child.id() == pid)
