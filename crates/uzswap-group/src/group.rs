@@ -27,7 +27,7 @@ pub use crate::swap_config::{DeviceConfig, DeviceState, NR_DEVICES, SwapConfig};
 pub use crate::text::Text;
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x0012_5041_5753_5a55;
+pub const MAGIC: u64 = 0x0013_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last record.
 pub const NR_PROCESSES: usize = uzswap_slots::NR_PROCESSES;
 
@@ -260,6 +260,7 @@ impl Group {
         let run = self.run(nr);
         self.ledger.set_outside(nr, run.path.load(), 0);
         run.unmanaged.store(0, Ordering::Relaxed);
+        run.presumed.store(0, Ordering::Relaxed);
         run.supervisor.store(0, Ordering::Release);
     }
 
@@ -367,9 +368,11 @@ impl Group {
         record
             .run
             .store(u32::try_from(run).unwrap_or(0), Ordering::Relaxed);
-        self.ledger
-            .begin(nr as usize - 1)
-            .enter(self.run(run).path.load());
+        let run = self.run(run);
+        let share = self.ledger.begin(nr as usize - 1);
+        share.enter(run.path.load());
+        // Its program and libraries bring in pages of their own before the next look at them.
+        share.presume(run.presumed.load(Ordering::Relaxed) >> uzswap_sys::PAGE_SHIFT);
         Some(record)
     }
 

@@ -38,6 +38,8 @@ pub struct Run {
     pub unmanaged: AtomicU64,
     /// Highest `unmanaged`.
     pub unmanaged_peak: AtomicU64,
+    /// Bytes that a process is taken to have there until it is measured.
+    pub presumed: AtomicU64,
     /// Where that is.
     pub outside: Outside,
     /// Why a process was ended by uzswap, if one was.
@@ -70,7 +72,7 @@ impl Run {
         past.sums.take_over(&self.ended);
         self.failure.clear();
         let [unmanaged, peak] = [&self.unmanaged, &self.unmanaged_peak];
-        for cell in [unmanaged, peak, &self.thrashing_s]
+        for cell in [unmanaged, peak, &self.presumed, &self.thrashing_s]
             .into_iter()
             .chain(self.outside.cells())
         {
