@@ -428,11 +428,17 @@ fn executed() {
     };
     // SAFETY: a fork child does nothing but exec, and the addresses are those of strings.
     unsafe {
-        let execve = || drop(libc::execve(path, argv, envp));
+        let execve = || {
+            let _ = libc::execve(path, argv, envp);
+        };
         run("execve", &|output| fork_and(output, &execve));
-        let raw = || drop(libc::syscall(libc::SYS_execve, path, argv, envp));
+        let raw = || {
+            let _ = libc::syscall(libc::SYS_execve, path, argv, envp);
+        };
         run("a call of its own", &|output| fork_and(output, &raw));
-        let at = || drop(libc::syscall(libc::SYS_execveat, -1, path, argv, envp, 0));
+        let at = || {
+            let _ = libc::syscall(libc::SYS_execveat, -1, path, argv, envp, 0);
+        };
         run("execveat", &|output| fork_and(output, &at));
         // Only strings behind vectors of the test's own.
         let own: Vec<_> = (0..5).map(|n| *argv.add(n)).collect();
