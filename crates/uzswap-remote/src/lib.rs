@@ -1,7 +1,8 @@
 //! Swap to the memory of other machines: what an URL names, and the broker, a process that serves
 //! one remote device to the programs of a run.
 //!
-//! - [`url`]: the places that an URL can name; [`order`]: what supervisor and broker tell each other
+//! - [`url`]: the places that an URL can name; [`order`]: what supervisor and broker tell each other;
+//!   [`process`]: starts one
 //! - [`broker`]: the process; `worker`: its threads that serve requests; `upkeep`: the one that
 //!   probes, renews and sweeps
 //! - `client`: what serves requests; `redis`, `topology`: on Redis and Valkey servers; `nbd`: on
@@ -16,6 +17,7 @@ pub mod broker;
 mod client;
 mod nbd;
 pub mod order;
+pub mod process;
 mod redis;
 mod topology;
 mod upkeep;

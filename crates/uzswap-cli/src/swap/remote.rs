@@ -9,23 +9,21 @@
 //! *Locking*: none. *Context*: the supervisor's only thread.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use uzswap_group::group::{DeviceState, Group};
-use uzswap_io::exchange::{EXCHANGE_LEN, Exchange};
+use uzswap_io::exchange::Exchange;
 use uzswap_remote::order::{Answer, Order};
+use uzswap_remote::process;
 use uzswap_remote::url::{self, Place};
 use uzswap_swap::{Limits, SwapArea};
 
 use crate::args::Url;
-use crate::os;
 use crate::supervise::Orphan;
 
 /// How often the state of the servers is looked at.
@@ -74,10 +72,10 @@ impl Broker {
             );
         }
         let deadline = url::deadline(&url.0).map_err(|error| anyhow!("--swap {name}: {error}"))?;
-        let (memory, exchange) = new_exchange().context("cannot make the exchange")?;
+        let (memory, exchange) = process::new_exchange().context("cannot make the exchange")?;
         let ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
         exchange.deadline_ns.store(ns, Relaxed);
-        let job = random().context("cannot get random numbers")?;
+        let job = process::new_job().context("cannot get random numbers")?;
         let (child, answer) = spawn(url, &memory, &job, alone, false)?;
         let mut broker = Broker {
             child,
@@ -142,60 +140,16 @@ impl Broker {
     }
 }
 
-/// Starts a broker, and waits for its answer.
+/// Starts a broker for the place that `url` names, and waits for its answer.
 fn spawn(url: &Url, memory: &File, job: &str, alone: bool, again: bool) -> Result<(Child, Answer)> {
-    let mut child = Command::new("/proc/self/exe")
-        .arg0("uzswap")
-        .arg("broker")
-        .env_clear()
-        .envs(std::env::vars_os().filter(|(key, _)| {
-            // What an URL leaves out, and where TLS finds its certificates.
-            let key = key.to_string_lossy();
-            key.starts_with("UZSWAP_SWAP_") || key.starts_with("SSL_CERT_") || key == "PATH"
-        }))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        // The terminal's signals are for the command.
-        .process_group(0)
-        .spawn()
-        .context("cannot start the broker")?;
-    let order = Order {
+    process::start(&Order {
         url: url.0.clone(),
         supervisor: std::process::id(),
         exchange: memory.as_raw_fd().unsigned_abs(),
         job: job.to_owned(),
         alone,
         again,
-    };
-    let mut line = serde_json::to_string(&order)?;
-    line.push('\n');
-    let mut answer = String::new();
-    if let Some(input) = &mut child.stdin {
-        // If it has died, it does not answer.
-        let _ = input.write_all(line.as_bytes());
-    }
-    if let Some(output) = child.stdout.take() {
-        BufReader::new(output).read_line(&mut answer)?;
-    }
-    let answer = serde_json::from_str(&answer).context("the broker has died")?;
-    Ok((child, answer))
-}
-
-/// An exchange that nothing is under way in, mapped for good.
-fn new_exchange() -> Result<(File, &'static Exchange)> {
-    let memory = os::memory_file(c"uzswap-exchange")?;
-    memory.set_len(EXCHANGE_LEN as u64)?;
-    let at = os::map_shared(&memory, EXCHANGE_LEN, true)?;
-    // SAFETY: mapped just now, of that length, page aligned, never unmapped; zeroes are an exchange.
-    Ok((memory, unsafe { &*at.as_ptr().cast::<Exchange>() }))
-}
-
-/// A random number of 64 bits, in hexadecimal digits.
-fn random() -> std::io::Result<String> {
-    let mut bytes = [0; 8];
-    uzswap_sys::file::getrandom(&mut bytes)
-        .map_err(|errno| std::io::Error::from_raw_os_error(errno.0))?;
-    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+    })
 }
 
 /// The brokers of a run.
