@@ -211,7 +211,14 @@ impl Nodes {
             settings = settings.set_password(password);
         }
         let info = address.into_connection_info()?.set_redis_settings(settings);
-        RedisClient::open(info)?.get_connection_with_timeout(CONNECT_TIMEOUT)
+        let mut connection = RedisClient::open(info)?.get_connection_with_timeout(CONNECT_TIMEOUT)?;
+        if self.place.tls {
+            // The handshake comes with the first bytes: certificates are refused here.
+            connection.set_read_timeout(Some(CONNECT_TIMEOUT))?;
+            connection.set_write_timeout(Some(CONNECT_TIMEOUT))?;
+            let () = redis::cmd("PING").query(&mut connection)?;
+        }
+        Ok(connection)
     }
 
     /// The connection to `server`; none if it cannot be reached now.
