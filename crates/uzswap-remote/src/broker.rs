@@ -66,7 +66,7 @@ pub fn run() -> Result<()> {
         return Ok(());
     }
     let exchange = attach(&order)?;
-    exchange.recover(libc::EIO.unsigned_abs());
+    exchange.recover(libc::ECONNRESET.unsigned_abs());
     serve(exchange, server.as_ref(), order.alone)?;
     // Until the supervisor ends.
     io::copy(&mut input, &mut io::sink())?;

@@ -30,6 +30,8 @@ pub enum Outcome {
     Full,
     /// It was sent, and nobody knows what became of it.
     Unknown,
+    /// The same, and it can be done again: by then it cannot happen any more by itself.
+    Again,
     /// The server does not have the data.
     Missing,
 }
@@ -45,6 +47,8 @@ pub struct Job {
     pub outcome: Outcome,
     /// Times that it was tried before.
     pub nr_tries: usize,
+    /// It was [`Outcome::Again`] once.
+    pub was_sent: bool,
     /// Clusters of slots that nothing was written to before it.
     pub firsts: Vec<u64>,
 }
@@ -61,16 +65,28 @@ impl Job {
     }
 }
 
+/// What came of asking all servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// All answer.
+    pub is_up: bool,
+    /// One was away since the last time, or another has taken its place: data may be gone.
+    pub has_changed: bool,
+}
+
 /// A connection to servers.
 pub trait Client: Send {
     /// Serves the open ones of `jobs`, which are all reads, or all others; gives each an outcome.
     fn serve(&mut self, jobs: &mut [Job]);
 
-    /// Whether all servers answer.
-    fn probe(&mut self) -> bool;
+    /// Asks all servers whether they are there.
+    fn probe(&mut self) -> Probe;
 
     /// Keeps the data of those clusters of slots from being taken for a dead job's.
     fn renew(&mut self, clusters: &[u64]);
+
+    /// Makes anew, for some time, what servers have lost and others still have.
+    fn mend(&mut self) {}
 
     /// Removes all that this run has there, in those clusters of slots.
     fn remove(&mut self, clusters: &[u64]);

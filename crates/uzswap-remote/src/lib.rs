@@ -5,8 +5,9 @@
 //!   [`process`]: starts one
 //! - [`broker`]: the process; `worker`: its threads that serve requests; `upkeep`: the one that
 //!   probes, renews and sweeps
-//! - `client`: what serves requests; `redis`, `topology`: on Redis and Valkey servers; `nbd`: on
-//!   NBD servers
+//! - `client`: what serves requests; `nbd`: on NBD servers; on Redis and Valkey servers `redis`: which
+//!   may be used, `topology`, `nodes`, `link`: connections to them, `pieces`: requests as commands,
+//!   `copies`: which are lost
 //!
 //! *Invariants*: what leaves the process is sealed already; secrets are in no message and no
 //! argument.
@@ -15,8 +16,12 @@
 
 pub mod broker;
 mod client;
+mod copies;
+mod link;
 mod nbd;
+mod nodes;
 pub mod order;
+mod pieces;
 pub mod process;
 mod redis;
 mod topology;

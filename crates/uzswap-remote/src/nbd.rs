@@ -15,7 +15,9 @@ use uzswap_io::exchange::Op;
 use uzswap_swap::area::{HEADER, MIN_LEN, SIGNATURE, signed};
 use uzswap_swap::size::Size;
 
-use crate::client::{CONNECT_TIMEOUT, Client, Job, Outcome, READ_TIMEOUT, Server, WRITE_TIMEOUT};
+use crate::client::{
+    CONNECT_TIMEOUT, Client, Job, Outcome, Probe, READ_TIMEOUT, Server, WRITE_TIMEOUT,
+};
 use crate::url::{Address, Nbd};
 
 const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -294,19 +296,22 @@ impl Client for NbdClient {
         }
     }
 
-    fn probe(&mut self) -> bool {
+    fn probe(&mut self) -> Probe {
         // Nothing of the protocol is a mere question: a byte of the header is read.
-        let alive = self.export().is_some_and(|export| {
+        let is_up = self.export().is_some_and(|export| {
             let asked = export.stream.set_timeout(READ_TIMEOUT);
             let sent = asked.and_then(|()| export.send(CMD_READ, 0, 0, 512));
             let reply = sent.and_then(|()| export.reply());
             let read = reply.and_then(|_| read_array::<512>(&mut export.stream));
             read.is_ok()
         });
-        if !alive {
+        if !is_up {
             self.export = None;
         }
-        alive
+        Probe {
+            is_up,
+            has_changed: false,
+        }
     }
 
     fn renew(&mut self, _clusters: &[u64]) {}

@@ -97,6 +97,7 @@ impl Worker {
                     self.exchange.complete(job.taken, error);
                 }
                 None => {
+                    job.was_sent |= job.outcome == Outcome::Again;
                     job.outcome = Outcome::Open;
                     job.nr_tries += 1;
                     again.push(Waiting { job, since });
@@ -116,10 +117,13 @@ impl Worker {
             (Outcome::Full, _) => Some(errno(libc::ENOSPC)),
             (_, Op::Read | Op::ReadCopy) => None,
             // It may still happen: nobody must use the slots.
-            (Outcome::Unknown, Op::Discard) => Some(errno(libc::ETIMEDOUT)),
-            (Outcome::Unknown | Outcome::Missing, _) => Some(errno(libc::EIO)),
+            (Outcome::Unknown | Outcome::Again, Op::Discard) => Some(errno(libc::ETIMEDOUT)),
+            (Outcome::Again, _) if self.alone || since.elapsed() < PATIENCE => None,
+            (Outcome::Unknown | Outcome::Again, _) => Some(errno(libc::ECONNRESET)),
+            (Outcome::Missing, _) => Some(errno(libc::EIO)),
             (_, Op::Discard) => Some(errno(libc::EAGAIN)),
             _ if self.alone || since.elapsed() < PATIENCE => None,
+            _ if job.was_sent => Some(errno(libc::ECONNRESET)),
             // Nothing was sent: the slots can be used again, and the run goes elsewhere.
             _ => Some(errno(libc::ENOSPC)),
         }
@@ -154,6 +158,7 @@ fn job(exchange: &Exchange, taken: Taken) -> Job {
         data,
         outcome: Outcome::Open,
         nr_tries,
+        was_sent: false,
         firsts,
     }
 }
