@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use uzswap_io::exchange::{Request, Taken};
+use uzswap_io::exchange::{CELL_LEN, Exchange, Request, Taken};
 
 /// Longest time to connect to a server.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -37,11 +37,11 @@ pub enum Outcome {
 }
 
 /// A request on its way.
-#[derive(Debug)]
 pub struct Job {
-    /// Its cell.
+    /// Its cell, which takes what is read.
     pub taken: Taken,
-    /// What is read, or written; none for others.
+    pub exchange: &'static Exchange,
+    /// What is written; none for others.
     pub data: Vec<u8>,
     /// What became of it.
     pub outcome: Outcome,
@@ -62,6 +62,26 @@ impl Job {
     /// Whether it reads.
     pub fn is_read(&self) -> bool {
         self.request().op.is_read()
+    }
+
+    /// Bytes that it reads or writes.
+    pub fn len(&self) -> usize {
+        usize::try_from(self.request().len).map_or(CELL_LEN, |len| len.min(CELL_LEN))
+    }
+
+    /// Puts what was read for it, from `begin` on. `false`: that is not its own.
+    pub fn put(&self, begin: usize, bytes: &[u8]) -> bool {
+        if begin
+            .checked_add(bytes.len())
+            .is_none_or(|end| end > self.len())
+        {
+            return false;
+        }
+        // SAFETY: the cell is ours until the request is complete, and no shorter than the request.
+        let put = self.exchange.with_taken(&self.taken, |to| unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.add(begin), bytes.len());
+        });
+        put.is_some()
     }
 }
 

@@ -5,7 +5,7 @@
 //! to nobody. An export is written to only if it is a swap area, or begins with nothing but zeroes.
 //! *Locking*: none. *Context*: the broker.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -49,6 +49,8 @@ const ENOSPC: u32 = 28;
 
 /// Connections to a server that keeps them consistent with each other.
 const MAX_CONNECTIONS: usize = 4;
+/// Bytes of replies that are taken at once.
+const REPLIES: usize = 64 << 10;
 
 /// A stream of either kind of socket.
 enum Stream {
@@ -112,29 +114,33 @@ impl Write for Stream {
     }
 }
 
-fn read_array<const N: usize>(stream: &mut Stream) -> io::Result<[u8; N]> {
+fn read_array<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     stream.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
-fn read_u16(stream: &mut Stream) -> io::Result<u16> {
+fn read_u16(stream: &mut impl Read) -> io::Result<u16> {
     read_array(stream).map(u16::from_be_bytes)
 }
 
-fn read_u32(stream: &mut Stream) -> io::Result<u32> {
+fn read_u32(stream: &mut impl Read) -> io::Result<u32> {
     read_array(stream).map(u32::from_be_bytes)
 }
 
-fn read_u64(stream: &mut Stream) -> io::Result<u64> {
+fn read_u64(stream: &mut impl Read) -> io::Result<u64> {
     read_array(stream).map(u64::from_be_bytes)
 }
 
 /// An export, open.
 struct Export {
-    stream: Stream,
+    stream: BufReader<Stream>,
     len: u64,
     flags: u16,
+    /// Requests that are not sent yet.
+    requests: Vec<u8>,
+    /// What a read brings.
+    data: Vec<u8>,
 }
 
 impl Export {
@@ -199,18 +205,37 @@ impl Export {
             }
         }
         let (len, flags) = export.context("the server does not tell the export's size")?;
-        Ok(Export { stream, len, flags })
+        Ok(Export {
+            stream: BufReader::with_capacity(REPLIES, stream),
+            len,
+            flags,
+            requests: Vec::new(),
+            data: Vec::new(),
+        })
     }
 
-    /// Sends a request.
-    fn send(&mut self, kind: u16, handle: u64, offset: u64, len: u32) -> io::Result<()> {
+    /// Adds a request to those that are sent next.
+    fn add(&mut self, kind: u16, handle: u64, offset: u64, len: u32) {
         let mut request = [0; 28];
         request[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
         request[6..8].copy_from_slice(&kind.to_be_bytes());
         request[8..16].copy_from_slice(&handle.to_be_bytes());
         request[16..24].copy_from_slice(&offset.to_be_bytes());
         request[24..].copy_from_slice(&len.to_be_bytes());
-        self.stream.write_all(&request)
+        self.requests.extend(request);
+    }
+
+    /// Sends what was added.
+    fn flush(&mut self) -> io::Result<()> {
+        let sent = self.stream.get_mut().write_all(&self.requests);
+        self.requests.clear();
+        sent
+    }
+
+    /// Sends a request.
+    fn send(&mut self, kind: u16, handle: u64, offset: u64, len: u32) -> io::Result<()> {
+        self.add(kind, handle, offset, len);
+        self.flush()
     }
 
     /// The error, 0 for none, and the handle of the next reply.
@@ -225,7 +250,7 @@ impl Export {
     fn serve(&mut self, jobs: &mut [Job]) -> io::Result<()> {
         let reads = jobs.iter().any(Job::is_read);
         let time = if reads { READ_TIMEOUT } else { WRITE_TIMEOUT };
-        self.stream.set_timeout(time)?;
+        self.stream.get_ref().set_timeout(time)?;
         let mut under_way = 0;
         for (job, handle) in jobs.iter_mut().zip(0..) {
             if job.outcome != Outcome::Open {
@@ -244,12 +269,13 @@ impl Export {
             let len = u32::try_from(request.len).unwrap_or(0);
             // From here on it may be on its way.
             job.outcome = Outcome::Unknown;
-            self.send(kind, handle, request.offset, len)?;
+            self.add(kind, handle, request.offset, len);
             if kind == CMD_WRITE {
-                self.stream.write_all(&job.data)?;
+                self.requests.extend(&job.data);
             }
             under_way += 1;
         }
+        self.flush()?;
         for _ in 0..under_way {
             let (error, handle) = self.reply()?;
             let job = usize::try_from(handle).ok().and_then(|at| jobs.get_mut(at));
@@ -257,7 +283,9 @@ impl Export {
                 return Err(io::ErrorKind::InvalidData.into());
             };
             if error == 0 && job.is_read() {
-                self.stream.read_exact(&mut job.data)?;
+                self.data.resize(job.len(), 0);
+                self.stream.read_exact(&mut self.data)?;
+                job.put(0, &self.data);
             }
             job.outcome = match error {
                 0 => Outcome::Done,
@@ -299,7 +327,7 @@ impl Client for NbdClient {
     fn probe(&mut self) -> Probe {
         // Nothing of the protocol is a mere question: a byte of the header is read.
         let is_up = self.export().is_some_and(|export| {
-            let asked = export.stream.set_timeout(READ_TIMEOUT);
+            let asked = export.stream.get_ref().set_timeout(READ_TIMEOUT);
             let sent = asked.and_then(|()| export.send(CMD_READ, 0, 0, 512));
             let reply = sent.and_then(|()| export.reply());
             let read = reply.and_then(|_| read_array::<512>(&mut export.stream));
@@ -320,7 +348,7 @@ impl Client for NbdClient {
         let Some(export) = self.export().filter(|it| it.flags & SEND_TRIM != 0) else {
             return;
         };
-        let _ = export.stream.set_timeout(READ_TIMEOUT);
+        let _ = export.stream.get_ref().set_timeout(READ_TIMEOUT);
         for cluster in clusters {
             let begin = HEADER + cluster * uzswap_io::exchange::CLUSTER_LEN;
             let len = uzswap_io::exchange::CLUSTER_LEN.min(export.len.saturating_sub(begin));
@@ -383,7 +411,7 @@ impl Server for Nbd {
         }
         let sign = signed((export.len - HEADER) / uzswap_io::SLOT as u64);
         export.send(CMD_WRITE, 1, 0, u32::try_from(sign.len())?)?;
-        export.stream.write_all(&sign)?;
+        export.stream.get_mut().write_all(&sign)?;
         match export.reply() {
             Ok((0, _)) => Ok(export.len),
             Ok((error, _)) => bail!("the server does not let it be written: error {error}"),

@@ -209,7 +209,7 @@ impl Nodes {
 
     /// Sends the pieces at `open` to their servers, and takes the answers. Returns those that are to
     /// be sent elsewhere.
-    fn round(&mut self, open: &[usize], pieces: &mut [Piece], jobs: &mut [Job]) -> Vec<usize> {
+    fn round(&mut self, open: &[usize], pieces: &mut [Piece], jobs: &[Job]) -> Vec<usize> {
         let mut by_server: HashMap<Address, Vec<usize>> = HashMap::new();
         for &at in open {
             let piece = &mut pieces[at];
@@ -291,7 +291,7 @@ impl Nodes {
         answers: &[Answer],
         server: &Address,
         pieces: &mut [Piece],
-        jobs: &mut [Job],
+        jobs: &[Job],
         again: &mut Vec<usize>,
     ) -> bool {
         let piece = &mut pieces[at];
@@ -405,15 +405,11 @@ impl Nodes {
 }
 
 /// What an answer means for a piece; what was read goes to its job.
-fn settled(piece: &Piece, value: &Value, jobs: &mut [Job]) -> Outcome {
-    let job = &mut jobs[piece.job];
-    if !job.is_read() {
-        return Outcome::Done;
-    }
-    let to = job.data.get_mut(piece.begin..piece.begin + piece.len);
-    match (value, to) {
-        (Value::BulkString(bytes), Some(to)) if bytes.len() == to.len() => {
-            to.copy_from_slice(bytes);
+fn settled(piece: &Piece, value: &Value, jobs: &[Job]) -> Outcome {
+    let job = &jobs[piece.job];
+    match value {
+        _ if !job.is_read() => Outcome::Done,
+        Value::BulkString(bytes) if bytes.len() == piece.len && job.put(piece.begin, bytes) => {
             Outcome::Done
         }
         // The key, or its end, is gone.

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use uzswap_io::exchange::{CLUSTER_LEN, Exchange, Op, Taken};
+use uzswap_io::exchange::{CELL_LEN, CLUSTER_LEN, Exchange, Op, Taken};
 use uzswap_swap::area::HEADER;
 use uzswap_sync::primitive::Ordering::Relaxed;
 
@@ -135,16 +135,13 @@ fn errno(number: i32) -> u32 {
 }
 
 /// What a request is about, with what is to be written.
-fn job(exchange: &Exchange, taken: Taken) -> Job {
-    let len = match taken.request.op {
-        Op::Discard => 0,
-        _ => usize::try_from(taken.request.len).map_or(0, |len| len.min(exchange_len())),
-    };
-    let mut data = vec![0; len];
-    let mut firsts = Vec::new();
+fn job(exchange: &'static Exchange, taken: Taken) -> Job {
+    let (mut data, mut firsts) = (Vec::new(), Vec::new());
     // What is tried again is read from the other copy.
     let nr_tries = usize::from(taken.request.op == Op::ReadCopy);
     if taken.request.op == Op::Write {
+        let len = usize::try_from(taken.request.len).map_or(CELL_LEN, |len| len.min(CELL_LEN));
+        data = vec![0; len];
         // SAFETY: the cell is ours, and as long at least.
         exchange.with_taken(&taken, |from| unsafe {
             std::ptr::copy_nonoverlapping(from, data.as_mut_ptr(), len);
@@ -155,16 +152,13 @@ fn job(exchange: &Exchange, taken: Taken) -> Job {
     }
     Job {
         taken,
+        exchange,
         data,
         outcome: Outcome::Open,
         nr_tries,
         was_sent: false,
         firsts,
     }
-}
-
-const fn exchange_len() -> usize {
-    uzswap_io::exchange::CELL_LEN
 }
 
 /// The clusters of slots that a request touches.
@@ -174,24 +168,18 @@ fn clusters(taken: &Taken) -> impl Iterator<Item = u64> + use<> {
     begin / CLUSTER_LEN..end.div_ceil(CLUSTER_LEN)
 }
 
-/// What was read goes to the cell; what was discarded is noted.
+/// Notes that the servers answer, and what was discarded.
 fn note_served(exchange: &Exchange, job: &Job, error: u32) {
     if error != 0 {
         return;
     }
     exchange.is_up.store(1, Relaxed);
     match job.request().op {
-        Op::Read | Op::ReadCopy => {
-            // SAFETY: the cell is ours, and as long at least.
-            exchange.with_taken(&job.taken, |to| unsafe {
-                std::ptr::copy_nonoverlapping(job.data.as_ptr(), to, job.data.len());
-            });
-        }
         Op::Discard => {
             for cluster in clusters(&job.taken) {
                 exchange.note_gone(cluster);
             }
         }
-        Op::Write => {}
+        Op::Read | Op::ReadCopy | Op::Write => {}
     }
 }
