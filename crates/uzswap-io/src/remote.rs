@@ -98,6 +98,12 @@ impl Remote {
         Remote(unsafe { &*(addr as *const Exchange) })
     }
 
+    /// Begins to use the device, in a process that has nothing under way there: gives up what this
+    /// thread's number had before an exec(2).
+    pub fn join(self) {
+        self.0.disown(thread::gettid().unsigned_abs());
+    }
+
     /// Begins to read the parts, each a length of up to [`CELL_LEN`] and an offset, as far as cells
     /// are free. Returns how many were begun; [`Remote::finish`] waits for them.
     pub(crate) fn start(

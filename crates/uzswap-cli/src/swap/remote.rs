@@ -53,6 +53,8 @@ pub struct Broker {
     exchange: &'static Exchange,
     /// Its servers were reached, as of the last look.
     was_up: bool,
+    /// It has died, and was not started again yet.
+    is_dead: bool,
 }
 
 impl Broker {
@@ -87,6 +89,7 @@ impl Broker {
             memory,
             exchange,
             was_up: true,
+            is_dead: false,
         };
         match answer {
             Answer::Ready { bytes } => {
@@ -176,10 +179,14 @@ impl Brokers {
     /// servers are back used again. Returns the time until the next look; none without any.
     pub fn tick(&mut self, group: &Group, ended: &[Orphan]) -> Option<Duration> {
         for broker in &mut self.0 {
-            if ended.iter().any(|orphan| orphan.pid == broker.child.id()) {
-                if let Err(error) = broker.start_again() {
-                    eprintln!("uzswap: {}: {error:#}", broker.name);
+            let has_died = ended.iter().any(|orphan| orphan.pid == broker.child.id());
+            if has_died || broker.is_dead {
+                let started = broker.start_again();
+                // Said once: it is tried again at the next look.
+                if let (Err(error), false) = (&started, broker.is_dead) {
+                    eprintln!("uzswap: {}: {error:#}; trying again", broker.name);
                 }
+                broker.is_dead = started.is_err();
                 continue;
             }
             let is_up = broker.exchange.is_up.load(Relaxed) != 0;

@@ -470,7 +470,9 @@ fn map_exchange(account: &Account, fd: i32) -> Option<Remote> {
         return None;
     }
     // SAFETY: shared memory of that length, made by the supervisor, there as long as the engine.
-    Some(unsafe { Remote::attach(addr) })
+    let remote = unsafe { Remote::attach(addr) };
+    remote.join();
+    Some(remote)
 }
 
 #[cfg(test)]
