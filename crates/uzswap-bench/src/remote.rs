@@ -3,7 +3,8 @@
 //!
 //! *What*: servers of this machine ([`servers`]), asked directly and through a delay ([`socket`]),
 //! by the readers ([`reader`]) of a load ([`load`]): single pages at random, and streams. Then a job
-//! of three times its memory that swaps to each.
+//! of three times its memory that swaps to each. What many jobs do to a cluster is simulated
+//! ([`simulate`]).
 //! *Invariants*: all sides of a job read the same data; every slot that comes is checked. Sides take
 //! turns within each round.
 //! *Locking*: none.
@@ -12,6 +13,7 @@
 mod load;
 mod reader;
 mod servers;
+pub mod simulate;
 mod socket;
 
 use std::process::Command;

@@ -10,8 +10,12 @@ const READ: Request = Request {
 };
 
 fn new_exchange() -> Box<Exchange> {
+    let mut memory = Box::<Exchange>::new_uninit();
     // SAFETY: zeroes are an exchange, which is too large for a stack.
-    unsafe { Box::<Exchange>::new_zeroed().assume_init() }
+    unsafe {
+        memory.as_mut_ptr().write_bytes(0, 1);
+        memory.assume_init()
+    }
 }
 
 /// A thread that dies by the exec(2) of another leaves its number to that one.

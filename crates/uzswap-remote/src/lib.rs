@@ -5,7 +5,8 @@
 //!   [`process`]: starts one
 //! - [`broker`]: the process; `worker`: its threads that serve requests; `upkeep`: the one that
 //!   probes, renews and sweeps
-//! - `client`: what serves requests; `nbd`: on NBD servers; on Redis and Valkey servers `redis`: which
+//! - `client`: what serves requests; `nbd`: on NBD servers, reached
+//!   by `handshake` and `stream`; on Redis and Valkey servers `redis`: which
 //!   may be used, `topology`, `nodes`, `link`: connections to them, `pieces`: requests as commands,
 //!   `copies`: which are lost
 //!
@@ -17,6 +18,7 @@
 pub mod broker;
 mod client;
 mod copies;
+mod handshake;
 mod link;
 mod nbd;
 mod nodes;
@@ -24,6 +26,7 @@ pub mod order;
 mod pieces;
 pub mod process;
 mod redis;
+mod stream;
 mod topology;
 mod upkeep;
 pub mod url;

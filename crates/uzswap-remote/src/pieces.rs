@@ -4,8 +4,8 @@
 //! *Invariants*
 //! - A write counts when every copy has answered. Its outcome is known if each server has answered
 //!   or was sent nothing. One that is not known is made again where nothing of it can come later.
-//! - A key is made with a life time, by the command before the first write to it that a connection
-//!   sends, and the first after keys may have been lost.
+//! - A key has a life time: it is made with one by the command before the first write to it that a
+//!   connection sends, and by the first after keys may have been lost, and given one by the next.
 //! - A read that is late, or whose key is gone, goes to the other copy at once, and once.
 //!
 //! *Locking*: leaves, of the topology and of the copies. *Context*: the broker's workers.
@@ -143,6 +143,16 @@ impl Nodes {
                         .arg(&piece.key)
                         .arg(piece.at)
                         .arg(data.unwrap_or_default());
+                    if piece.makes {
+                        // Another connection's write may have come first, and made the key.
+                        if piece.ask.is_some() {
+                            pipeline.cmd("ASKING");
+                        }
+                        pipeline
+                            .cmd("EXPIRE")
+                            .arg(&piece.key)
+                            .arg(self.shared.place.ttl_s);
+                    }
                 }
                 Op::Discard => {
                     pipeline.cmd("UNLINK").arg(&piece.key);
@@ -296,7 +306,7 @@ impl Nodes {
     ) -> bool {
         let piece = &mut pieces[at];
         piece.ask = None;
-        // The last is the command's own; an error of one before it says the same.
+        // Of a read there is one, but for ASKING's; an error of any says what became of all.
         let error = answers.iter().find_map(|answer| answer.as_ref().err());
         let Some((code, details)) = error else {
             if let Some(Ok(value)) = answers.last() {

@@ -6,6 +6,9 @@
 //! nothing was sent for so long only as the program has nowhere else to put it.
 //! *Locking*: none but the client's. *Context*: the broker.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use uzswap_io::exchange::{CELL_LEN, CLUSTER_LEN, Exchange, Op, Taken};
@@ -22,9 +25,45 @@ const RETRY: Duration = Duration::from_millis(20);
 const IDLE_NS: u64 = 1_000_000_000;
 /// How long a write waits for a server if another device could take it.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// How long workers are waited for at the end.
+const MAX_END: Duration = Duration::from_secs(3);
+
+/// Lets workers serve until the end.
+#[derive(Debug, Default)]
+pub struct Gate {
+    is_closed: AtomicBool,
+    nr_serving: AtomicUsize,
+}
+
+impl Gate {
+    /// Begins to serve. `false`: the end has come.
+    fn enter(&self) -> bool {
+        // Sequentially consistent with `close`: either this sees it closed, or that sees this serve.
+        self.nr_serving.fetch_add(1, SeqCst);
+        let is_open = !self.is_closed.load(SeqCst);
+        if !is_open {
+            self.leave();
+        }
+        is_open
+    }
+
+    fn leave(&self) {
+        self.nr_serving.fetch_sub(1, SeqCst);
+    }
+
+    /// Has nobody begin to serve any more, and waits for those who do, `MAX_END` at most.
+    pub fn close(&self) {
+        self.is_closed.store(true, SeqCst);
+        let began = Instant::now();
+        while self.nr_serving.load(SeqCst) > 0 && began.elapsed() < MAX_END {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
 
 /// What a worker works with.
 pub struct Worker {
+    pub gate: Arc<Gate>,
     pub exchange: &'static Exchange,
     pub client: Box<dyn Client>,
     /// There is no other device.
@@ -75,7 +114,14 @@ impl Worker {
                 exchange.sleep(self.only_reads, ns);
                 continue;
             }
+            if !self.gate.enter() {
+                // What was written now would stay on the servers.
+                loop {
+                    thread::park();
+                }
+            }
             waiting.extend(self.serve(batch));
+            self.gate.leave();
             tried = Instant::now();
         }
     }

@@ -221,6 +221,10 @@ pub struct RemoteOptions {
     #[arg(long = "delay", value_name = "MS", value_delimiter = ',', default_value = "0,0.2,1", value_parser = delay)]
     pub delays: Vec<f64>,
 
+    /// Simulate what 1,000 jobs do to a cluster of 16 servers, and what the failure of a rack does
+    #[arg(long, conflicts_with_all = ["threads", "delays", "mib"])]
+    pub simulate: bool,
+
     /// MiB of the job's data, of which it has a third as memory [default: 768, with --quick 192]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(96..=1 << 20))]
     pub mib: Option<u64>,

@@ -102,6 +102,9 @@ fn measure(suite: &Suite, skipped: &mut Vec<String>) -> Result<results::Suite> {
         Suite::Tail { options, rate } => beside(options, &tail::DEFAULT_PEERS, skipped, |sides| {
             tail::measure(sides, options.mib(512), *rate, rounds).map(Measured::Tail)
         }),
+        Suite::Remote { wanted, .. } if wanted.simulate => {
+            remote::simulate::measure(rounds).map(Measured::Remote)
+        }
         Suite::Remote { wanted, .. } => alone(skipped, |sides| {
             let full = if common.quick { 192 } else { 768 };
             let ms = if common.quick { 200 } else { 1000 };
