@@ -52,16 +52,20 @@ pub unsafe fn exec(m: &Masked, r: *mut Record, call: &Call) -> Result<isize, Err
         let mut text = [0; PATH_MAX];
         let file = looks.then(|| file(m, r, call, &mut text)).flatten();
         let by = file.map_or(By::Unknown, served_by);
-        let grouped = looks && has_variable(m, r, envp, GROUP_ENV);
+        if by == By::Absent {
+            // Shells try every directory of PATH: the environment is not read for each.
+            return Err(Errno::ENOENT);
+        }
         if let Some(file) = file {
             tracee::begin(file);
         }
+        let is_grouped = || looks && has_variable(m, r, envp, GROUP_ENV);
         let takes_image = match by {
             By::Library => looks && room::for_filters() != Room::Enough,
             By::Image => true,
-            By::Nobody | By::Unknown => false,
+            By::Nobody | By::Absent | By::Unknown => false,
         };
-        if grouped && takes_image {
+        if takes_image && is_grouped() {
             let done = with_copies(m, r, call, Ours::NoLibrary, |call| {
                 with_image(m, || issue(m, r, call))
             })?;
@@ -70,15 +74,18 @@ pub unsafe fn exec(m: &Masked, r: *mut Record, call: &Call) -> Result<isize, Err
             }
         }
         let ours = match by {
-            By::Library | By::Unknown if cfg!(feature = "loader") && grouped => Ours::Library,
+            By::Library | By::Unknown if cfg!(feature = "loader") && is_grouped() => Ours::Library,
             By::Library | By::Unknown => Ours::Stay,
-            By::Image if grouped => Ours::NoLibrary,
-            By::Image | By::Nobody => Ours::None,
+            By::Image if is_grouped() => Ours::NoLibrary,
+            By::Image | By::Nobody | By::Absent => Ours::None,
         };
         with_copies(m, r, call, ours, |call| {
-            let managed = by == By::Library && has_variable(m, r, call.args[path + 2], LD_PRELOAD);
+            let is_managed = || {
+                matches!(by, By::Library | By::Unknown)
+                    && has_variable(m, r, call.args[path + 2], LD_PRELOAD)
+            };
             let fixed = looks.then(fixed_addresses).flatten().filter(|personality| {
-                !managed && set_personality(personality & !ADDR_NO_RANDOMIZE).is_ok()
+                !is_managed() && set_personality(personality & !ADDR_NO_RANDOMIZE).is_ok()
             });
             let ret = issue(m, r, call);
             if let Some(personality) = fixed {

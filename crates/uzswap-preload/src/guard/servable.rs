@@ -10,6 +10,7 @@ use core::ffi::CStr;
 
 use uzswap_core::{ARENA_BASE, ARENA_LEN};
 use uzswap_group::image::{self, Kind, MAX_SHEBANG_LEN, Section};
+use uzswap_sys::Errno;
 use uzswap_sys::file::{self, AT_FDCWD, O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, S_IFMT};
 
 /// Flags of execveat(2), which fstatat(2) has, too.
@@ -40,6 +41,8 @@ pub enum By {
     Image,
     /// Nothing.
     Nobody,
+    /// There is no such file.
+    Absent,
     /// Not known: the kernel will refuse to execute it, or has another program do it, which is
     /// looked at then.
     Unknown,
@@ -56,6 +59,7 @@ fn served_within(file: File<'_>, depth: u32) -> By {
     // A device must not be opened: that may have effects.
     match file::fstatat(file.dir, file.path, flags) {
         Ok(stat) if stat.st_mode & S_IFMT == file::S_IFREG => {}
+        Err(Errno::ENOENT) => return By::Absent,
         _ => return By::Unknown,
     }
     if file.path.is_empty() {
@@ -165,5 +169,9 @@ fn interpreter_served_by(line: &[u8], depth: u32) -> By {
         path,
         flags: 0,
     };
-    served_within(file, depth)
+    match served_within(file, depth) {
+        // The kernel finds other faults of the call first.
+        By::Absent => By::Unknown,
+        by => by,
+    }
 }

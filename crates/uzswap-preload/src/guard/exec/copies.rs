@@ -192,10 +192,15 @@ unsafe fn is_variable(
     name: &str,
 ) -> Result<bool, Errno> {
     let mut bytes = [0u8; MAX_NAME + 1];
+    // The string may end right before a page that is not there.
+    let here = (PAGE_SIZE - string % PAGE_SIZE).min(bytes.len());
+    let (first, rest) = bytes.split_at_mut(here);
     // SAFETY: the record is this thread's with an open frame; what is read fits.
     unsafe {
-        let len = string_len(m, r, string)?.min(bytes.len());
-        read_string(m, r, bytes.as_mut_ptr(), string, len)?;
+        read_pinned(m, r, first.as_mut_ptr(), string, here)?;
+        if !rest.is_empty() && !first.contains(&0) {
+            read_pinned(m, r, rest.as_mut_ptr(), string + here, rest.len())?;
+        }
     }
     let value = bytes.strip_prefix(name.as_bytes());
     Ok(value.is_some_and(|value| value.first() == Some(&b'=')))
