@@ -60,6 +60,8 @@ pub enum Suite {
     Alloc(compare::Measured),
     /// See [`crate::tail`].
     Tail(compare::Measured),
+    /// See [`crate::remote`].
+    Remote(compare::Measured),
     /// See [`crate::apps`].
     Apps(compare::Measured),
     /// See [`crate::apps::build`].
@@ -82,6 +84,7 @@ impl Suite {
             | Suite::SameFilled(measured)
             | Suite::Alloc(measured)
             | Suite::Tail(measured)
+            | Suite::Remote(measured)
             | Suite::Apps(measured)
             | Suite::Build(measured)
             | Suite::Saving(measured) => measured.section(),

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+pub(crate) use keeper::keep;
 use kernel::Kernel;
 pub(crate) use kernel::pool_step_mib;
 use uzswap_corpus::Scratch;
@@ -352,7 +353,7 @@ impl Job {
         ensure!(!argv.is_empty(), "nothing to run");
         let mut command = Command::new(&argv[0]);
         command.args(&argv[1..]);
-        keeper::keep(&mut command);
+        keep(&mut command);
         if let Some(dir) = &self.dir {
             command.current_dir(dir);
         }

@@ -10,7 +10,6 @@
 //! *Context*: the bench command; the kernel's sides need root.
 
 mod load;
-mod resp;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -310,3 +310,26 @@ fn the_kernels_sides_leave_the_machine_as_it_was() {
         );
     }
 }
+
+/// Skipped, visibly, where neither server is installed.
+#[test]
+fn remote_reads_are_beside_a_client_that_does_nothing_else() {
+    let installed = |name: &str| Path::new("/usr/bin").join(name).exists();
+    if !installed("redis-server") {
+        eprintln!("SKIPPED bench remote: redis-server is not installed");
+        return;
+    }
+    let scratch = Scratch::new("remote");
+    scratch.prints(
+        "bench remote --quick --threads 2 --delay 0.2 --mib 96 --json r.json",
+        &[
+            "| half within, µs | pages, 2 threads, + 0.2 ms |",
+            "redis ÷ bare GETRANGE",
+            "| the broker's processor time, µs per page | streams, 2 threads, + 0.2 ms |",
+            "| time, s | job, + 0.2 ms |",
+        ],
+    );
+    scratch.report("r.json", &["Waiting for a page", "<svg"]);
+    let done = scratch.uzswap("bench remote --delay 2000");
+    assert_eq!(done.status.code(), Some(2));
+}

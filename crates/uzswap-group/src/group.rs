@@ -71,12 +71,13 @@ impl Group {
     /// Claims a record for a process of run number `run`. When all belong to live processes, as
     /// `is_alive` says, the last one is shared.
     pub fn claim(&self, run: usize, who: Identity, is_alive: impl Fn(u32) -> bool) -> &Process {
-        self.run(run).nr_started.fetch_add(1, Ordering::Relaxed);
         let busy = self.busy(who);
+        self.run(run).nr_started.fetch_add(1, Ordering::Relaxed);
         // A process that execs keeps its pid: what it counted before has ended.
+        let has_ended = |p: &Process, state| !self.has_several() && p.is_of(state, who);
         for p in self.used() {
             let state = p.state.load(Ordering::Acquire);
-            if p.is_of(state, who) {
+            if has_ended(p, state) {
                 let share = self.share_of(p);
                 share.expire(share.owner());
                 if p.folds(state) {
@@ -102,6 +103,17 @@ impl Group {
         record
     }
 
+    /// The process of record `own`, which is alive, does not count into it any more, and holds no
+    /// swap slots. Nothing happens while somebody asks it for something.
+    pub fn leave(&self, own: &Process, who: Identity, is_alive: impl Fn(u32) -> bool) {
+        let state = own.state.load(Ordering::Acquire);
+        let share = self.share_of(own);
+        share.expire(share.owner());
+        if state.is_live() {
+            self.fold(own, state, self.busy(who), is_alive, || {});
+        }
+    }
+
     /// Takes a record for a fork child that process `parent`, of the record `own`, is about to
     /// make; it counts from [`Reservation::begin`] on.
     pub fn reserve(&self, own: &Process, parent: u32) -> Option<Reservation<'_>> {
@@ -117,6 +129,10 @@ impl Group {
             parent,
             owner,
         })
+    }
+
+    fn has_several(&self) -> bool {
+        self.config.several_records.load(Ordering::Relaxed) != 0
     }
 
     /// The state of a record that process `who` works on.
@@ -265,7 +281,7 @@ impl Group {
     }
 
     /// Whether a record belongs to run number `nr`.
-    fn has_records(&self, nr: usize) -> bool {
+    pub fn has_records(&self, nr: usize) -> bool {
         let taken = |p: &&Process| p.state.load(Ordering::Acquire) != ProcessState::Free;
         let mut taken = self.used().iter().filter(taken);
         taken.any(|p| p.run.load(Ordering::Relaxed) as usize == nr)
@@ -326,7 +342,7 @@ impl Group {
                 true => {
                     p.swap_user.load(Ordering::Relaxed) == SwapUser::Yes
                         && !core::ptr::eq(p, own)
-                        && (theirs == pid || !is_alive(theirs))
+                        && ((theirs == pid && !self.has_several()) || !is_alive(theirs))
                         && !p.has_reclaimer(&is_alive)
                 }
                 false => p.is_dead(state, &is_alive),

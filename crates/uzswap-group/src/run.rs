@@ -65,6 +65,19 @@ pub struct Past {
 }
 
 impl Run {
+    /// Has its processes find the swap devices where those of `other` do, whose supervisor has them
+    /// too.
+    pub fn share_devices(&self, other: &Run) {
+        for (to, from) in [
+            (&self.device_fds, &other.device_fds),
+            (&self.table_fds, &other.table_fds),
+        ] {
+            for (to, from) in to.iter().zip(from) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Begins with nothing; what ran here before is added to `past`.
     pub(crate) fn begin(&self, past: &Past) {
         let started = self.nr_started.swap(0, Ordering::Relaxed);

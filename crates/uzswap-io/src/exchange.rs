@@ -387,6 +387,20 @@ impl Exchange {
         freed
     }
 
+    /// Gives up what thread `owner` had in its former life, before an exec(2) that another thread of
+    /// its process made: it has the same number, and knows nothing of it.
+    pub fn disown(&self, owner: u32) {
+        for (cell, at) in self.cells.iter().zip(0..) {
+            let now = cell.state.load(Acquire);
+            if now == FREE || owner_of(now) != owner {
+                continue;
+            }
+            let claim = Claim { cell: at, owner };
+            // What is under way may be complete before it is abandoned.
+            let _ = self.release(&claim) || self.abandon(&claim) || self.release(&claim);
+        }
+    }
+
     // The broker's side.
 
     /// Takes up to `max` submitted requests; all reads, or, unless `only_reads`, all others.

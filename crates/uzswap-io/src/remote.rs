@@ -14,6 +14,8 @@ use crate::{MAX_READS, MAX_RUN, SLOT};
 const MAX_PARTS: usize = MAX_RUN * SLOT / CELL_LEN;
 /// A waiting thread looks at the time this often.
 const TICK_NS: u64 = 1_000_000_000;
+/// More than that between two looks is no time in which an answer could have come.
+const MAX_TICK_NS: u64 = 2 * TICK_NS;
 
 /// A remote device: its exchange, mapped by this process.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +43,7 @@ impl Reads {
             remote: None,
             parts: [None; MAX_READS],
             nr: 0,
-            deadline: Deadline(0),
+            deadline: Deadline::NONE,
         }
     }
 
@@ -58,7 +60,7 @@ impl Reads {
         for (at, part) in self.parts.iter_mut().enumerate().take(self.nr) {
             if let Some(part) = part.take()
                 // SAFETY: the caller's promise.
-                && unsafe { remote.end_read(part, to(at), self.deadline) }.is_ok()
+                && unsafe { remote.end_read(part, to(at), &mut self.deadline) }.is_ok()
             {
                 complete |= 1 << at;
             }
@@ -68,21 +70,37 @@ impl Reads {
     }
 }
 
-/// When a call gives up.
+/// When a call gives up. Time counts only as far as it passes while the call looks: one that was
+/// frozen together with the broker gives that a chance to answer.
 #[derive(Clone, Copy, Debug)]
-struct Deadline(u64);
+struct Deadline {
+    left_ns: u64,
+    looked_ns: u64,
+}
 
 impl Deadline {
+    const NONE: Deadline = Deadline {
+        left_ns: 0,
+        looked_ns: 0,
+    };
+
     fn of(exchange: &Exchange) -> Self {
-        let ns = match exchange.deadline_ns.load(Relaxed) {
+        let left_ns = match exchange.deadline_ns.load(Relaxed) {
             0 => DEADLINE_NS,
             ns => ns,
         };
-        Deadline(thread::monotonic_ns().saturating_add(ns))
+        Deadline {
+            left_ns,
+            looked_ns: thread::monotonic_ns(),
+        }
     }
 
-    fn is_ahead(self) -> bool {
-        thread::monotonic_ns() < self.0
+    fn is_ahead(&mut self) -> bool {
+        let now = thread::monotonic_ns();
+        let passed = now.saturating_sub(self.looked_ns).min(MAX_TICK_NS);
+        self.looked_ns = now;
+        self.left_ns = self.left_ns.saturating_sub(passed);
+        self.left_ns > 0
     }
 }
 
@@ -96,6 +114,12 @@ impl Remote {
     pub const unsafe fn attach(addr: usize) -> Self {
         // SAFETY: the caller's promise; zeroed memory is an exchange.
         Remote(unsafe { &*(addr as *const Exchange) })
+    }
+
+    /// Begins to use the device, in a process that has nothing under way there: gives up what this
+    /// thread's number had before an exec(2).
+    pub fn join(self) {
+        self.0.disown(thread::gettid().unsigned_abs());
     }
 
     /// Begins to read the parts, each a length of up to [`CELL_LEN`] and an offset, as far as cells
@@ -141,7 +165,12 @@ impl Remote {
     ///
     /// # Safety
     /// `to` has room for the part.
-    unsafe fn end_read(self, part: Part, to: *mut u8, deadline: Deadline) -> Result<(), Errno> {
+    unsafe fn end_read(
+        self,
+        part: Part,
+        to: *mut u8,
+        deadline: &mut Deadline,
+    ) -> Result<(), Errno> {
         let error = self.wait(part, deadline)?;
         if error == 0 {
             // SAFETY: the cell holds `len` bytes at least and is this thread's; the caller's
@@ -153,7 +182,7 @@ impl Remote {
         self.settle(part, error)
     }
 
-    fn wait(self, part: Part, deadline: Deadline) -> Result<u32, Errno> {
+    fn wait(self, part: Part, deadline: &mut Deadline) -> Result<u32, Errno> {
         let waited = self.0.wait(&part.claim, TICK_NS, || deadline.is_ahead());
         waited.map_err(|lost| match lost {
             Lost::Late => Errno::ETIMEDOUT,
@@ -172,7 +201,12 @@ impl Remote {
     }
 
     /// Claims cells for up to `len` bytes: what is free, but one at least. Returns how many.
-    fn claim(self, len: usize, parts: &mut [Option<Part>; MAX_PARTS], deadline: Deadline) -> usize {
+    fn claim(
+        self,
+        len: usize,
+        parts: &mut [Option<Part>; MAX_PARTS],
+        deadline: &mut Deadline,
+    ) -> usize {
         let owner = thread::gettid().unsigned_abs();
         let mut nr = 0;
         for (part, begin) in parts.iter_mut().zip((0..len).step_by(CELL_LEN)) {
@@ -196,9 +230,9 @@ impl Remote {
     /// # Errors
     /// `ETIMEDOUT`: the deadline is over; or as the broker says.
     pub(crate) fn pread(self, buffer: &mut [u8], offset: u64, op: Op) -> Result<usize, Errno> {
-        let deadline = Deadline::of(self.0);
+        let mut deadline = Deadline::of(self.0);
         let mut parts = [None; MAX_PARTS];
-        if self.claim(buffer.len(), &mut parts, deadline) == 0 {
+        if self.claim(buffer.len(), &mut parts, &mut deadline) == 0 {
             return Err(Errno::ETIMEDOUT);
         }
         self.0.submit(requests(&parts, op, offset));
@@ -208,7 +242,7 @@ impl Remote {
                 break;
             };
             // SAFETY: `to` is as long as the part.
-            let read = unsafe { self.end_read(part, to.as_mut_ptr(), deadline) };
+            let read = unsafe { self.end_read(part, to.as_mut_ptr(), &mut deadline) };
             result = result.and(read);
             done += part.len;
         }
@@ -220,9 +254,9 @@ impl Remote {
     /// # Errors
     /// `ENOSPC`: nothing was sent, or the server is full; or as [`Remote::pread`].
     pub(crate) fn pwrite(self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
-        let deadline = Deadline::of(self.0);
+        let mut deadline = Deadline::of(self.0);
         let mut parts = [None; MAX_PARTS];
-        if self.claim(buffer.len(), &mut parts, deadline) == 0 {
+        if self.claim(buffer.len(), &mut parts, &mut deadline) == 0 {
             // Not sent: its slots can be used again.
             return Err(Errno::ENOSPC);
         }
@@ -241,7 +275,7 @@ impl Remote {
         let (mut done, mut result) = (0, Ok(()));
         for part in parts.into_iter().flatten() {
             let written = self
-                .wait(part, deadline)
+                .wait(part, &mut deadline)
                 .and_then(|error| self.settle(part, error));
             result = worse(result, written);
             done += part.len;
@@ -254,13 +288,13 @@ impl Remote {
     /// # Errors
     /// `ETIMEDOUT`: it may still happen, at any time; any other: it does not.
     pub(crate) fn discard(self, offset: u64, len: u64) -> Result<(), Errno> {
-        let deadline = Deadline::of(self.0);
+        let mut deadline = Deadline::of(self.0);
         let owner = thread::gettid().unsigned_abs();
         let op = Op::Discard;
         let request = Request { op, offset, len };
         // Only advice: it waits for no cell.
         let part = self.begin(owner, request).ok_or(Errno::EAGAIN)?;
-        let error = self.wait(part, deadline)?;
+        let error = self.wait(part, &mut deadline)?;
         self.settle(part, error)
     }
 }

@@ -11,6 +11,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, Write};
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
@@ -22,7 +23,7 @@ use crate::order::{Answer, Order};
 use crate::redis::Keys;
 use crate::upkeep;
 use crate::url::Place;
-use crate::worker::Worker;
+use crate::worker::{Gate, Worker};
 
 /// Bytes of a worker's stack.
 const STACK: usize = 256 << 10;
@@ -66,21 +67,29 @@ pub fn run() -> Result<()> {
         return Ok(());
     }
     let exchange = attach(&order)?;
-    exchange.recover(libc::EIO.unsigned_abs());
-    serve(exchange, server.as_ref(), order.alone)?;
+    exchange.recover(libc::ECONNRESET.unsigned_abs());
+    let gate = Arc::new(Gate::default());
+    serve(exchange, server.as_ref(), order.alone, &gate)?;
     // Until the supervisor ends.
     io::copy(&mut input, &mut io::sink())?;
+    gate.close();
     let clusters: Vec<_> = exchange.written().collect();
     server.client().remove(&clusters);
     Ok(())
 }
 
 /// Starts the threads.
-fn serve(exchange: &'static Exchange, server: &dyn Server, alone: bool) -> Result<()> {
+fn serve(
+    exchange: &'static Exchange,
+    server: &dyn Server,
+    alone: bool,
+    gate: &Arc<Gate>,
+) -> Result<()> {
     let nr_workers = server.max_clients();
     for nr in 0..nr_workers {
         let client = server.client();
         let worker = Worker {
+            gate: Arc::clone(gate),
             exchange,
             client,
             alone,

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use uzswap_io::exchange::{Request, Taken};
+use uzswap_io::exchange::{CELL_LEN, Exchange, Request, Taken};
 
 /// Longest time to connect to a server.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -30,21 +30,25 @@ pub enum Outcome {
     Full,
     /// It was sent, and nobody knows what became of it.
     Unknown,
+    /// The same, and it can be done again: by then it cannot happen any more by itself.
+    Again,
     /// The server does not have the data.
     Missing,
 }
 
 /// A request on its way.
-#[derive(Debug)]
 pub struct Job {
-    /// Its cell.
+    /// Its cell, which takes what is read.
     pub taken: Taken,
-    /// What is read, or written; none for others.
+    pub exchange: &'static Exchange,
+    /// What is written; none for others.
     pub data: Vec<u8>,
     /// What became of it.
     pub outcome: Outcome,
     /// Times that it was tried before.
     pub nr_tries: usize,
+    /// It was [`Outcome::Again`] once.
+    pub was_sent: bool,
     /// Clusters of slots that nothing was written to before it.
     pub firsts: Vec<u64>,
 }
@@ -59,6 +63,35 @@ impl Job {
     pub fn is_read(&self) -> bool {
         self.request().op.is_read()
     }
+
+    /// Bytes that it reads or writes.
+    pub fn len(&self) -> usize {
+        usize::try_from(self.request().len).map_or(CELL_LEN, |len| len.min(CELL_LEN))
+    }
+
+    /// Puts what was read for it, from `begin` on. `false`: that is not its own.
+    pub fn put(&self, begin: usize, bytes: &[u8]) -> bool {
+        if begin
+            .checked_add(bytes.len())
+            .is_none_or(|end| end > self.len())
+        {
+            return false;
+        }
+        // SAFETY: the cell is ours until the request is complete, and no shorter than the request.
+        let put = self.exchange.with_taken(&self.taken, |to| unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.add(begin), bytes.len());
+        });
+        put.is_some()
+    }
+}
+
+/// What came of asking all servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// All answer.
+    pub is_up: bool,
+    /// One was away since the last time, or another has taken its place: data may be gone.
+    pub has_changed: bool,
 }
 
 /// A connection to servers.
@@ -66,11 +99,14 @@ pub trait Client: Send {
     /// Serves the open ones of `jobs`, which are all reads, or all others; gives each an outcome.
     fn serve(&mut self, jobs: &mut [Job]);
 
-    /// Whether all servers answer.
-    fn probe(&mut self) -> bool;
+    /// Asks all servers whether they are there.
+    fn probe(&mut self) -> Probe;
 
     /// Keeps the data of those clusters of slots from being taken for a dead job's.
     fn renew(&mut self, clusters: &[u64]);
+
+    /// Makes anew, for some time, what servers have lost and others still have.
+    fn mend(&mut self) {}
 
     /// Removes all that this run has there, in those clusters of slots.
     fn remove(&mut self, clusters: &[u64]);

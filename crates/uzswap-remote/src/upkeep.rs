@@ -1,5 +1,5 @@
 //! *What*: what a broker does beside serving: looks whether the servers answer, renews the life of
-//! the data, and frees cells of threads that have died.
+//! the data, has lost copies made anew, and frees cells of threads that have died.
 //!
 //! *Invariants*: data are renewed four times as often as they need it.
 //! *Locking*: none but the client's. *Context*: a thread of the broker.
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use uzswap_io::exchange::{Exchange, NR_CELLS};
 use uzswap_sync::primitive::Ordering::Relaxed;
 
-use crate::client::Client;
+use crate::client::{Client, Probe};
 
 /// How often.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -21,13 +21,16 @@ pub fn run(exchange: &Exchange, mut client: Box<dyn Client>, renewal: Option<Dur
     let mut renewed = Instant::now();
     loop {
         exchange.sweep(&mut before, is_alive);
-        let is_up = client.probe();
+        let Probe { is_up, has_changed } = client.probe();
         exchange.is_up.store(is_up.into(), Relaxed);
-        if is_up && renewal.is_some_and(|every| renewed.elapsed() >= every) {
+        let is_due = is_up && renewal.is_some_and(|every| renewed.elapsed() >= every);
+        // Renewal finds out what is gone, too.
+        if is_due || has_changed {
             let clusters: Vec<_> = exchange.written().collect();
             client.renew(&clusters);
             renewed = Instant::now();
         }
+        client.mend();
         thread::sleep(PERIOD);
     }
 }

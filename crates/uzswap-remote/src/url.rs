@@ -5,7 +5,7 @@
 //! … with &deadline=SECONDS for every kind
 //! rediss://…            the same by TLS
 //! unix:///SOCKET[?db=N&prefix=NAME&ttl=SECONDS]
-//! nbd://HOST[:PORT]/EXPORT
+//! nbd://HOST[:PORT]/EXPORT    nbds://… by TLS
 //! nbd+unix:///EXPORT?socket=SOCKET
 //! ```
 //!
@@ -73,6 +73,8 @@ pub struct Redis {
 pub struct Nbd {
     /// The server.
     pub server: Address,
+    /// By TLS.
+    pub tls: bool,
     /// The export's name.
     pub export: String,
 }
@@ -191,10 +193,10 @@ impl Place {
         let parts = Parts::of(text)?;
         match parts.scheme {
             "redis" | "rediss" | "unix" | "redis+unix" => Redis::of(&parts).map(Place::Redis),
-            "nbd" | "nbd+unix" => Nbd::of(&parts).map(Place::Nbd),
+            "nbd" | "nbds" | "nbd+unix" => Nbd::of(&parts).map(Place::Nbd),
             kind => bail!(
                 "swap to '{kind}' is not known: name a directory, a file, a block device, or an URL \
-                 of redis://, rediss://, unix://, nbd:// or nbd+unix://"
+                 of redis://, rediss://, unix://, nbd://, nbds:// or nbd+unix://"
             ),
         }
     }
@@ -207,6 +209,7 @@ impl Place {
                 Address::Unix(path) => {
                     format!("nbd+unix:///{}?socket={}", nbd.export, path.display())
                 }
+                tcp if nbd.tls => format!("nbds://{tcp}/{}", nbd.export),
                 tcp => format!("nbd://{tcp}/{}", nbd.export),
             },
             Place::Redis(redis) => {
@@ -308,6 +311,7 @@ impl Nbd {
         };
         Ok(Nbd {
             server,
+            tls: parts.scheme == "nbds",
             export: decoded(parts.path)?,
         })
     }

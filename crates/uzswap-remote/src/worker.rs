@@ -6,9 +6,12 @@
 //! nothing was sent for so long only as the program has nowhere else to put it.
 //! *Locking*: none but the client's. *Context*: the broker.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use uzswap_io::exchange::{CLUSTER_LEN, Exchange, Op, Taken};
+use uzswap_io::exchange::{CELL_LEN, CLUSTER_LEN, Exchange, Op, Taken};
 use uzswap_swap::area::HEADER;
 use uzswap_sync::primitive::Ordering::Relaxed;
 
@@ -22,9 +25,45 @@ const RETRY: Duration = Duration::from_millis(20);
 const IDLE_NS: u64 = 1_000_000_000;
 /// How long a write waits for a server if another device could take it.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// How long workers are waited for at the end.
+const MAX_END: Duration = Duration::from_secs(3);
+
+/// Lets workers serve until the end.
+#[derive(Debug, Default)]
+pub struct Gate {
+    is_closed: AtomicBool,
+    nr_serving: AtomicUsize,
+}
+
+impl Gate {
+    /// Begins to serve. `false`: the end has come.
+    fn enter(&self) -> bool {
+        // Sequentially consistent with `close`: either this sees it closed, or that sees this serve.
+        self.nr_serving.fetch_add(1, SeqCst);
+        let is_open = !self.is_closed.load(SeqCst);
+        if !is_open {
+            self.leave();
+        }
+        is_open
+    }
+
+    fn leave(&self) {
+        self.nr_serving.fetch_sub(1, SeqCst);
+    }
+
+    /// Has nobody begin to serve any more, and waits for those who do, `MAX_END` at most.
+    pub fn close(&self) {
+        self.is_closed.store(true, SeqCst);
+        let began = Instant::now();
+        while self.nr_serving.load(SeqCst) > 0 && began.elapsed() < MAX_END {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
 
 /// What a worker works with.
 pub struct Worker {
+    pub gate: Arc<Gate>,
     pub exchange: &'static Exchange,
     pub client: Box<dyn Client>,
     /// There is no other device.
@@ -75,7 +114,14 @@ impl Worker {
                 exchange.sleep(self.only_reads, ns);
                 continue;
             }
+            if !self.gate.enter() {
+                // What was written now would stay on the servers.
+                loop {
+                    thread::park();
+                }
+            }
             waiting.extend(self.serve(batch));
+            self.gate.leave();
             tried = Instant::now();
         }
     }
@@ -97,6 +143,7 @@ impl Worker {
                     self.exchange.complete(job.taken, error);
                 }
                 None => {
+                    job.was_sent |= job.outcome == Outcome::Again;
                     job.outcome = Outcome::Open;
                     job.nr_tries += 1;
                     again.push(Waiting { job, since });
@@ -116,10 +163,13 @@ impl Worker {
             (Outcome::Full, _) => Some(errno(libc::ENOSPC)),
             (_, Op::Read | Op::ReadCopy) => None,
             // It may still happen: nobody must use the slots.
-            (Outcome::Unknown, Op::Discard) => Some(errno(libc::ETIMEDOUT)),
-            (Outcome::Unknown | Outcome::Missing, _) => Some(errno(libc::EIO)),
+            (Outcome::Unknown | Outcome::Again, Op::Discard) => Some(errno(libc::ETIMEDOUT)),
+            (Outcome::Again, _) if self.alone || since.elapsed() < PATIENCE => None,
+            (Outcome::Unknown | Outcome::Again, _) => Some(errno(libc::ECONNRESET)),
+            (Outcome::Missing, _) => Some(errno(libc::EIO)),
             (_, Op::Discard) => Some(errno(libc::EAGAIN)),
             _ if self.alone || since.elapsed() < PATIENCE => None,
+            _ if job.was_sent => Some(errno(libc::ECONNRESET)),
             // Nothing was sent: the slots can be used again, and the run goes elsewhere.
             _ => Some(errno(libc::ENOSPC)),
         }
@@ -131,16 +181,13 @@ fn errno(number: i32) -> u32 {
 }
 
 /// What a request is about, with what is to be written.
-fn job(exchange: &Exchange, taken: Taken) -> Job {
-    let len = match taken.request.op {
-        Op::Discard => 0,
-        _ => usize::try_from(taken.request.len).map_or(0, |len| len.min(exchange_len())),
-    };
-    let mut data = vec![0; len];
-    let mut firsts = Vec::new();
+fn job(exchange: &'static Exchange, taken: Taken) -> Job {
+    let (mut data, mut firsts) = (Vec::new(), Vec::new());
     // What is tried again is read from the other copy.
     let nr_tries = usize::from(taken.request.op == Op::ReadCopy);
     if taken.request.op == Op::Write {
+        let len = usize::try_from(taken.request.len).map_or(CELL_LEN, |len| len.min(CELL_LEN));
+        data = vec![0; len];
         // SAFETY: the cell is ours, and as long at least.
         exchange.with_taken(&taken, |from| unsafe {
             std::ptr::copy_nonoverlapping(from, data.as_mut_ptr(), len);
@@ -151,15 +198,13 @@ fn job(exchange: &Exchange, taken: Taken) -> Job {
     }
     Job {
         taken,
+        exchange,
         data,
         outcome: Outcome::Open,
         nr_tries,
+        was_sent: false,
         firsts,
     }
-}
-
-const fn exchange_len() -> usize {
-    uzswap_io::exchange::CELL_LEN
 }
 
 /// The clusters of slots that a request touches.
@@ -169,24 +214,18 @@ fn clusters(taken: &Taken) -> impl Iterator<Item = u64> + use<> {
     begin / CLUSTER_LEN..end.div_ceil(CLUSTER_LEN)
 }
 
-/// What was read goes to the cell; what was discarded is noted.
+/// Notes that the servers answer, and what was discarded.
 fn note_served(exchange: &Exchange, job: &Job, error: u32) {
     if error != 0 {
         return;
     }
     exchange.is_up.store(1, Relaxed);
     match job.request().op {
-        Op::Read | Op::ReadCopy => {
-            // SAFETY: the cell is ours, and as long at least.
-            exchange.with_taken(&job.taken, |to| unsafe {
-                std::ptr::copy_nonoverlapping(job.data.as_ptr(), to, job.data.len());
-            });
-        }
         Op::Discard => {
             for cluster in clusters(&job.taken) {
                 exchange.note_gone(cluster);
             }
         }
-        Op::Write => {}
+        Op::Read | Op::ReadCopy | Op::Write => {}
     }
 }

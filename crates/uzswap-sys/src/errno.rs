@@ -64,6 +64,7 @@ errnos! {
     ELOOP = 40, "too many levels of symbolic links";
     EOVERFLOW = 75, "value too large";
     EOPNOTSUPP = 95, "operation not supported";
+    ECONNRESET = 104, "connection reset";
     ETIMEDOUT = 110, "timed out";
     EINPROGRESS = 115, "under way";
     EDQUOT = 122, "disk quota exceeded";

@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::resp;
 use crate::random::Random;
+use crate::resp;
+use crate::timer;
 
 /// Requests in flight in the closed loop, and while it is filled.
 const DEPTH: usize = 16;
@@ -109,9 +110,7 @@ impl Load {
     }
 
     fn open_loop(&self, server: &mut Server, random: &mut Random) -> Result<Vec<Duration>> {
-        // Else the kernel may wake us 50 µs late.
-        // SAFETY: no memory effects.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        timer::be_on_time();
         server.stream.set_nonblocking(true)?;
         let mut latencies = Vec::with_capacity(self.requests);
         let mut in_flight = VecDeque::new();

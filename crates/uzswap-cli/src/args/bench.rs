@@ -60,6 +60,13 @@ pub enum Suite {
         #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         rate: u32,
     },
+    /// Pages read back from other machines' memory, beside a local disk and the servers' own speed
+    Remote {
+        #[command(flatten)]
+        wanted: RemoteOptions,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Folios of 4K, 64K and 2M: throughput, and the time to store a page
     Store(Options),
     /// Pages compressed by workers beside the program, in batches, and by the program's own threads
@@ -79,7 +86,7 @@ pub enum Suite {
     Build(Options),
     /// The least memory at which real programs keep 95 % of their speed; takes long
     Saving(Options),
-    /// Every suite but 'saving' and 'tail'
+    /// Every suite but 'saving', 'tail' and 'remote'
     All {
         #[command(flatten)]
         codecs: CodecOptions,
@@ -129,7 +136,9 @@ impl Suite {
     /// How to measure; 'corpus' and 'work' measure nothing.
     pub fn common(&self) -> &Common {
         match self {
-            Suite::Codecs { common, .. } | Suite::Alloc { common, .. } => common,
+            Suite::Codecs { common, .. }
+            | Suite::Alloc { common, .. }
+            | Suite::Remote { common, .. } => common,
             Suite::Usemem { options, .. }
             | Suite::Disk { options, .. }
             | Suite::Tail { options, .. }
@@ -200,6 +209,31 @@ pub struct CodecOptions {
     /// Codec to measure; may be given again [default: lz4, some levels of zstd and deflate]
     #[arg(long = "codec", value_name = "CODEC")]
     pub codecs: Vec<Codec>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct RemoteOptions {
+    /// Only with these numbers of threads
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,8", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub threads: Vec<u16>,
+
+    /// Only with these delays of a round trip, in milliseconds
+    #[arg(long = "delay", value_name = "MS", value_delimiter = ',', default_value = "0,0.2,1", value_parser = delay)]
+    pub delays: Vec<f64>,
+
+    /// Simulate what 1,000 jobs do to a cluster of 16 servers, and what the failure of a rack does
+    #[arg(long, conflicts_with_all = ["threads", "delays", "mib"])]
+    pub simulate: bool,
+
+    /// MiB of the job's data, of which it has a third as memory [default: 768, with --quick 192]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(96..=1 << 20))]
+    pub mib: Option<u64>,
+}
+
+/// Milliseconds that a benchmark can wait.
+fn delay(text: &str) -> Result<f64, String> {
+    let ms = text.parse().ok().filter(|ms| (0.0..=1000.0).contains(ms));
+    ms.ok_or_else(|| "not 0 to 1000 milliseconds".to_owned())
 }
 
 #[derive(Clone, Debug, Default, Args)]

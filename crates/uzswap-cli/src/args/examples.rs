@@ -132,6 +132,8 @@ measured by then.
 Examples:
   uzswap bench all --quick
   sudo uzswap bench usemem --json usemem.json    beside the kernel's zswap, as root
+  uzswap bench remote --quick --delay 0,1        with redis-server and nbdkit, if they are installed
+  uzswap bench remote --simulate --quick
   uzswap report usemem.json
 ";
 

@@ -5,11 +5,12 @@
 //! *Locking*: none. *Context*: one thread.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use uzswap_bench::results::{self, Results};
 use uzswap_bench::sides::{Side, Sides};
-use uzswap_bench::{alloc, apps, disk, group, same_filled, store, tail, usemem, work};
+use uzswap_bench::{alloc, apps, disk, group, remote, same_filled, store, tail, usemem, work};
 use uzswap_corpus::{self as corpus, codecs, interrupt};
 
 use super::with_status;
@@ -101,6 +102,21 @@ fn measure(suite: &Suite, skipped: &mut Vec<String>) -> Result<results::Suite> {
         Suite::Tail { options, rate } => beside(options, &tail::DEFAULT_PEERS, skipped, |sides| {
             tail::measure(sides, options.mib(512), *rate, rounds).map(Measured::Tail)
         }),
+        Suite::Remote { wanted, .. } if wanted.simulate => {
+            remote::simulate::measure(rounds).map(Measured::Remote)
+        }
+        Suite::Remote { wanted, .. } => alone(skipped, |sides| {
+            let full = if common.quick { 192 } else { 768 };
+            let ms = if common.quick { 200 } else { 1000 };
+            let options = remote::Options {
+                threads: wanted.threads.iter().copied().map(usize::from).collect(),
+                delays_ms: wanted.delays.clone(),
+                job_mib: wanted.mib.unwrap_or(full),
+                rounds,
+                time: Duration::from_millis(ms),
+            };
+            remote::measure(sides, &options).map(Measured::Remote)
+        }),
         Suite::Store(options) => beside(options, &[], skipped, |sides| {
             store::folios(sides, options.mib(2048), rounds).map(Measured::Store)
         }),
@@ -145,6 +161,18 @@ fn measure_codecs(options: &CodecOptions, common: &Common) -> Result<results::Su
         options.codecs.clone()
     };
     codecs::measure(&wanted, dumps, common.rounds()).map(results::Suite::Codecs)
+}
+
+/// Measures uzswap, with the compressor that it chooses, beside itself.
+fn alone(
+    skipped: &mut Vec<String>,
+    measure: impl FnOnce(&mut Sides) -> Result<results::Suite>,
+) -> Result<results::Suite> {
+    let uzswap = std::env::current_exe().context("cannot find the uzswap binary")?;
+    let mut sides = Sides::new(&uzswap, "auto", "", &[], &[])?;
+    let measured = measure(&mut sides);
+    skipped.append(&mut sides.skipped);
+    measured
 }
 
 /// Measures uzswap beside its peers: those of the command line, else `usual`.

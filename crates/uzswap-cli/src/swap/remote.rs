@@ -9,23 +9,21 @@
 //! *Locking*: none. *Context*: the supervisor's only thread.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use uzswap_group::group::{DeviceState, Group};
-use uzswap_io::exchange::{EXCHANGE_LEN, Exchange};
+use uzswap_io::exchange::Exchange;
 use uzswap_remote::order::{Answer, Order};
+use uzswap_remote::process;
 use uzswap_remote::url::{self, Place};
 use uzswap_swap::{Limits, SwapArea};
 
 use crate::args::Url;
-use crate::os;
 use crate::supervise::Orphan;
 
 /// How often the state of the servers is looked at.
@@ -55,6 +53,8 @@ pub struct Broker {
     exchange: &'static Exchange,
     /// Its servers were reached, as of the last look.
     was_up: bool,
+    /// It has died, and was not started again yet.
+    is_dead: bool,
 }
 
 impl Broker {
@@ -74,10 +74,10 @@ impl Broker {
             );
         }
         let deadline = url::deadline(&url.0).map_err(|error| anyhow!("--swap {name}: {error}"))?;
-        let (memory, exchange) = new_exchange().context("cannot make the exchange")?;
+        let (memory, exchange) = process::new_exchange().context("cannot make the exchange")?;
         let ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
         exchange.deadline_ns.store(ns, Relaxed);
-        let job = random().context("cannot get random numbers")?;
+        let job = process::new_job().context("cannot get random numbers")?;
         let (child, answer) = spawn(url, &memory, &job, alone, false)?;
         let mut broker = Broker {
             child,
@@ -89,6 +89,7 @@ impl Broker {
             memory,
             exchange,
             was_up: true,
+            is_dead: false,
         };
         match answer {
             Answer::Ready { bytes } => {
@@ -142,60 +143,16 @@ impl Broker {
     }
 }
 
-/// Starts a broker, and waits for its answer.
+/// Starts a broker for the place that `url` names, and waits for its answer.
 fn spawn(url: &Url, memory: &File, job: &str, alone: bool, again: bool) -> Result<(Child, Answer)> {
-    let mut child = Command::new("/proc/self/exe")
-        .arg0("uzswap")
-        .arg("broker")
-        .env_clear()
-        .envs(std::env::vars_os().filter(|(key, _)| {
-            // What an URL leaves out, and where TLS finds its certificates.
-            let key = key.to_string_lossy();
-            key.starts_with("UZSWAP_SWAP_") || key.starts_with("SSL_CERT_") || key == "PATH"
-        }))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        // The terminal's signals are for the command.
-        .process_group(0)
-        .spawn()
-        .context("cannot start the broker")?;
-    let order = Order {
+    process::start(&Order {
         url: url.0.clone(),
         supervisor: std::process::id(),
         exchange: memory.as_raw_fd().unsigned_abs(),
         job: job.to_owned(),
         alone,
         again,
-    };
-    let mut line = serde_json::to_string(&order)?;
-    line.push('\n');
-    let mut answer = String::new();
-    if let Some(input) = &mut child.stdin {
-        // If it has died, it does not answer.
-        let _ = input.write_all(line.as_bytes());
-    }
-    if let Some(output) = child.stdout.take() {
-        BufReader::new(output).read_line(&mut answer)?;
-    }
-    let answer = serde_json::from_str(&answer).context("the broker has died")?;
-    Ok((child, answer))
-}
-
-/// An exchange that nothing is under way in, mapped for good.
-fn new_exchange() -> Result<(File, &'static Exchange)> {
-    let memory = os::memory_file(c"uzswap-exchange")?;
-    memory.set_len(EXCHANGE_LEN as u64)?;
-    let at = os::map_shared(&memory, EXCHANGE_LEN, true)?;
-    // SAFETY: mapped just now, of that length, page aligned, never unmapped; zeroes are an exchange.
-    Ok((memory, unsafe { &*at.as_ptr().cast::<Exchange>() }))
-}
-
-/// A random number of 64 bits, in hexadecimal digits.
-fn random() -> std::io::Result<String> {
-    let mut bytes = [0; 8];
-    uzswap_sys::file::getrandom(&mut bytes)
-        .map_err(|errno| std::io::Error::from_raw_os_error(errno.0))?;
-    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+    })
 }
 
 /// The brokers of a run.
@@ -222,10 +179,14 @@ impl Brokers {
     /// servers are back used again. Returns the time until the next look; none without any.
     pub fn tick(&mut self, group: &Group, ended: &[Orphan]) -> Option<Duration> {
         for broker in &mut self.0 {
-            if ended.iter().any(|orphan| orphan.pid == broker.child.id()) {
-                if let Err(error) = broker.start_again() {
-                    eprintln!("uzswap: {}: {error:#}", broker.name);
+            let has_died = ended.iter().any(|orphan| orphan.pid == broker.child.id());
+            if has_died || broker.is_dead {
+                let started = broker.start_again();
+                // Said once: it is tried again at the next look.
+                if let (Err(error), false) = (&started, broker.is_dead) {
+                    eprintln!("uzswap: {}: {error:#}; trying again", broker.name);
                 }
+                broker.is_dead = started.is_err();
                 continue;
             }
             let is_up = broker.exchange.is_up.load(Relaxed) != 0;

@@ -297,14 +297,19 @@ impl SwapDevice {
         Ok(())
     }
 
+    /// Retires the slots of `run`: nobody knows what they hold, or will hold.
+    pub(crate) fn retire(&self, run: Run) {
+        if let Some(owner) = self.owner() {
+            self.slots.retire(owner, run);
+        }
+        self.config.write_fail.fetch_add(1, Relaxed);
+    }
+
     /// Retires the slots of `run` after a failed write. Returns `true` once: when the device has
     /// failed too often and is turned off.
     pub(crate) fn write_failed(&self, run: Run) -> bool {
         let config = self.config;
-        if let Some(owner) = self.owner() {
-            self.slots.retire(owner, run);
-        }
-        config.write_fail.fetch_add(1, Relaxed);
+        self.retire(run);
         config.failures.fetch_add(1, Relaxed) + 1 >= MAX_FAILURES
             && config
                 .state
@@ -465,7 +470,9 @@ fn map_exchange(account: &Account, fd: i32) -> Option<Remote> {
         return None;
     }
     // SAFETY: shared memory of that length, made by the supervisor, there as long as the engine.
-    Some(unsafe { Remote::attach(addr) })
+    let remote = unsafe { Remote::attach(addr) };
+    remote.join();
+    Some(remote)
 }
 
 #[cfg(test)]

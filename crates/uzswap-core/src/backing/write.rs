@@ -17,8 +17,8 @@ use uzswap_group::counters::add;
 use uzswap_group::group::{NR_DEVICES, Text};
 use uzswap_io::{DeviceError, SLOT};
 use uzswap_slots::Run;
-use uzswap_sys::arch;
 use uzswap_sys::fmt::write_line;
+use uzswap_sys::{Errno, arch};
 
 /// Why a run was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) enum WriteError {
     Full,
     /// A device failed, and no other took the run.
     Failed,
+    /// The connection to a device broke, and nothing took the run.
+    Reset,
 }
 
 /// The devices that one run may go to.
@@ -138,7 +140,7 @@ impl Backing {
         write: u32,
     ) -> Result<Destination<'a>, WriteError> {
         let order = (bytes.len() / SLOT).next_power_of_two().ilog2();
-        let mut made_room = false;
+        let (mut made_room, mut reset) = (false, false);
         loop {
             taken.device.note_write(taken.run, write);
             let began = arch::ticks();
@@ -153,7 +155,9 @@ impl Backing {
             let room = error == WriteError::Full
                 && !core::mem::replace(&mut made_room, true)
                 && (self.drop_copies() | taken.device.discard_more());
-            if !room {
+            // The connection broke: the device is asked once more, for other slots.
+            let again = error == WriteError::Reset && !core::mem::replace(&mut reset, true);
+            if !room && !again {
                 candidates.leave_out(self, taken.device);
             }
             taken = self
@@ -172,6 +176,10 @@ impl Backing {
         }
         let counters = self.account.counters();
         add(&counters.swap_write_fail, 1);
+        if error == DeviceError::Io(Errno::ECONNRESET) {
+            device.retire(run);
+            return WriteError::Reset;
+        }
         if device.write_failed(run) {
             add(&counters.swap_device_fail, 1);
             let name = &device.config.name;

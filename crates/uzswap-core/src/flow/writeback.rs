@@ -85,7 +85,7 @@ impl From<WriteError> for WritebackError {
         match error {
             WriteError::NoDevice => WritebackError::Nothing,
             WriteError::Full => WritebackError::Full,
-            WriteError::Failed => WritebackError::Failed,
+            WriteError::Failed | WriteError::Reset => WritebackError::Failed,
         }
     }
 }

@@ -5,7 +5,10 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use uzswap_e2e::{Job, MIB, Outcome, Scratch, find_or_skip, seed, wait_until};
+use uzswap_e2e::{
+    Job, MIB, Outcome, Scratch, find_or_skip, long_form, root_or_skip, seed, uzswap, wait_until,
+    workspace,
+};
 
 /// A port that nobody listens on, and whose cluster bus, 10000 above, is a port.
 fn free_port() -> u16 {
@@ -329,4 +332,102 @@ fn a_server_that_is_gone_for_good_ends_in_one_message_by_the_deadline() {
     assert!(!outcome.text().contains("right"), "{}", outcome.text());
     let messages = outcome.stderr.matches("cannot be read back").count();
     assert!(messages <= 1, "{}", outcome.stderr);
+}
+
+/// usemem, and a program in Python, of four times their memory, in each fault mode.
+#[test]
+fn all_swap_may_be_remote_in_any_fault_mode() {
+    let Some(redis) = redis_or_skip() else { return };
+    let scratch = Scratch::new();
+    let server = Server::redis(&redis, &scratch, &[]);
+    let python = "
+import random
+def noise(at): return random.Random(at).randbytes(1 << 20)
+memory = [noise(at) for at in range(96)]
+print('right' if all(memory[at] == noise(at) for at in range(96)) else 'wrong')
+";
+    for mode in ["signal", "thread", "segv"] {
+        if mode == "thread" && !root_or_skip("fault mode thread") {
+            continue;
+        }
+        let usemem =
+            Job::new(uzswap()).words("bench work --mib 96 --threads 2 --compressibility 1");
+        for (what, job) in [("usemem", usemem), ("python", Job::python(python))] {
+            let job = job.ram_mib(24).option("--fault-mode", mode);
+            let job = job
+                .option("--swap", server.url())
+                .option("--swap-max", "256M");
+            let outcome = job.managed().expect_success(&format!("{what} by {mode}"));
+            assert!(!outcome.text().contains("wrong"), "{}", outcome.text());
+            assert!(outcome.stat("swap_bytes_in") > 8 * MIB, "{}", outcome.stats);
+        }
+    }
+    assert_eq!(server.nr_keys(), 0);
+}
+
+/// A cluster of which everything fails: `scripts/remote-storm`, in its short form.
+#[test]
+fn a_storm_of_failures_costs_only_time() {
+    let tools = ["redis-server", "gcc", "python3"];
+    if tools.iter().any(|tool| find_or_skip(tool, tool).is_none()) {
+        return;
+    }
+    let rounds = if long_form() { "100" } else { "4" };
+    let output = Command::new(workspace().join("scripts/remote-storm"))
+        .args(["--rounds", rounds, "--seed", &seed().to_string()])
+        .arg("--uzswap")
+        .arg(uzswap())
+        .output()
+        .expect("the script starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    print!("{text}");
+    assert!(output.status.success(), "{text}");
+}
+
+/// By TLS, with a certificate of the story's own; one that has expired, or that nobody vouches for,
+/// is refused by name.
+#[test]
+fn certificates_are_checked() {
+    let Some(redis) = redis_or_skip() else { return };
+    let Some(openssl) = find_or_skip("openssl", "openssl") else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let make = |line: &str| {
+        let mut command = Command::new(&openssl);
+        command.args(line.split(' ')).current_dir(scratch.path());
+        let output = command.output().expect("openssl starts");
+        assert!(output.status.success(), "{line}: {output:?}");
+    };
+    make("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 9 -subj /CN=story");
+    make("req -newkey rsa:2048 -nodes -keyout key -out request -subj /CN=localhost");
+    scratch.write("names", "subjectAltName=DNS:localhost,IP:127.0.0.1\n");
+    for (name, days) in [("good", "9"), ("expired", "-1")] {
+        make(&format!(
+            "x509 -req -in request -CA ca.crt -CAkey ca.key -CAcreateserial -out {name} -days {days} \
+             -extfile names"
+        ));
+    }
+    let path = |name: &str| scratch.join(name).to_string_lossy().into_owned();
+    let start = |certificate: &str| {
+        let port = free_port();
+        let (port_text, dir) = (port.to_string(), path("."));
+        let (key, ca, certificate) = (path("key"), path("ca.crt"), path(certificate));
+        let args = [
+            ["--port", "0", "--tls-port", &port_text],
+            ["--tls-cert-file", &certificate, "--tls-key-file", &key],
+            ["--tls-ca-cert-file", &ca, "--tls-auth-clients", "no"],
+            ["--save", "", "--dir", &dir],
+        ];
+        let server = Server::start(&redis, port, args.as_flattened());
+        (server, format!("rediss://localhost:{port}"))
+    };
+    let (_server, url) = start("good");
+    let known = noise(&scratch, 64, &url).env("SSL_CERT_FILE", scratch.join("ca.crt"));
+    expect_right(&known.managed().expect_success("TLS"));
+    expect_refused(&scratch, &url, &["--swap rediss://", "UnknownIssuer"]);
+    let (_server, url) = start("expired");
+    let job = noise(&scratch, 1, &url).env("SSL_CERT_FILE", scratch.join("ca.crt"));
+    let outcome = job.managed();
+    let _ = outcome.expect_refused(125, &["--swap rediss://", "xpired"]);
 }

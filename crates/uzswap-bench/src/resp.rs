@@ -1,7 +1,7 @@
 //! What a redis server is told and answers.
 //!
 //! *What*: requests as RESP writes them, and where an answer ends.
-//! *Invariants*: none. *Locking*: none. *Context*: the load of the suite `tail`.
+//! *Invariants*: none. *Locking*: none. *Context*: the suites `tail` and `remote`.
 
 use anyhow::{Result, bail};
 
