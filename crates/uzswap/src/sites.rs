@@ -38,22 +38,29 @@ const MAX_DISTANCE: usize = (2 << 30) - (16 << 20);
 const MAX_USES: usize = 2;
 
 /// Has the functions of these names ask `on_call` about their calls of these numbers. Whether all
-/// of them do.
+/// do that the C library has: older ones lack some.
 pub(crate) fn lead_away(names: &[(&CStr, usize)], on_call: OnCall) -> bool {
-    let places = names.iter().map(|(name, nr)| (*nr, places_of(name, *nr)));
+    let places = names
+        .iter()
+        .filter_map(|(name, nr)| Some((*nr, places_in(function(name)?, *nr))));
     let places: Vec<_> = places.collect();
-    let found = places.iter().all(|(_, places)| !places.is_empty());
+    let found = !places.is_empty() && places.iter().all(|(_, places)| !places.is_empty());
     found && change(&places, on_call).is_ok()
 }
 
-/// Where the C library's function of that name makes its call.
-fn places_of(name: &CStr, nr: usize) -> Vec<usize> {
-    let mut code = [0_u8; REACH];
+/// The C library's function of that name.
+fn function(name: &CStr) -> Option<usize> {
     // SAFETY: names of a library that is there, and stays.
     let function = unsafe {
         let libc = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
         libc::dlsym(libc, name.as_ptr()) as usize
     };
+    (function != 0).then_some(function)
+}
+
+/// Where a function makes its call.
+fn places_in(function: usize, nr: usize) -> Vec<usize> {
+    let mut code = [0_u8; REACH];
     // SAFETY: bytes.
     let read = unsafe { user::read_all(&mut code, function) };
     let (Ok(()), Ok(nr)) = (read, u32::try_from(nr)) else {

@@ -336,7 +336,10 @@ fn copies_by_the_kernel() {
         assert!(copy[..] == source[..]);
         // A child, as it sees its parent: what is resident there.
         let mut word = [0_u8; 8];
-        let ours = vector_of(&mut word[..]);
+        let ours = libc::iovec {
+            iov_base: word.as_mut_ptr().cast(),
+            iov_len: word.len(),
+        };
         let theirs = vector_of(&source[4096..4104]);
         match libc::fork() {
             0 => {
@@ -443,11 +446,7 @@ fn executed() {
         // Only strings behind vectors of the test's own.
         let own: Vec<_> = (0..5).map(|n| *argv.add(n)).collect();
         let strings = || {
-            drop(libc::execve(
-                c"/usr/bin/printf".as_ptr(),
-                own.as_ptr(),
-                envp,
-            ))
+            let _ = libc::execve(c"/usr/bin/printf".as_ptr(), own.as_ptr(), envp);
         };
         run("strings", &|output| fork_and(output, &strings));
         run("posix_spawn", &|output| {
