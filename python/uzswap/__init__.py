@@ -18,7 +18,8 @@ Importing this installs nothing. Sizes are numbers of bytes, or text such as "51
 
 ``python -m uzswap run --ram 512M -- COMMAND`` is the command ``uzswap``, which comes with this.
 In a notebook whose kernel runs under it, ``%load_ext uzswap`` gives ``%uzswap``: what is in memory,
-compressed and on swap, and ``%uzswap ram=2G``, which changes the limit.
+compressed and on swap, ``%uzswap live``, the same as it changes, and ``%uzswap ram=2G``, which
+changes the limit.
 """
 
 import sys

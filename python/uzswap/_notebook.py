@@ -1,7 +1,9 @@
 """The magic ``%uzswap``: a table of what the kernel's memory is, and its limit changed."""
 
 import os
-from typing import Any, Dict, List, Tuple
+import threading
+import time
+from typing import Any, Dict, List, Optional, Tuple
 
 from ._command import call, stat
 
@@ -57,14 +59,36 @@ class Table:
         return f"<table>{limit}{''.join(bars)}</table><p>{self.faults}</p>"
 
 
+def follow(handle, until: float) -> None:
+    """Shows the table anew every second, in its place, until that time."""
+    while time.monotonic() < until:
+        time.sleep(1)
+        try:
+            handle.update(Table(stat()))
+        except RuntimeError:
+            # The run is about to end.
+            return
+
+
 def register(ipython) -> None:
     """Add the magic to a shell of IPython's."""
 
-    def uzswap(line: str) -> Table:
-        """``%uzswap`` shows this kernel's memory; ``%uzswap ram=2G`` changes a knob before."""
-        changes = line.split()
-        if changes:
-            call(["set", str(os.getpid()), *changes])
+    def uzswap(line: str) -> Optional[Table]:
+        """``%uzswap`` shows this kernel's memory; ``%uzswap ram=2G`` changes a knob before.
+
+        ``%uzswap live`` shows it anew every second for a minute, ``%uzswap live 600`` for ten, while
+        other cells run.
+        """
+        words = line.split()
+        if words[:1] == ["live"]:
+            from IPython.display import display
+
+            until = time.monotonic() + float(words[1] if len(words) > 1 else 60)
+            handle = display(Table(stat()), display_id=True)
+            threading.Thread(target=follow, args=(handle, until), daemon=True).start()
+            return None
+        if words:
+            call(["set", str(os.getpid()), *words])
         return Table(stat())
 
     ipython.register_magic_function(uzswap, "line", "uzswap")

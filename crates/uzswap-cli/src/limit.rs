@@ -240,8 +240,8 @@ pub fn nodes(group: &Group) -> impl Iterator<Item = Path> {
 /// What a node holds, and its limit.
 pub fn level(group: &Group, path: Path) -> Level {
     let mut level = group.ledger.held_on(path).last();
-    let node = level.node;
-    level.limit = group.ledger.grantable(node, group.limit_of(node));
+    let (node, presumed) = (level.node, level.held.presumed);
+    level.limit = group.ledger.grantable(node, group.limit_of(node), presumed);
     level
 }
 

@@ -19,6 +19,7 @@ mod knob;
 mod limit;
 mod members;
 mod metrics;
+mod notebook;
 mod os;
 mod outside;
 mod preload;

@@ -98,13 +98,14 @@ impl<'a> Members<'a> {
         }
         if limit::nodes(self.group).any(|path| limit::over(self.group, path) > 0) {
             self.next = self.next.min(self.last + SHORT);
+            self.come_down();
+            self.wake_asked();
         }
         if now + self.early >= self.next {
             self.group.expire_dead(std::process::id(), is_running);
             self.end_runs();
             self.expire_suspects(now);
             self.end_bereft(now);
-            self.come_down();
             self.wake_asked();
             let period = self.period();
             self.last = now;

@@ -20,12 +20,13 @@ mod tree;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use uzswap_corpus::process::cpu_time;
-use uzswap_group::group::{Group, Process, Run};
+use uzswap_group::group::{Group, Process, ProcessState, Run};
 use uzswap_sys::process;
 
 use crate::group_view::{self, PAGE, Sizes, pid_of};
@@ -40,6 +41,9 @@ use tree::Proc;
 const RECLAIMER: &str = "uzswap-reclaim";
 /// Less is no sign that memory changes.
 const MIN_CHANGE: u64 = 64 << 10;
+/// A process that begins is taken to have what others have on the mean, but at least and at most
+/// this, until it is measured: a program's own data, its libraries', and page tables.
+const PRESUMED: RangeInclusive<u64> = 1 << 20..=4 << 20;
 /// Looks in a row that must find the limit exceeded: one may see memory on its way from one process
 /// to another.
 const MIN_LOOKS_OVER: u32 = 2;
@@ -149,9 +153,11 @@ impl<'a> Outside<'a> {
     pub fn new(group: &'a Group, number: usize) -> Self {
         let proc = PathBuf::from("/proc");
         let mounts = fs::read_to_string(proc.join("self/mountinfo")).unwrap_or_default();
+        let run = group.run(number);
+        run.presumed.store(*PRESUMED.start(), Relaxed);
         Outside {
             part: group_view::Part::run(group, number),
-            run: group.run(number),
+            run,
             number,
             proc,
             supervisor: std::process::id(),
@@ -210,11 +216,13 @@ impl<'a> Outside<'a> {
 
     fn look(&mut self, now: Duration) {
         let began = thread_time();
+        let there = self.there();
         let seen = self.see();
         let changed = self.note(&seen, now);
         let weighing = self.weigh_some(&seen, now);
         let total = self.run.unmanaged.load(Relaxed);
         self.publish(&seen);
+        self.presume_no_more(there);
         let changed = changed || total.abs_diff(self.run.unmanaged.load(Relaxed)) > MIN_CHANGE;
         let probes = std::mem::take(&mut self.probes);
         self.probes = probe::open(&self.proc, &seen, probes);
@@ -226,6 +234,26 @@ impl<'a> Outside<'a> {
         }
         let cost = thread_time().saturating_sub(began + weighing);
         self.pace.looked(now, cost, changed, self.cpu);
+    }
+
+    /// The records that belong to processes, in states that the next owners' differ from.
+    fn there(&self) -> Vec<(&'a Process, ProcessState)> {
+        let states = self
+            .part
+            .used_slots()
+            .map(|record| (record, record.state.load(Acquire)));
+        states.filter(|(_, state)| state.is_live()).collect()
+    }
+
+    /// What processes that were `there` have is known now.
+    fn presume_no_more(&self, there: Vec<(&'a Process, ProcessState)>) {
+        let group = self.part.group();
+        for (record, state) in there {
+            // One that begins in this very moment goes without.
+            if record.state.load(Acquire) == state {
+                group.share_of(record).measured();
+            }
+        }
     }
 
     /// The processes and their cheap figures.
@@ -405,16 +433,22 @@ impl<'a> Outside<'a> {
     fn publish(&mut self, seen: &[Seen<'_>]) {
         let mut all = Found::default();
         let mut by_name: HashMap<&str, u64> = HashMap::new();
+        let (mut managed, mut nr_managed) = (0, 0);
         for it in seen {
             let found = self.found(it);
             if let Some(record) = it.record {
                 record.unmanaged.store(found.sum(), Relaxed);
+                managed += found.sum();
+                nr_managed += 1;
             }
             all.anonymous += found.anonymous;
             all.shared += found.shared;
             all.tables += found.tables;
             *by_name.entry(&it.proc.name).or_default() += found.sum();
         }
+        let mean = managed / nr_managed.max(1);
+        let presumed = mean.clamp(*PRESUMED.start(), *PRESUMED.end());
+        self.run.presumed.store(presumed, Relaxed);
         let total = all.sum();
         let (ledger, outside) = (&self.part.ledger, &self.run.outside);
         self.run.unmanaged.store(total, Relaxed);

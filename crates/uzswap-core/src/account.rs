@@ -159,7 +159,7 @@ impl Account {
         let share = self.charge.share();
         let pages = share.used() + share.shared() + nr;
         let ledger = &self.group().ledger;
-        let fits = |(node, bytes)| pages <= ledger.grantable(node, bytes);
+        let fits = |(node, bytes)| pages <= ledger.grantable(node, bytes, 0);
         self.limits().all(fits) && pages * wide(PAGE_SIZE) <= self.limit_bytes()
     }
 

@@ -19,6 +19,7 @@ use crate::flow::space::{ForkPolicy, MapError};
 use crate::flow::threads::NoRoom;
 use crate::flow::{self, fork, pin, remap, request, space, threads};
 use crate::masked::Masked;
+use crate::page::ranking::Ranking;
 use crate::page::{PAGE_SIZE, Page, PageRange, Partition, narrow};
 use crate::parts::reclaimer::ReclaimerHold;
 use crate::parts::{NR_FDS, Parts};
@@ -98,10 +99,11 @@ impl Engine {
         Ok(mode)
     }
 
-    /// Has the thread in [`Engine::serve_faults`] end after the next fault.
-    pub fn announce_stop(&self) {
+    /// Has the thread in [`Engine::serve_faults`] end after a fault on the `page` of that address,
+    /// which the caller is about to bring about.
+    pub fn announce_last_fault(&self, page: usize) {
         if let Some(parts) = self.parts() {
-            parts.stopping.store(true, Ordering::Relaxed);
+            parts.last_fault.store(page, Ordering::Relaxed);
         }
     }
 
@@ -117,6 +119,9 @@ impl Engine {
         core::mem::forget(parts.reclaimer.hold());
         self.started.store(false, Ordering::Release);
         self.hazards.withdraw_all();
+        if let Some(backing) = &parts.backing {
+            backing.leave();
+        }
         let descriptors = parts.descriptors();
         for fd in descriptors.into_iter().filter(|fd| *fd >= 0) {
             let _ = file::close(fd);
@@ -129,6 +134,13 @@ impl Engine {
             self.account.memory().release_all();
         }
         self.account.close();
+    }
+
+    /// Has `ranking` decide what is evicted next.
+    pub fn rank_by(&self, ranking: &'static &'static dyn Ranking) {
+        if let Some(parts) = self.parts() {
+            parts.pages.rank_by(ranking);
+        }
     }
 
     /// Whether [`Engine::start`] has succeeded.
@@ -489,6 +501,12 @@ impl Engine {
     #[must_use]
     pub fn serve_request_beside(&self, _masked: &Masked) -> bool {
         self.parts().is_some_and(request::serve_beside)
+    }
+
+    /// Starts the reclaimer, so that others of the group can ask for memory. `false`: there can be
+    /// none.
+    pub fn start_reclaimer(&self, _masked: &Masked) -> bool {
+        self.parts().is_some_and(flow::reclaimer::answer_others)
     }
 
     /// Does what this process is asked from outside, and answers.

@@ -72,6 +72,8 @@ pub use flow::{
     threads::NoRoom,
 };
 pub use masked::Masked;
+#[cfg(not(loom))]
+pub use page::ranking::{Candidate, Ranking};
 pub use page::{ARENA_BASE, ARENA_LEN, PAGE_SIZE, Partition, arena_part, in_arena};
 #[cfg(not(loom))]
 pub use start::{MIN_RAM, min_ram};

@@ -6,6 +6,7 @@
 //! - `content`: what the object in an entry holds
 //! - `folio`: a folio's lock and its state in reclaim; `lru`: the lists of folios;
 //!   `marks`: how long they have been on them
+//! - `ranking`: what a host decides instead
 //! - `clock`: the eviction clock, which ages are measured by
 //! - `block`: pages that are compressed as one object
 //! - `batch`: the pages and folios under reclaim
@@ -32,6 +33,8 @@ pub mod lru;
 mod marks;
 #[cfg(not(loom))]
 mod pages;
+#[cfg(not(loom))]
+pub mod ranking;
 #[cfg(not(loom))]
 mod shared;
 pub mod table;

@@ -25,7 +25,7 @@ use crate::policy::pool_limit::PoolLimit;
 use crate::store::Store;
 use uzswap_group::group::NR_DEVICES;
 use uzswap_sync::lock::Lock;
-use uzswap_sync::primitive::AtomicBool;
+use uzswap_sync::primitive::AtomicUsize;
 
 /// What a started engine is made of.
 pub(crate) struct Parts {
@@ -47,8 +47,8 @@ pub(crate) struct Parts {
     pub densifier: Densifier,
     /// Keeps room free.
     pub reclaimer: Reclaimer,
-    /// The engine is about to stop: who serves faults ends after the next.
-    pub stopping: AtomicBool,
+    /// Address of the page after whose fault the thread that serves them ends; 0: none.
+    pub last_fault: AtomicUsize,
 }
 
 /// Descriptors that the engine has open at most.

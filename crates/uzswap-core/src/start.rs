@@ -34,7 +34,7 @@ use uzswap_group::group;
 use uzswap_pool::{Pool, PoolMemory};
 use uzswap_sync::charge::Reserve;
 use uzswap_sync::lock::Lock;
-use uzswap_sync::primitive::{AtomicBool, Ordering::Relaxed};
+use uzswap_sync::primitive::{AtomicUsize, Ordering::Relaxed};
 use uzswap_sys::{Errno, file, mem};
 
 /// The least limit that the engine can work with, bytes.
@@ -122,7 +122,7 @@ fn build_on(
             config.densifier.load(Relaxed) != 0,
         ),
         ops,
-        stopping: AtomicBool::new(false),
+        last_fault: AtomicUsize::new(0),
     })
 }
 

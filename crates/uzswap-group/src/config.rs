@@ -45,6 +45,9 @@ pub struct Config {
     pub densifier: AtomicU32,
     /// 1: each process reports its fault mode on stderr.
     pub verbose: AtomicU32,
+    /// 1: a process may have several records, so that one with its number is not what it was before
+    /// exec(2).
+    pub several_records: AtomicU32,
     /// Inode number of the supervisor's pid namespace: process ids mean nothing elsewhere.
     pub pid_namespace: AtomicU64,
     /// The swap devices.

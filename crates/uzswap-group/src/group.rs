@@ -27,7 +27,7 @@ pub use crate::swap_config::{DeviceConfig, DeviceState, NR_DEVICES, SwapConfig};
 pub use crate::text::Text;
 
 /// First bytes of a group file, with the layout's version: a newer library refuses an older file.
-pub const MAGIC: u64 = 0x0012_5041_5753_5a55;
+pub const MAGIC: u64 = 0x0013_5041_5753_5a55;
 /// Processes that a group tells apart; further ones share the last record.
 pub const NR_PROCESSES: usize = uzswap_slots::NR_PROCESSES;
 
@@ -71,12 +71,13 @@ impl Group {
     /// Claims a record for a process of run number `run`. When all belong to live processes, as
     /// `is_alive` says, the last one is shared.
     pub fn claim(&self, run: usize, who: Identity, is_alive: impl Fn(u32) -> bool) -> &Process {
-        self.run(run).nr_started.fetch_add(1, Ordering::Relaxed);
         let busy = self.busy(who);
+        self.run(run).nr_started.fetch_add(1, Ordering::Relaxed);
         // A process that execs keeps its pid: what it counted before has ended.
+        let has_ended = |p: &Process, state| !self.has_several() && p.is_of(state, who);
         for p in self.used() {
             let state = p.state.load(Ordering::Acquire);
-            if p.is_of(state, who) {
+            if has_ended(p, state) {
                 let share = self.share_of(p);
                 share.expire(share.owner());
                 if p.folds(state) {
@@ -102,6 +103,17 @@ impl Group {
         record
     }
 
+    /// The process of record `own`, which is alive, does not count into it any more, and holds no
+    /// swap slots. Nothing happens while somebody asks it for something.
+    pub fn leave(&self, own: &Process, who: Identity, is_alive: impl Fn(u32) -> bool) {
+        let state = own.state.load(Ordering::Acquire);
+        let share = self.share_of(own);
+        share.expire(share.owner());
+        if state.is_live() {
+            self.fold(own, state, self.busy(who), is_alive, || {});
+        }
+    }
+
     /// Takes a record for a fork child that process `parent`, of the record `own`, is about to
     /// make; it counts from [`Reservation::begin`] on.
     pub fn reserve(&self, own: &Process, parent: u32) -> Option<Reservation<'_>> {
@@ -117,6 +129,10 @@ impl Group {
             parent,
             owner,
         })
+    }
+
+    fn has_several(&self) -> bool {
+        self.config.several_records.load(Ordering::Relaxed) != 0
     }
 
     /// The state of a record that process `who` works on.
@@ -260,11 +276,12 @@ impl Group {
         let run = self.run(nr);
         self.ledger.set_outside(nr, run.path.load(), 0);
         run.unmanaged.store(0, Ordering::Relaxed);
+        run.presumed.store(0, Ordering::Relaxed);
         run.supervisor.store(0, Ordering::Release);
     }
 
     /// Whether a record belongs to run number `nr`.
-    fn has_records(&self, nr: usize) -> bool {
+    pub fn has_records(&self, nr: usize) -> bool {
         let taken = |p: &&Process| p.state.load(Ordering::Acquire) != ProcessState::Free;
         let mut taken = self.used().iter().filter(taken);
         taken.any(|p| p.run.load(Ordering::Relaxed) as usize == nr)
@@ -325,7 +342,7 @@ impl Group {
                 true => {
                     p.swap_user.load(Ordering::Relaxed) == SwapUser::Yes
                         && !core::ptr::eq(p, own)
-                        && (theirs == pid || !is_alive(theirs))
+                        && ((theirs == pid && !self.has_several()) || !is_alive(theirs))
                         && !p.has_reclaimer(&is_alive)
                 }
                 false => p.is_dead(state, &is_alive),
@@ -367,9 +384,11 @@ impl Group {
         record
             .run
             .store(u32::try_from(run).unwrap_or(0), Ordering::Relaxed);
-        self.ledger
-            .begin(nr as usize - 1)
-            .enter(self.run(run).path.load());
+        let run = self.run(run);
+        let share = self.ledger.begin(nr as usize - 1);
+        share.enter(run.path.load());
+        // Its program and libraries bring in pages of their own before the next look at them.
+        share.presume(run.presumed.load(Ordering::Relaxed) >> uzswap_sys::PAGE_SHIFT);
         Some(record)
     }
 

@@ -38,6 +38,8 @@ pub struct Run {
     pub unmanaged: AtomicU64,
     /// Highest `unmanaged`.
     pub unmanaged_peak: AtomicU64,
+    /// Bytes that a process is taken to have there until it is measured.
+    pub presumed: AtomicU64,
     /// Where that is.
     pub outside: Outside,
     /// Why a process was ended by uzswap, if one was.
@@ -63,6 +65,19 @@ pub struct Past {
 }
 
 impl Run {
+    /// Has its processes find the swap devices where those of `other` do, whose supervisor has them
+    /// too.
+    pub fn share_devices(&self, other: &Run) {
+        for (to, from) in [
+            (&self.device_fds, &other.device_fds),
+            (&self.table_fds, &other.table_fds),
+        ] {
+            for (to, from) in to.iter().zip(from) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Begins with nothing; what ran here before is added to `past`.
     pub(crate) fn begin(&self, past: &Past) {
         let started = self.nr_started.swap(0, Ordering::Relaxed);
@@ -70,7 +85,7 @@ impl Run {
         past.sums.take_over(&self.ended);
         self.failure.clear();
         let [unmanaged, peak] = [&self.unmanaged, &self.unmanaged_peak];
-        for cell in [unmanaged, peak, &self.thrashing_s]
+        for cell in [unmanaged, peak, &self.presumed, &self.thrashing_s]
             .into_iter()
             .chain(self.outside.cells())
         {

@@ -227,3 +227,29 @@ fn a_child_that_never_began_holds_nothing_once_its_run_is_over() {
     group.expire_run(0, 1);
     assert_eq!(held(), [0, 0, 3], "of its run alone");
 }
+
+/// Each of a process's engines has a record.
+#[test]
+fn a_process_may_have_several_records_and_leave_each() {
+    let group = group();
+    group.config.several_records.store(1, Ordering::Relaxed);
+    let who = process(PARENT);
+    let (first, second) = (claimed(&group, PARENT), claimed(&group, PARENT));
+    assert!(!std::ptr::eq(first, second));
+    for record in [first, second] {
+        record.swap_user.store(SwapUser::Yes, Ordering::Relaxed);
+        group.share_of(record).charge_unchecked(3);
+    }
+    group.reap(
+        first,
+        PARENT,
+        |_| true,
+        |number| panic!("slots of {number} released"),
+    );
+    assert!(first.is_live() && second.is_live());
+    group.leave(second, who, |_| true);
+    assert!(first.is_live() && !second.is_live());
+    let used = [first, second].map(|record| group.share_of(record).used());
+    assert_eq!(used, [3, 0]);
+    assert!(std::ptr::eq(claimed(&group, PARENT), second), "it is free");
+}

@@ -27,6 +27,7 @@ pub mod frame;
 pub mod pieces;
 mod process_vm;
 pub mod ranges;
+pub mod room;
 pub mod servable;
 pub mod stub;
 #[cfg(not(feature = "loader"))]

@@ -25,7 +25,10 @@ use uzswap_sys::syscall::call5;
 use uzswap_sys::{Errno, arch, file, mem, nr, thread};
 
 #[cfg(not(feature = "loader"))]
-use crate::guard::filter::{self, MAX_FILTERS};
+use crate::guard::{
+    filter,
+    room::{self, MAX_FILTERS, Room},
+};
 use crate::proc_files::for_each_record;
 use crate::{engine_files, environ, guard, malloc};
 
@@ -79,7 +82,7 @@ fn start() {
         return;
     }
     #[cfg(not(feature = "loader"))]
-    if filter::has_no_room() {
+    if room::for_filters() == Room::None && filter::present() {
         EXECUTES_UNSEEN.store(true, Ordering::Relaxed);
         say(format_args!(
             "uzswap: this process is not managed: {MAX_FILTERS} programs that executed one another \

@@ -15,6 +15,7 @@ mod arch {
 #[path = "../src/guard"]
 mod guard {
     pub mod filter;
+    pub mod room;
     pub mod stub;
     pub mod text;
 }

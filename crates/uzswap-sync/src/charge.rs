@@ -16,7 +16,7 @@
 //! *Locking*: none; leaf.
 //! *Context*: signal, worker, init.
 
-use crate::ledger::{Ledger, Levels, Share};
+use crate::ledger::{Ledger, Level, Levels, Share};
 use crate::node::Path;
 use crate::primitive::{
     AtomicPtr, AtomicU64,
@@ -324,7 +324,7 @@ impl Membership {
     }
 
     fn raise_if_free(&self, least: u64, wanted: u64) -> bool {
-        let (limit, own_limit) = (|node| self.limit(node), || self.own_limit());
+        let (limit, own_limit) = (|level: &Level| self.limit(level), || self.own_limit());
         self.ledger
             .raise(self.share, least, wanted, limit, own_limit)
             > 0
@@ -335,20 +335,21 @@ impl Membership {
         let mut levels = self.ledger.held_on(self.share.path());
         // After the sum, as in a raise.
         for level in levels.iter_mut() {
-            level.limit = self.limit(level.node);
+            level.limit = self.limit(level);
         }
         levels
     }
 
     /// The limit of a node without what is outside, pages.
-    fn limit(&self, node: usize) -> u64 {
-        let own = self.ledger.node(node);
-        let bytes = match node {
+    fn limit(&self, level: &Level) -> u64 {
+        let own = self.ledger.node(level.node);
+        let bytes = match level.node {
             Path::ROOT_NODE => self.limit.load(SeqCst),
             _ if self.at_ceiling => own.ceiling.load(),
             _ => own.max.load(),
         };
-        self.ledger.grantable(node, bytes)
+        self.ledger
+            .grantable(level.node, bytes, level.held.presumed)
     }
 
     /// The limit of this process, pages.
@@ -538,7 +539,7 @@ mod tests {
         ledger.set_outside(0, Path::ROOT, 4_000 << PAGE_SHIFT);
         assert_eq!((charge.room(), charge.limit()), (6_000, 6_000));
         let other = ledger.begin(1);
-        let all = |_| 6_000;
+        let all = |_: &Level| 6_000;
         assert_eq!(ledger.raise(other, 5_000, 5_000, all, || u64::MAX), 5_000);
         assert!(other.try_charge(3_000));
         assert_eq!(charge.room(), 1_000);

@@ -195,6 +195,7 @@ impl Ledger {
                 sum.used += share.used();
                 sum.pool += share.pool.load(Relaxed);
                 sum.need += share.need.load(Relaxed);
+                sum.presumed += share.presumed();
             }
         }
         levels
@@ -325,12 +326,13 @@ impl Ledger {
         in_node.map(|outside| outside.bytes.load(SeqCst)).sum()
     }
 
-    /// Pages that may be granted to a node of a limit of `bytes`: without what is outside, but for
-    /// a part that is left however much that is, as without it nothing would get on.
-    pub fn grantable(&self, node: usize, bytes: u64) -> u64 {
+    /// Pages that may be granted to a node of a limit of `bytes`: without what is outside, and
+    /// `presumed` pages that may be, but for a part that is left however much that is, as without
+    /// it nothing would get on.
+    pub fn grantable(&self, node: usize, bytes: u64, presumed: u64) -> u64 {
         let left = (bytes / PART_LEFT).max(LEAST_LEFT.min(bytes));
-        let without = bytes.saturating_sub(self.outside_of(node));
-        without.max(left) >> uzswap_sys::PAGE_SHIFT
+        let outside = self.outside_of(node) + (presumed << uzswap_sys::PAGE_SHIFT);
+        bytes.saturating_sub(outside).max(left) >> uzswap_sys::PAGE_SHIFT
     }
 
     /// Pages by which a node is above its `high`.
@@ -356,7 +358,7 @@ impl Ledger {
         own: &Share,
         least: u64,
         wanted: u64,
-        limit: impl Fn(usize) -> u64,
+        limit: impl Fn(&Level) -> u64,
         own_limit: impl Fn() -> u64,
     ) -> u64 {
         if least > PAGES_MASK {
@@ -369,7 +371,7 @@ impl Ledger {
         let mut levels = self.held_on(own.path());
         // The limits after the sum: whoever lowered one before has seen what we ask for.
         for level in levels.iter_mut() {
-            level.limit = limit(level.node);
+            level.limit = limit(level);
         }
         let above_high = levels.iter().map(|level| self.above_high(level)).max();
         let ahead = wanted.saturating_sub(above_high.unwrap_or(0)).max(least);

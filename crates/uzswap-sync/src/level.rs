@@ -20,6 +20,8 @@ pub struct Held {
     pub need: u64,
     /// Pages that fork left in common; they count as granted, and not in `used`.
     pub shared: u64,
+    /// Pages that processes are taken to have outside the account, as nobody has measured yet.
+    pub presumed: u64,
 }
 
 /// What a node holds, and what it may.

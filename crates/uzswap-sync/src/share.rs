@@ -80,6 +80,8 @@ pub struct Share {
     pub(crate) shared: AtomicU64,
     /// Its family's number plus one; 0: it has none.
     pub(crate) family: AtomicU32,
+    /// Pages that it is taken to have outside the account, until somebody has measured them.
+    presumed: AtomicU32,
     /// The node that it counts in.
     path: PathCell,
 }
@@ -102,6 +104,7 @@ impl Share {
                 need: AtomicU64::new(0),
                 shared: AtomicU64::new(0),
                 family: AtomicU32::new(0),
+                presumed: AtomicU32::new(0),
                 path: PathCell::new(),
             }
         }
@@ -117,6 +120,7 @@ impl Share {
         self.need.store(0, Relaxed);
         self.shared.swap(0, SeqCst);
         self.family.store(0, SeqCst);
+        self.presumed.store(0, Relaxed);
         self.path.store(Path::ROOT);
         self.word.swap(empty, SeqCst);
         Word(empty).owner()
@@ -151,8 +155,24 @@ impl Share {
         if self.word.fetch_update(SeqCst, Relaxed, expires).is_ok() {
             self.pool.store(0, Relaxed);
             self.need.store(0, Relaxed);
+            self.presumed.store(0, Relaxed);
             self.shared.swap(0, SeqCst);
         }
+    }
+
+    /// Its owner, who has nothing yet, is taken to have `nr` pages outside the account.
+    pub fn presume(&self, nr: u64) {
+        let nr = u32::try_from(nr).unwrap_or(u32::MAX);
+        self.presumed.store(nr, Relaxed);
+    }
+
+    /// What its owner has outside the account has been measured.
+    pub fn measured(&self) {
+        self.presumed.store(0, Relaxed);
+    }
+
+    pub(crate) fn presumed(&self) -> u64 {
+        self.presumed.load(Relaxed).into()
     }
 
     /// Pages used.

@@ -2,7 +2,7 @@
 //! what the model says, and no raise gives more, or less, than the limits of all nodes above allow.
 #![cfg(not(loom))]
 
-use uzswap_sync::ledger::Ledger;
+use uzswap_sync::ledger::{Ledger, Level};
 use uzswap_sync::node::Path;
 
 const NR_SHARES: usize = 6;
@@ -121,7 +121,7 @@ fn every_node_holds_what_its_processes_hold() {
                     let least = random.below(20) + 1;
                     let wanted = least + random.below(60);
                     let expected = model.raise(at, least, wanted);
-                    let limit = |node: usize| model.limits[node];
+                    let limit = |level: &Level| model.limits[level.node];
                     let got = ledger.raise(share, least, wanted, limit, || u64::MAX);
                     assert_eq!(got, expected, "seed {seed}, step {step}");
                     model.owners[at].granted += got;

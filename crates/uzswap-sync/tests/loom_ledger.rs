@@ -6,7 +6,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use loom::thread;
-use uzswap_sync::ledger::{Ledger, Share};
+use uzswap_sync::ledger::{Ledger, Level, Share};
 use uzswap_sync::node::Path;
 
 const LIMIT: u64 = 4;
@@ -51,7 +51,7 @@ fn two_that_ask_at_once_never_get_more_than_there_is() {
 fn who_asks_in_a_node_is_seen_in_all_that_it_lies_in() {
     explore(|| {
         let ledger = Arc::new(Ledger::default());
-        let limit = |node| [LIMIT, 2][node];
+        let limit = |level: &Level| [LIMIT, 2][level.node];
         ledger.begin(0);
         ledger.begin(1).enter(Path::ROOT.child(1));
         let other = {

@@ -1,14 +1,15 @@
-//! *What*: [`Builder`]: what a pool is to be like, and its start.
+//! *What*: [`Builder`] and [`MemberBuilder`]: what a pool is to be like, and its start.
 //!
 //! *Invariants*: whatever can be refused is refused before anything is changed in the process:
 //! signal handlers come last.
 //! *Locking*: none. *Context*: a thread of the host.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use uzswap_compress::Codec;
-use uzswap_core::{Masked, Partition, min_ram};
+use uzswap_core::{Masked, Partition, Ranking, min_ram};
 use uzswap_group::group::{self, Group};
 use uzswap_group::knobs::CODEC_AUTO;
 use uzswap_sys::clock::Moment;
@@ -19,6 +20,7 @@ use crate::engines::Place;
 use crate::error::BuildError;
 use crate::group::GroupMemory;
 use crate::pool::{Inner, Pool};
+use crate::pool_group::{PoolGroup, Seat, Shared};
 use crate::swap::{Swap, SwapFile};
 use crate::{faults, fork, guard, masks, sites};
 
@@ -76,9 +78,39 @@ const FOLIO_ORDER: u32 = 5;
 
 /// What has been started for a pool.
 pub(crate) struct Started {
-    pub group: GroupMemory,
+    pub place: Place,
     pub mode: uzswap_core::FaultMode,
-    pub swap: SwapFile,
+}
+
+/// What holds for all pools of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    guard: bool,
+}
+
+/// What each pool of a group may have otherwise.
+#[derive(Clone)]
+pub(crate) struct Own {
+    pub max_size: u64,
+    pub ranking: Option<Arc<dyn Ranking + Send>>,
+}
+
+impl fmt::Debug for Own {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Own")
+            .field("max_size", &self.max_size)
+            .field("ranks", &self.ranking.is_some())
+            .finish()
+    }
+}
+
+impl Default for Own {
+    fn default() -> Self {
+        Own {
+            max_size: u64::MAX,
+            ranking: None,
+        }
+    }
 }
 
 /// What a pool is to be like; see [`Pool::builder`].
@@ -86,7 +118,7 @@ pub(crate) struct Started {
 #[must_use = "nothing is built before build()"]
 pub struct Builder {
     limit: u64,
-    max_size: u64,
+    own: Own,
     compressor: String,
     fault_mode: FaultMode,
     swap: Swap,
@@ -99,7 +131,7 @@ impl Default for Builder {
     fn default() -> Self {
         Builder {
             limit: 1 << 30,
-            max_size: u64::MAX,
+            own: Own::default(),
             compressor: "lz4".to_owned(),
             fault_mode: FaultMode::Auto,
             swap: Swap::Auto,
@@ -122,7 +154,13 @@ impl Builder {
     /// Without it, what can be neither compressed nor swapped is found out when it is touched,
     /// and ends in SIGBUS.
     pub fn max_size(mut self, bytes: u64) -> Self {
-        self.max_size = bytes;
+        self.own.max_size = bytes;
+        self
+    }
+
+    /// Has `ranking` decide which memory is evicted first, in place of its age alone.
+    pub fn ranking(mut self, ranking: impl Ranking + Send + 'static) -> Self {
+        self.own.ranking = Some(Arc::new(ranking));
         self
     }
 
@@ -172,6 +210,21 @@ impl Builder {
     /// # Errors
     /// See [`BuildError`]; nothing has changed in the process then.
     pub fn build(self) -> Result<Pool, BuildError> {
+        let own = self.own.clone();
+        start_pool(&Arc::new(self.share()?), Seat::ALONE, own)
+    }
+
+    /// Builds a group without pools, for several that have the limit, the swap file and all else
+    /// that is set here in common, but for `max_size` and `ranking`, which are each pool's.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn build_group(self) -> Result<PoolGroup, BuildError> {
+        self.share().map(|shared| PoolGroup(Arc::new(shared)))
+    }
+
+    /// What pools have in common.
+    fn share(&self) -> Result<Shared, BuildError> {
         let codec = self.codec()?;
         if is_managed() {
             return Err(BuildError::Managed);
@@ -185,33 +238,19 @@ impl Builder {
         }
         fork::prepare_process()?;
         sites::reserve();
-        let (place, started) = self.start_somewhere(codec, limit)?;
-        let inner = Inner::begin(place, started, self.max_size)?;
-        Ok(Pool::of(Arc::new(inner)))
-    }
-
-    /// Starts an engine in a free place, past those where the host has mapped something: Go's
-    /// run-time puts its heap at random addresses.
-    fn start_somewhere(
-        &self,
-        codec: Option<Codec>,
-        limit: u64,
-    ) -> Result<(Place, Started), BuildError> {
-        let most = Partition::COUNT;
-        let place = Place::take().ok_or(BuildError::TooManyPools { most })?;
-        let error = match self.start(&place, codec, limit) {
-            Ok(started) => return Ok((place, started)),
-            Err(error) => error,
-        };
-        // Held meanwhile, so that another place is taken.
-        let elsewhere = error
-            .is_place_occupied()
-            .then(|| self.start_somewhere(codec, limit));
-        place.give_back();
-        match elsewhere {
-            None | Some(Err(BuildError::TooManyPools { .. })) => Err(error),
-            Some(done) => done,
-        }
+        // A filter that this process has inherited would end it.
+        guard::prepare(false).map_err(|error| BuildError::Start { error })?;
+        let began = Moment::now();
+        let memory = GroupMemory::new().map_err(|error| BuildError::System {
+            what: "map the pool's counters",
+            error,
+        })?;
+        self.configure(memory.group(), codec, limit);
+        let swap = SwapFile::open(&self.swap, self.swap_max, memory.group())?;
+        let hz = began.hz_since();
+        memory.group().config.tsc_hz.store(hz, Relaxed);
+        let guard = self.guard;
+        Ok(Shared::new(memory, swap, Settings { guard }))
     }
 
     /// The compressor; `None`: auto.
@@ -250,49 +289,112 @@ impl Builder {
             self.fault_mode
         }
     }
+}
 
-    fn start(
-        &self,
-        place: &Place,
-        codec: Option<Codec>,
-        limit: u64,
-    ) -> Result<Started, BuildError> {
-        // A filter that this process has inherited would end it.
-        guard::prepare(false).map_err(|error| BuildError::Start { error })?;
-        let began = Moment::now();
-        let memory = GroupMemory::new().map_err(|error| BuildError::System {
-            what: "map the pool's counters",
-            error,
-        })?;
-        self.configure(memory.group(), codec, limit);
-        let swap = SwapFile::open(&self.swap, self.swap_max, memory.group())?;
-        let hz = began.hz_since();
-        memory.group().config.tsc_hz.store(hz, Relaxed);
-        let (engine, process) = (place.engine(), memory.claim());
-        let started =
-            Masked::block(|m| engine.start_in(m, memory.group(), process, place.partition()));
-        let mode = started.map_err(|error| BuildError::Start { error })?;
-        self.install(mode).inspect_err(|_| {
+/// One more pool of a group; see [`PoolGroup::pool`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is built before build()"]
+pub struct MemberBuilder {
+    group: PoolGroup,
+    limit: Option<u64>,
+    own: Own,
+}
+
+impl MemberBuilder {
+    pub(crate) fn of(group: PoolGroup) -> Self {
+        MemberBuilder {
+            group,
+            limit: None,
+            own: Own::default(),
+        }
+    }
+
+    /// The RAM, bytes, that this pool takes at most of the group's; all of it unless set.
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.limit = Some(bytes);
+        self
+    }
+
+    /// As [`Builder::max_size`].
+    pub fn max_size(mut self, bytes: u64) -> Self {
+        self.own.max_size = bytes;
+        self
+    }
+
+    /// As [`Builder::ranking`].
+    pub fn ranking(mut self, ranking: impl Ranking + Send + 'static) -> Self {
+        self.own.ranking = Some(Arc::new(ranking));
+        self
+    }
+
+    /// Builds it.
+    ///
+    /// # Errors
+    /// [`BuildError::LimitTooLow`]; [`BuildError::Start`]: the group's limit leaves no room for one
+    /// more pool; [`BuildError::TooManyPools`], [`BuildError::GroupOfParent`].
+    pub fn build(self) -> Result<Pool, BuildError> {
+        let shared = &self.group.0;
+        let seat = self.group.take_seat(self.limit)?;
+        let pool = start_pool(shared, seat, self.own)?;
+        // One that others can ask for memory, whether or not it has needed any itself.
+        let engine = pool.engine();
+        Masked::block(|m| engine.start_reclaimer(m));
+        Ok(pool)
+    }
+}
+
+/// Starts a pool that counts in `seat`.
+fn start_pool(shared: &Arc<Shared>, seat: Seat, own: Own) -> Result<Pool, BuildError> {
+    let started = start_somewhere(shared, seat).inspect_err(|_| shared.leave(seat))?;
+    let inner = Arc::new(Inner::begin(shared.clone(), seat, started, own)?);
+    shared.join(&inner);
+    Ok(Pool::of(inner))
+}
+
+/// Starts an engine in a free place, past those where the host has mapped something: Go's run-time
+/// puts its heap at random addresses.
+fn start_somewhere(shared: &Shared, seat: Seat) -> Result<Started, BuildError> {
+    let most = Partition::COUNT;
+    let place = Place::take().ok_or(BuildError::TooManyPools { most })?;
+    let error = match start(shared, seat, &place) {
+        Ok(mode) => return Ok(Started { place, mode }),
+        Err(error) => error,
+    };
+    // Held meanwhile, so that another place is taken.
+    let elsewhere = error
+        .is_place_occupied()
+        .then(|| start_somewhere(shared, seat));
+    place.give_back();
+    match elsewhere {
+        None | Some(Err(BuildError::TooManyPools { .. })) => Err(error),
+        Some(done) => done,
+    }
+}
+
+fn start(shared: &Shared, seat: Seat, place: &Place) -> Result<uzswap_core::FaultMode, BuildError> {
+    let (group, process) = (shared.group(), shared.memory.claim(seat.run));
+    let engine = place.engine();
+    let started = Masked::block(|m| engine.start_in(m, group, process, place.partition()));
+    let mode = started.map_err(|error| BuildError::Start { error });
+    let installed = mode.and_then(|mode| {
+        install(mode, shared.settings.guard).inspect_err(|_| {
             // SAFETY: nobody has had memory of it.
             Masked::block(|m| unsafe { engine.stop(m) });
         })?;
-        Ok(Started {
-            group: memory,
-            mode,
-            swap,
-        })
-    }
+        Ok(mode)
+    });
+    installed.inspect_err(|_| shared.memory.leave(process))
+}
 
-    /// Has faults and trapped calls arrive. The last step, as it cannot be undone.
-    fn install(&self, mode: uzswap_core::FaultMode) -> Result<(), BuildError> {
-        let Some(signal) = faults::signal_of(mode) else {
-            return Ok(());
-        };
-        faults::install(signal).map_err(|errno| BuildError::System {
-            what: "install a signal handler",
-            error: std::io::Error::from_raw_os_error(errno.0),
-        })?;
-        masks::begin();
-        guard::prepare(self.guard).map_err(|error| BuildError::Start { error })
-    }
+/// Has faults and trapped calls arrive. The last step, as it cannot be undone.
+fn install(mode: uzswap_core::FaultMode, guarded: bool) -> Result<(), BuildError> {
+    let Some(signal) = faults::signal_of(mode) else {
+        return Ok(());
+    };
+    faults::install(signal).map_err(|errno| BuildError::System {
+        what: "install a signal handler",
+        error: std::io::Error::from_raw_os_error(errno.0),
+    })?;
+    masks::begin();
+    guard::prepare(guarded).map_err(|error| BuildError::Start { error })
 }

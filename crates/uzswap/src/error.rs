@@ -35,6 +35,11 @@ pub enum BuildError {
         /// Pools that a process can have.
         most: usize,
     },
+    /// A fork child has the pools of a group, but adds none.
+    #[error(
+        "this process is a fork, and the group its parent's: build a pool, or a group, of its own"
+    )]
+    GroupOfParent,
     /// A compressor that does not exist.
     #[error("there is no compressor '{name}': use lz4, zstd[:1-22], deflate[:1-12], pz or auto")]
     Compressor {
@@ -204,6 +209,9 @@ pub enum LimitError {
     /// See [`PoolError::LostInFork`].
     #[error("this process is a fork that has no part of the pool")]
     LostInFork,
+    /// A fork child cannot change the limit of a group.
+    #[error("this process is a fork: the limit of the group is changed by the one that made it")]
+    GroupOfParent,
 }
 
 /// The host has replaced a signal handler by which faults arrive.

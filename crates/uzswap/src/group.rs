@@ -1,4 +1,4 @@
-//! *What*: the group of one pool, in memory of this process: limits, knobs and counters, as
+//! *What*: the group of pools, in memory of this process: limits, knobs and counters, as
 //! `uzswap run` keeps them in a file. Fork children share it, and with it the limit.
 //!
 //! *Invariants*: the process that builds a pool is its own supervisor. The group is never
@@ -31,6 +31,8 @@ impl GroupMemory {
         group.knobs.reset();
         let namespace = identity().namespace;
         group.config.pid_namespace.store(namespace, Relaxed);
+        // One for each pool.
+        group.config.several_records.store(1, Relaxed);
         group.begin_run(Path::ROOT, std::process::id(), 0, |_| true);
         Ok(memory)
     }
@@ -42,9 +44,14 @@ impl GroupMemory {
         unsafe { &*(self.0 as *const Group) }
     }
 
-    /// A record of this process's.
-    pub(crate) fn claim(&self) -> &'static Process {
-        self.group().claim(0, identity(), is_alive)
+    /// One more record of this process's, in run number `run`.
+    pub(crate) fn claim(&self, run: usize) -> &'static Process {
+        self.group().claim(run, identity(), is_alive)
+    }
+
+    /// An engine of this process, which has stopped, needs its record no more.
+    pub(crate) fn leave(&self, record: &Process) {
+        self.group().leave(record, identity(), is_alive);
     }
 }
 

@@ -2,10 +2,10 @@
 //! kernel's own access to it fails with `EFAULT`. A seccomp [`filter`] traps calls whose pointer
 //! arguments lie in a pool; the handler of SIGSYS pins what they point at and issues them again, at
 //! a place that the filter exempts. A filter does not see pointers behind pointers: the C library's
-//! own calls with vectors of buffers come here by a jump instead ([`vectors`]).
+//! own calls with vectors of buffers or strings come here by a jump instead ([`vectors`]).
 //!
-//! *Not covered*: vectors in calls that the C library does not make, the strings of `execve`,
-//! io_uring, other processes' accesses: pin first.
+//! *Not covered*: vectors in calls that the C library does not make, io_uring, other processes'
+//! accesses: pin first.
 //!
 //! *Invariants*
 //! - The filter is the same in every process and stays for good, in children too: so does the page
@@ -16,8 +16,10 @@
 //! *Locking*: the engines'. *Context*: signal; installing: a thread of the host.
 
 mod context;
+mod exec;
 mod filter;
 mod pins;
+mod process_vm;
 mod transfer;
 mod vectors;
 
@@ -81,8 +83,8 @@ pub(crate) fn prepare(wants: bool) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Whether the guard serves vectors of buffers (`readv`, `sendmsg` and theirs) that the C library
-/// passes to the kernel. Not where that makes its calls in a way that the library does not know
+/// Whether the guard serves vectors of buffers and strings (`readv`, `sendmsg`, `execve` and theirs)
+/// that the C library passes to the kernel. Not where that makes its calls in a way that the library does not know
 /// (musl; glibc from 2.41 on): [`pin`](crate::Pool::pin) their buffers first.
 #[must_use]
 pub fn serves_vectors() -> bool {
@@ -133,7 +135,11 @@ pub(crate) unsafe extern "C" fn on_sigsys(signal: i32, info: *mut SigInfo, uc: *
 /// `context` is that of a thread that makes the call.
 unsafe fn serve(context: Context, call: &Call) -> Result<isize, Errno> {
     let mut pins = Pins::<MAX_POINTERS>::new();
-    if transfer::is_vectored(call.nr) {
+    if exec::is_exec(call.nr) {
+        // SAFETY: the caller's promise.
+        return unsafe { exec::exec(context, call) };
+    }
+    if transfer::is_vectored(call.nr) || process_vm::is_process_vm(call.nr) {
         // Vectors and headers, which are about to be read.
         context.enter(|| pins.pin(call))?;
     }
@@ -141,6 +147,7 @@ unsafe fn serve(context: Context, call: &Call) -> Result<isize, Errno> {
     let done = unsafe {
         match Transfer::of(call) {
             _ if transfer::is_of_messages(call.nr) => transfer::first_message(context, call),
+            _ if process_vm::is_process_vm(call.nr) => process_vm::process_vm(context, call),
             Ok(Some(transfer)) => transfer.run(context),
             // One without more to it, or a wrong one, for the kernel to say so.
             _ => {

@@ -15,6 +15,8 @@
 //! ```
 //!
 //! - [`Pool`]: a limit, and the memory under it; `&Pool` and `Pool` are allocators
+//! - [`PoolGroup`]: several pools under one limit
+//! - [`Ranking`]: a rule of the host's about what is evicted first
 //! - [`Region`]: raw bytes of a pool
 //! - [`Alloc`]: a pool as the `#[global_allocator]`
 //! - [`faults`]: how accesses reach the library, and what that means to its host
@@ -32,8 +34,10 @@ mod fork;
 mod group;
 pub mod guard;
 mod heap;
+mod limit;
 mod masks;
 mod pool;
+mod pool_group;
 mod region;
 mod server;
 mod sites;
@@ -43,10 +47,12 @@ mod swap;
 mod user;
 
 pub use alloc::Alloc;
-pub use builder::{Builder, FaultMode, is_managed};
+pub use builder::{Builder, FaultMode, MemberBuilder, is_managed};
 pub use error::{BuildError, LimitError, PoolError, Replaced};
 pub use pool::{Pinned, Pool};
+pub use pool_group::PoolGroup;
 pub use region::Region;
 pub use stats::Stats;
 pub use swap::Swap;
+pub use uzswap_core::{Candidate, Ranking};
 pub use uzswap_swap::size::Size;

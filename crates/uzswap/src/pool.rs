@@ -12,21 +12,20 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
-use uzswap_compress::Codec;
-use uzswap_core::{Engine, Masked, PAGE_SIZE, Pin, RemapTo, min_ram};
+use uzswap_core::{Engine, Masked, PAGE_SIZE, Pin, Ranking, RemapTo};
 use uzswap_group::request::{Request, RequestKind};
 use uzswap_sys::mem;
 
-use crate::builder::{Builder, FaultMode, Started};
+use crate::builder::{Builder, FaultMode, Own, Started};
 use crate::engines::Place;
 use crate::error::{BuildError, LimitError, PoolError};
-use crate::group::GroupMemory;
 use crate::heap::Heap;
+use crate::limit::Limit;
+use crate::pool_group::{Seat, Shared};
 use crate::region::Region;
 use crate::stats::Stats;
-use crate::swap::SwapFile;
 use crate::{fork, server};
 
 /// A pool of memory. Cloning it gives another handle of the same pool, which lasts until all
@@ -50,32 +49,60 @@ pub struct Pool(Arc<Inner>);
 pub(crate) struct Inner {
     /// `None` once it is given back.
     place: Option<Place>,
-    group: GroupMemory,
-    /// Held open.
-    _swap: SwapFile,
+    shared: Arc<Shared>,
+    seat: Seat,
     mode: uzswap_core::FaultMode,
     heap: Heap,
     mapped: AtomicU64,
     max_size: u64,
+    /// What the engine looks at as long as it runs.
+    _ranking: Option<Box<Ranked>>,
+}
+
+/// A host's ranking, in a place of its own.
+struct Ranked {
+    /// Into `owner`.
+    ranking: &'static dyn Ranking,
+    _owner: Arc<dyn Ranking + Send>,
+}
+
+impl Ranked {
+    fn new(owner: Arc<dyn Ranking + Send>) -> Box<Self> {
+        let ranking: *const dyn Ranking = &*owner;
+        Box::new(Ranked {
+            // SAFETY: it lives as long as `owner`, and nobody has the reference but the engine,
+            // which stops before either goes.
+            ranking: unsafe { &*ranking },
+            _owner: owner,
+        })
+    }
 }
 
 impl Inner {
     /// The pool of an engine that has started.
     pub(crate) fn begin(
-        place: Place,
-        Started { group, mode, swap }: Started,
-        max_size: u64,
+        shared: Arc<Shared>,
+        seat: Seat,
+        Started { place, mode }: Started,
+        Own { max_size, ranking }: Own,
     ) -> Result<Inner, BuildError> {
         let heap = Heap::new(&place);
         fork::set_inherited(place.number(), false);
+        let ranking = ranking.map(Ranked::new);
+        if let Some(ranked) = &ranking {
+            let place_of_it: *const &'static dyn Ranking = &raw const ranked.ranking;
+            // SAFETY: in a box that goes when the engine has stopped.
+            place.engine().rank_by(unsafe { &*place_of_it });
+        }
         let mut inner = Inner {
             place: Some(place),
-            group,
-            _swap: swap,
+            shared,
+            seat,
             mode,
             heap: Heap::default(),
             mapped: AtomicU64::new(0),
             max_size,
+            _ranking: ranking,
         };
         let system = |what| move |error| BuildError::System { what, error };
         inner.heap = heap.map_err(system("reserve the heap's tables"))?;
@@ -95,8 +122,12 @@ impl Inner {
         self.place().engine()
     }
 
-    fn group(&self) -> &'static uzswap_group::group::Group {
-        self.group.group()
+    /// What limits it.
+    fn limit(&self) -> Limit {
+        Limit {
+            group: self.shared.group(),
+            path: self.seat.path,
+        }
     }
 }
 
@@ -113,15 +144,15 @@ impl Drop for Inner {
         if self.mode == uzswap_core::FaultMode::Thread {
             server::end(&place);
         }
-        let (group, process) = (self.group(), engine.process());
+        let process = engine.process();
         // SAFETY: this was the last handle, and whatever has memory of the pool has one.
         Masked::block(|m| unsafe { engine.stop(m) });
         if let Some(process) = process {
-            // In a fork child the rest of the group goes on.
-            let share = group.share_of(process);
-            share.expire(share.owner());
+            // The rest of the group goes on: other pools, and those of other processes of a fork.
+            self.shared.memory.leave(process);
         }
         place.give_back();
+        self.shared.leave(self.seat);
     }
 }
 
@@ -139,7 +170,7 @@ impl Pool {
         &self.0.heap
     }
 
-    fn engine(&self) -> &'static Engine {
+    pub(crate) fn engine(&self) -> &'static Engine {
         self.0.engine()
     }
 
@@ -330,65 +361,39 @@ impl Pool {
         })
     }
 
-    /// The limit, bytes of RAM.
+    /// The limit, bytes of RAM: its own, or, if that is less, its group's.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.0.group().knobs.ram.load(SeqCst)
+        self.0.limit().bytes()
     }
 
-    /// Changes the limit to `bytes`. Returns when the pool is within it.
+    /// Changes the limit, that of this pool alone if it is in a group, to `bytes`. Returns when the
+    /// pool is within it.
     ///
     /// # Errors
     /// [`LimitError`]; the limit is as before then.
     pub fn set_limit(&self, bytes: u64) -> Result<(), LimitError> {
         self.present().map_err(|_| LimitError::LostInFork)?;
         let _request = self.0.place().request();
-        let (group, bytes) = (self.0.group(), bytes & !(PAGE_SIZE as u64 - 1));
-        let least = min_ram(group.knobs.codec().unwrap_or(Codec::Lz4));
-        if bytes < least {
-            return Err(LimitError::TooLow {
-                limit: bytes,
-                least,
-            });
-        }
-        let (limit, ceiling) = (&group.knobs.ram, &group.config.ram_ceiling);
-        let before = ceiling.load(SeqCst);
-        if bytes >= before {
-            ceiling.store(bytes, SeqCst);
-            limit.store(bytes, SeqCst);
-            return Ok(());
-        }
-        // The limit before is the ceiling until nobody is above the new one.
-        limit.store(bytes, SeqCst);
-        for _ in 0..3 {
-            let used = self.stats().used;
-            if used <= bytes {
-                ceiling.store(bytes, SeqCst);
-            }
-            let over = self.stats().used.saturating_sub(bytes);
-            if over == 0 {
-                return Ok(());
-            }
-            self.request(RequestKind::ComeDown, over);
-        }
-        let used = self.stats().used;
-        if used <= bytes {
-            ceiling.store(bytes, SeqCst);
-            return Ok(());
-        }
-        ceiling.store(before, SeqCst);
-        limit.store(before, SeqCst);
-        Err(LimitError::DoesNotFit { limit: bytes, used })
+        let bytes = bytes & !(PAGE_SIZE as u64 - 1);
+        self.0.limit().change(bytes, |over| {
+            self.ask(RequestKind::ComeDown, over);
+        })
     }
 
     /// Evicts `bytes` of what is resident, the coldest first. Returns how many it were.
     pub fn reclaim(&self, bytes: u64) -> u64 {
-        let _request = self.0.place().request();
         self.request(RequestKind::Evict, bytes)
     }
 
-    /// Does what `uzswap run` asks of processes. The caller holds the request lock.
-    fn request(&self, what: RequestKind, wanted: u64) -> u64 {
+    /// Has the engine do what `uzswap run` asks of processes.
+    pub(crate) fn request(&self, what: RequestKind, wanted: u64) -> u64 {
+        let _request = self.0.place().request();
+        self.ask(what, wanted)
+    }
+
+    /// As [`Pool::request`], for who holds the request lock.
+    fn ask(&self, what: RequestKind, wanted: u64) -> u64 {
         let engine = self.engine();
         let Some(process) = engine.process().filter(|_| self.present().is_ok()) else {
             return 0;
@@ -403,9 +408,8 @@ impl Pool {
     /// alone is counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let group = self.0.group();
         let mapped = self.0.mapped.load(Relaxed);
-        Stats::of(group, self.engine().process(), mapped)
+        Stats::of(&self.0.limit(), self.engine().process(), mapped)
     }
 
     /// How faults come in this pool.

@@ -104,9 +104,9 @@ pub(crate) fn start_again(_: &Masked, number: usize) -> io::Result<()> {
 /// Ends the thread of a pool that is about to stop.
 pub(crate) fn end(place: &Place) {
     let engine = place.engine();
-    engine.announce_stop();
     let prot = (mem::PROT_READ | mem::PROT_WRITE).cast_unsigned();
     if let Ok(page) = Masked::block(|m| engine.map(m, PAGE_SIZE, 0, prot)) {
+        engine.announce_last_fault(page);
         // SAFETY: mapped just now; the fault is the last that is served.
         unsafe { (page as *mut u8).write_volatile(1) };
         thread::wait_exit(&SERVERS[place.number()].alive);

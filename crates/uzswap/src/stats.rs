@@ -7,8 +7,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use uzswap_core::PAGE_SIZE;
-use uzswap_group::group::{Group, Process};
+use uzswap_group::group::Process;
 use uzswap_swap::size::Size;
+
+use crate::limit::Limit;
 
 /// What a pool has, bytes, and what it has done since it was built.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -45,11 +47,11 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn of(group: &Group, process: Option<&Process>, mapped: u64) -> Stats {
+    pub(crate) fn of(limit: &Limit, process: Option<&Process>, mapped: u64) -> Stats {
         let page = PAGE_SIZE as u64;
         let mut stats = Stats {
-            limit: group.knobs.ram.load(Relaxed),
-            used: group.ledger.held().used * page,
+            limit: limit.bytes(),
+            used: limit.used(),
             mapped,
             ..Stats::default()
         };

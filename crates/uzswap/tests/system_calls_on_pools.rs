@@ -40,6 +40,9 @@ fn stories() {
         Ok("vectors") => vectors(FaultMode::Auto),
         Ok("vectors in segv mode") => vectors(FaultMode::Segv),
         Ok("messages") => messages(),
+        Ok("pipes") => pipes(),
+        Ok("copies") => copies_by_the_kernel(),
+        Ok("executed") => executed(),
         Ok("busy") => busy_while_it_comes(),
         _ => {}
     }
@@ -75,6 +78,21 @@ fn vectors_of_buffers_work() {
     tell("vectors");
     tell("vectors in segv mode");
     tell("messages");
+}
+
+#[test]
+fn a_pipe_takes_pages() {
+    tell("pipes");
+}
+
+#[test]
+fn the_kernel_copies_between_processes_that_are_one() {
+    tell("copies");
+}
+
+#[test]
+fn programs_get_arguments_that_are_out() {
+    tell("executed");
 }
 
 #[test]
@@ -248,6 +266,214 @@ fn messages() {
         assert_eq!(got, copy.len().cast_signed());
         assert!(copy[..] == large[..]);
     });
+}
+
+fn vector_of(bytes: &[u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    }
+}
+
+fn pipes() {
+    let pool = Pool::builder().limit(LIMIT).build().unwrap();
+    if !vectors_are_served() {
+        return;
+    }
+    // A pipe holds sixteen pages, or pieces of them.
+    let (source, own) = (filled(&pool, 6 * 4096, 1), vec![7_u8; 6 * 100]);
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let mut expected = Vec::new();
+    for (page, own) in source.chunks(4096).zip(own.chunks(100)) {
+        expected.extend_from_slice(page);
+        expected.extend_from_slice(own);
+    }
+    let from = mixed(&source, &own);
+    pool.evict(&source).unwrap();
+    // SAFETY: the vectors name memory that lives, and that nobody changes until it has been read.
+    let given = unsafe { libc::vmsplice(writer.as_raw_fd(), from.as_ptr(), 12, 0) };
+    assert_eq!(given, 6 * 4196, "vmsplice");
+    // What the pipe holds stays, whatever becomes of the memory that it was given.
+    pool.evict(&source).unwrap();
+    let mut got = vec![0; 6 * 4196];
+    reader.read_exact(&mut got).unwrap();
+    assert!(got == expected);
+    // The other way round.
+    (&writer).write_all(&expected).unwrap();
+    let (copy, rest) = (pool.map(6 * 4096).unwrap(), vec![0_u8; 6 * 100]);
+    let to = mixed(&copy, &rest);
+    pool.evict(&copy).unwrap();
+    // SAFETY: as above; the buffers are this test's.
+    let got = unsafe { libc::vmsplice(reader.as_raw_fd(), to.as_ptr(), 12, 0) };
+    assert_eq!(got, 6 * 4196, "vmsplice from a pipe");
+    assert!(copy[..] == source[..] && rest == own);
+}
+
+fn copies_by_the_kernel() {
+    let pool = Pool::builder().limit(LIMIT).build().unwrap();
+    let other = Pool::builder().limit(LIMIT).build().unwrap();
+    if !vectors_are_served() {
+        return;
+    }
+    // More than either pool may have resident, in vectors that are cut differently.
+    let len = 2 * usize::try_from(LIMIT).unwrap();
+    let (source, mut copy) = (filled(&pool, len, 1), other.map(len).unwrap());
+    let pieces = |bytes: &[u8], size| bytes.chunks(size).map(vector_of).collect::<Vec<_>>();
+    let (from, to) = (pieces(&source, 100_000), pieces(&copy, 70_000));
+    let (nr_from, nr_to) = (from.len() as u64, to.len() as u64);
+    let whole = len.cast_signed();
+    // SAFETY: the vectors name memory that lives.
+    unsafe {
+        let own = libc::getpid();
+        let read = libc::process_vm_readv(own, to.as_ptr(), nr_to, from.as_ptr(), nr_from, 0);
+        assert_eq!(read, whole, "process_vm_readv");
+        assert!(copy[..] == source[..]);
+        copy.fill(0);
+        other.evict(&copy).unwrap();
+        pool.evict(&source).unwrap();
+        let written = libc::process_vm_writev(own, from.as_ptr(), nr_from, to.as_ptr(), nr_to, 0);
+        assert_eq!(written, whole, "process_vm_writev");
+        assert!(copy[..] == source[..]);
+        // A child, as it sees its parent: what is resident there.
+        let mut word = [0_u8; 8];
+        let ours = vector_of(&mut word[..]);
+        let theirs = vector_of(&source[4096..4104]);
+        match libc::fork() {
+            0 => {
+                let read = libc::process_vm_readv(own, &raw const ours, 1, &raw const theirs, 1, 0);
+                let right = read == 8 && word == 1_usize.to_le_bytes();
+                let errno = *libc::__errno_location();
+                libc::_exit(i32::from(
+                    !right && errno != libc::EFAULT && errno != libc::EPERM,
+                ));
+            }
+            child => assert_eq!(wait(child), 0, "of another process"),
+        }
+    }
+    assert!(pool.stats().peak <= LIMIT && other.stats().peak <= LIMIT);
+    assert!(pool.stats().guarded_calls > 0, "{:?}", pool.stats());
+}
+
+fn wait(child: libc::pid_t) -> i32 {
+    let mut status = -1;
+    // SAFETY: the status is written.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(waited, child);
+    status
+}
+
+/// Arguments of `printf`, a string of many pages among them, and an environment, all in a region,
+/// with the vectors behind: their addresses.
+fn arguments(region: &mut Region) -> (*const libc::c_char, [*const *const libc::c_char; 2]) {
+    let long = "x".repeat(100_000);
+    let [path, strings @ ..] = ["/usr/bin/printf", "printf", "%s.%s", "first", &long, "A=1"];
+    let base = region.as_ptr() as usize;
+    let mut at = 0;
+    let mut put = |text: &str| {
+        let start = at;
+        region[at..at + text.len()].copy_from_slice(text.as_bytes());
+        // On pages of their own.
+        at = (at + text.len() + 1).next_multiple_of(4096);
+        base + start
+    };
+    let path = put(path);
+    let strings = strings.map(&mut put);
+    let vectors = [&strings[..4], &strings[4..]].map(|strings| {
+        let start = at;
+        for (n, address) in strings.iter().chain([&0]).enumerate() {
+            let place = start + n * 8;
+            region[place..place + 8].copy_from_slice(&address.to_le_bytes());
+        }
+        at = (at + 1).next_multiple_of(4096);
+        (base + start) as *const *const libc::c_char
+    });
+    (path as *const libc::c_char, vectors)
+}
+
+/// Starts a child that executes something, with `output` as its standard output.
+///
+/// # Safety
+/// `exec` does nothing that a fork child must not.
+unsafe fn fork_and(output: i32, exec: &dyn Fn()) -> libc::pid_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match libc::fork() {
+            0 => {
+                libc::dup2(output, 1);
+                exec();
+                libc::_exit(1)
+            }
+            child => child,
+        }
+    }
+}
+
+fn executed() {
+    let pool = Pool::builder().limit(LIMIT).build().unwrap();
+    if !vectors_are_served() {
+        return;
+    }
+    let mut region = pool.map(64 * 4096).unwrap();
+    let (path, [argv, envp]) = arguments(&mut region);
+    let printed = format!("first.{}", "x".repeat(100_000));
+    let run = |what: &str, start: &dyn Fn(i32) -> libc::pid_t| {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        pool.evict(&region).unwrap();
+        let child = start(writer.as_raw_fd());
+        drop(writer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(wait(child), 0, "{what}");
+        assert!(text == printed, "{what}: {} bytes", text.len());
+    };
+    // SAFETY: a fork child does nothing but exec, and the addresses are those of strings.
+    unsafe {
+        let execve = || {
+            let _ = libc::execve(path, argv, envp);
+        };
+        run("execve", &|output| fork_and(output, &execve));
+        let raw = || {
+            let _ = libc::syscall(libc::SYS_execve, path, argv, envp);
+        };
+        run("a call of its own", &|output| fork_and(output, &raw));
+        let at = || {
+            let _ = libc::syscall(libc::SYS_execveat, -1, path, argv, envp, 0);
+        };
+        run("execveat", &|output| fork_and(output, &at));
+        // Only strings behind vectors of the test's own.
+        let own: Vec<_> = (0..5).map(|n| *argv.add(n)).collect();
+        let strings = || {
+            drop(libc::execve(
+                c"/usr/bin/printf".as_ptr(),
+                own.as_ptr(),
+                envp,
+            ))
+        };
+        run("strings", &|output| fork_and(output, &strings));
+        run("posix_spawn", &|output| {
+            let mut actions = std::mem::zeroed();
+            libc::posix_spawn_file_actions_init(&raw mut actions);
+            libc::posix_spawn_file_actions_adddup2(&raw mut actions, output, 1);
+            let (argv, envp) = (argv.cast::<*mut _>(), envp.cast::<*mut _>());
+            let mut child = 0;
+            let none = std::ptr::null();
+            let child_at = &raw mut child;
+            let failed = libc::posix_spawn(child_at, path, &raw const actions, none, argv, envp);
+            libc::posix_spawn_file_actions_destroy(&raw mut actions);
+            assert_eq!(failed, 0, "posix_spawn");
+            child
+        });
+        // What is wrong is still said by the kernel, and nothing stays pinned.
+        pool.evict(&region).unwrap();
+        assert_eq!(libc::execve(c"/nonexistent".as_ptr(), argv, envp), -1);
+        let error = std::io::Error::last_os_error();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+        assert_eq!(libc::execve(path, std::ptr::dangling(), envp), -1);
+        let error = std::io::Error::last_os_error();
+        assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+    }
+    pool.evict(&region).unwrap();
+    assert!(pool.stats().resident < 64 * 4096, "{:?}", pool.stats());
 }
 
 /// Threads that are making such calls, with all signals blocked, while the first pool is built.

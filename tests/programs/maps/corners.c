@@ -234,6 +234,17 @@ static void moved_and_still_there(void) {
     CHECK(munmap(p, LEN) == 0 && munmap(wanted, LEN) == 0);
 }
 
+/* The kernel looks at the offset before all else, of memory without a file too. */
+static void an_offset_within_a_page(void) {
+    uint8_t *at = (uint8_t *)0x140000000000 - 4 * PAGE;
+    int fixed = MAP_PRIVATE | MAP_FIXED_NOREPLACE, anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+    FAILS(mmap(at, 8 * PAGE, OPEN, fixed, 999, 1) == MAP_FAILED, EINVAL);
+    FAILS(mmap(at, PAGE, OPEN, fixed | MAP_ANONYMOUS, -1, PAGE + 1) == MAP_FAILED, EINVAL);
+    FAILS(mmap(NULL, PAGE, OPEN, anonymous, -1, 8) == MAP_FAILED, EINVAL);
+    FAILS(mmap(NULL, PAGE, OPEN, MAP_PRIVATE, 999, 8) == MAP_FAILED, EINVAL);
+    FAILS(syscall(SYS_mmap, NULL, PAGE, OPEN, anonymous, -1, 8) == -1, EINVAL);
+}
+
 /* Where managed memory ends, too, the kernel looks at the file first, and then at what is there. */
 static void a_bad_file_across_the_edge(void) {
     uint8_t *at = (uint8_t *)0x140000000000 - 4 * PAGE;
@@ -249,6 +260,7 @@ static void a_bad_file_across_the_edge(void) {
 }
 
 int main(void) {
+    an_offset_within_a_page();
     calls_after_a_fork_beside_a_file();
     calls_in_a_child_of_locked_memory();
     one_datagram_is_lost();

@@ -161,8 +161,8 @@ Examples:
 
 pub const JUPYTER: &str = "\
 The new kernelspec has the command of the old one, behind 'uzswap run'. If the old one is not found,
-it starts ipykernel of the python3 in PATH. When a limit ends the kernel, the reason is on the
-standard error of whatever started it: the server's log, or the terminal of 'jupyter console'.
+it starts ipykernel of the python3 in PATH. When a limit ends the kernel, the reason is shown as an
+error of the cell that was running, and on the standard error of whatever started the kernel.
 
 Exit status: 0; 1 if it cannot be written or removed; 2 for wrong arguments.
 

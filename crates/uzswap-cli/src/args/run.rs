@@ -212,6 +212,13 @@ pub struct Run {
     #[arg(verbatim_doc_comment, long, value_name = "IP:PORT|unix:PATH")]
     pub metrics: Option<Address>,
 
+    /// COMMAND is the Jupyter kernel of this connection file: when a limit ends it, say so in the
+    /// notebook
+    ///
+    /// 'uzswap jupyter install' writes it. The reason is an error of the cell that was running.
+    #[arg(verbatim_doc_comment, long, value_name = "FILE")]
+    pub jupyter: Option<PathBuf>,
+
     /// Evict what has been in RAM for longer than TIME, though there is room: 30s, 5m
     ///
     /// For jobs that are idle most of the time, so that more of them fit.
@@ -261,12 +268,13 @@ pub struct Run {
 }
 
 /// Options of one run; all others are for its whole group. `over_limit` is both.
-const OWN: [&str; 11] = [
+const OWN: [&str; 12] = [
     "ram",
     "group",
     "stats",
     "trace",
     "metrics",
+    "jupyter",
     "idle_reclaim",
     "quiet",
     "over_limit",

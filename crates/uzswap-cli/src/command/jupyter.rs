@@ -16,13 +16,9 @@ use crate::args::{Install, Jupyter, JupyterAction, Uninstall};
 use crate::status::{USAGE, refused};
 
 /// What starts the kernel of Python.
-const IPYKERNEL: [&str; 5] = [
-    "python3",
-    "-m",
-    "ipykernel_launcher",
-    "-f",
-    "{connection_file}",
-];
+const IPYKERNEL: [&str; 5] = ["python3", "-m", "ipykernel_launcher", "-f", CONNECTION];
+/// Stands for the path of the connection file.
+const CONNECTION: &str = "{connection_file}";
 /// Marks a kernelspec as ours, in its metadata.
 const MARK: &str = "uzswap";
 
@@ -179,6 +175,13 @@ fn wrap(spec: &Value, uzswap: &Path, options: &Install) -> Result<Value> {
     if let Some(ram) = options.ram {
         command.extend([json!("--ram"), json!(ram.0.to_string())]);
     }
+    // Jupyter puts the path in, as it does in the kernel's own words.
+    if argv
+        .iter()
+        .any(|word| word.as_str().is_some_and(|word| word.contains(CONNECTION)))
+    {
+        command.extend([json!("--jupyter"), json!(CONNECTION)]);
+    }
     command.push(json!("--"));
     command.extend(argv.iter().cloned());
     let limit = options
@@ -225,7 +228,7 @@ mod tests {
         let argv = wrapped["argv"].to_string();
         assert!(
             argv.starts_with(
-                r#"["/usr/bin/uzswap","run","--ram","4294967296","--","/v/bin/python","#
+                r#"["/usr/bin/uzswap","run","--ram","4294967296","--jupyter","{connection_file}","--","/v/bin/python","#
             ),
             "{argv}"
         );

@@ -26,6 +26,7 @@ use crate::idle::IdleReclaim;
 use crate::kernel;
 use crate::members::Members;
 use crate::metrics::Listener;
+use crate::notebook::Notebook;
 use crate::outside::{Outside, Over};
 use crate::preload::{IMAGE, Installed, LIBRARY};
 use crate::ram::{Advice, Follower, Kills};
@@ -74,6 +75,7 @@ pub fn run(options: &Run) -> Result<u8> {
     )?;
     // After the fork, which wants one thread, and with signals blocked, which are for this one.
     let metrics = metrics.map(Listener::serve).transpose()?;
+    let notebook = options.jupyter.as_deref().and_then(watch_notebook);
     let mut idle = options.idle_reclaim.map(|age| IdleReclaim::new(part, age));
     let mut members = Members::of(group);
     let mut outside = Outside::new(group, place.run);
@@ -127,6 +129,11 @@ pub fn run(options: &Run) -> Result<u8> {
     }
     if let Some(failure) = failure {
         eprintln!("uzswap: {}", failure.line);
+        if let Some(notebook) = notebook.filter(|_| status == status::FAILED)
+            && let Err(error) = notebook.tell(&failure.line)
+        {
+            eprintln!("uzswap: the notebook could not be told: {error:#}");
+        }
     }
     // The image has said itself why it could not be put in.
     let said = target.way == Way::Image && status == status::FAILED;
@@ -189,6 +196,13 @@ impl OutsideLimit {
             );
         }
     }
+}
+
+/// Watches the kernel of a notebook; one that cannot be watched runs all the same.
+fn watch_notebook(connection: &Path) -> Option<Notebook> {
+    let notebook = Notebook::watch(connection);
+    let said = |error| eprintln!("uzswap: the notebook will not be told of a limit: {error:#}");
+    notebook.map_err(said).ok()
 }
 
 /// Says that the kernel has killed so many processes in the cgroup.

@@ -83,6 +83,16 @@ impl Backing {
         self.devices.close();
     }
 
+    /// Frees all slots of this engine, whose memory is needed no more.
+    pub(crate) fn leave(&self) {
+        let process = self.account.process();
+        let is_user = process.swap_user.load(Relaxed) == SwapUser::Yes;
+        if let Some(user) = self.account.group().number_of(process).filter(|_| is_user) {
+            self.devices.release(user);
+            process.swap_user.store(SwapUser::No, Relaxed);
+        }
+    }
+
     /// Frees the slots of dead processes.
     pub(crate) fn reap(&self, group: &Group, process: &Process) {
         if self.devices.counts() && process.swap_user.load(Relaxed) == SwapUser::Yes {

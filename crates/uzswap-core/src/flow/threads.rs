@@ -29,7 +29,8 @@ pub enum NoRoom {
     Raise(fn(u32, usize, u64) -> bool),
 }
 
-/// Serves faults (thread mode) until the engine stops, which a last fault announces.
+/// Serves faults (thread mode) until the one that [`Parts::last_fault`] names: a flag would be seen
+/// after the fault before, and leave the last one unserved.
 pub(crate) fn serve_faults(parts: &Parts, masked: &Masked, no_room: NoRoom) {
     let Some(uffd) = parts.arena.uffd() else {
         return;
@@ -45,13 +46,16 @@ pub(crate) fn serve_faults(parts: &Parts, masked: &Masked, no_room: NoRoom) {
         let Ok(nr) = uffd.read_events(&mut msgs) else {
             continue;
         };
+        let mut was_last = false;
         for msg in msgs.iter().take(nr) {
             if let Event::Pagefault { addr, thread, .. } = msg.event() {
+                let page = addr & !(PAGE_SIZE - 1);
                 serve_one(parts, masked, addr, thread, no_room);
-                let _ = uffd.wake(addr & !(PAGE_SIZE - 1), PAGE_SIZE);
+                let _ = uffd.wake(page, PAGE_SIZE);
+                was_last |= page == parts.last_fault.load(Relaxed);
             }
         }
-        if parts.stopping.load(Relaxed) {
+        if was_last {
             return;
         }
     }

@@ -101,6 +101,12 @@ impl Folio {
         self.word.load(Ordering::Relaxed) & bit != 0
     }
 
+    /// Resident pages a moment ago: a hint.
+    #[cfg(not(loom))]
+    pub(crate) fn nr_resident_about(&self) -> u16 {
+        self.nr_resident.load(Ordering::Relaxed)
+    }
+
     /// Takes the lock if it is free now.
     #[inline]
     pub fn try_lock(&self) -> Option<FolioGuard<'_>> {

@@ -8,7 +8,8 @@
 //! inactive list can go.
 //!
 //! Other processes see when the folio that goes next was put on its list (`coldest`): whoever needs
-//! memory asks the process with the coldest.
+//! memory asks the process with the coldest. A host may have a [`Ranking`] of its own decide which of
+//! the coldest goes.
 //!
 //! *Invariants*: a folio is on the list that its `LIST` bits name, or on none. `nr` is the length.
 //! `coldest` is right whenever nobody holds the lock.
@@ -19,10 +20,15 @@ use core::ops::Range;
 
 use core::ptr::null_mut;
 
+use super::address::PAGE_SIZE;
 use super::folio::{ACTIVE, FolioGuard, FolioTable, INACTIVE, REFERENCED};
 use super::marks::Marks;
+use super::ranking::{Candidate, Ranking};
 use uzswap_sync::lock::{Lock, LockGuard};
-use uzswap_sync::primitive::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use uzswap_sync::primitive::{
+    AtomicPtr, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use uzswap_sync::strict_assert;
 use uzswap_sys::arch;
 
@@ -45,6 +51,16 @@ struct List {
     nr: usize,
     bit: u32,
     marks: Marks,
+    ranked: Ranked,
+}
+
+/// What a host's ranking has said of a list.
+#[derive(Debug)]
+struct Ranked {
+    /// The lowest rank that there is, as far as is known.
+    lowest: u64,
+    /// Folios of higher ranks that were found since then.
+    higher: usize,
 }
 
 impl List {
@@ -55,6 +71,11 @@ impl List {
             nr: 0,
             bit,
             marks: Marks::new(),
+            ranked: Ranked {
+                // Until a round has shown that there are none.
+                lowest: 0,
+                higher: 0,
+            },
         }
     }
 
@@ -107,6 +128,57 @@ impl List {
             "length of an LRU list"
         );
         folio.set_list(0);
+    }
+
+    /// Has the folio that goes next by `ranking` at the tail. What is passed over goes round to the
+    /// head, so that each is looked at once a round: colder ones, and all that are looked at while
+    /// there are others of a lower rank.
+    fn rank(&mut self, folios: &FolioTable, ranking: &dyn Ranking) {
+        let (mut next, mut lowest, mut index) = (self.tail, u64::MAX, self.tail);
+        let (mut looked, mut colder) = (0, 0);
+        while looked < Candidate::MOST && index != NIL && lowest > 0 {
+            let turn = looked;
+            looked += 1;
+            let rank = ranking.rank(&self.candidate(folios, index, turn));
+            if rank < lowest {
+                (next, lowest, colder) = (index, rank, turn);
+            }
+            index = folios.at(index).prev.load(Relaxed);
+        }
+        self.remove(folios, next);
+        let mut passed_over = match self.are_others_lower(lowest, looked) {
+            true => looked - 1,
+            false => colder,
+        };
+        while passed_over > 0 && self.tail != NIL {
+            let index = self.tail;
+            self.remove(folios, index);
+            self.push_head(folios, index);
+            passed_over -= 1;
+        }
+        self.push_tail(folios, next);
+    }
+
+    /// Whether there probably are folios of a lower rank than the lowest of those `looked` at.
+    fn are_others_lower(&mut self, lowest: u64, looked: usize) -> bool {
+        let ranked = &mut self.ranked;
+        ranked.higher += looked;
+        // After a round without them they are gone.
+        if lowest <= ranked.lowest || ranked.higher > self.nr {
+            *ranked = Ranked { lowest, higher: 0 };
+        }
+        lowest > ranked.lowest
+    }
+
+    fn candidate(&self, folios: &FolioTable, index: u32, turn: usize) -> Candidate {
+        let pages = folios.range(index);
+        Candidate {
+            addr: pages.addr(),
+            len: pages.len() * PAGE_SIZE,
+            resident: usize::from(folios.at(index).nr_resident_about()) * PAGE_SIZE,
+            turn,
+            active: self.bit == ACTIVE,
+        }
     }
 }
 
@@ -188,6 +260,8 @@ pub struct Lru {
     /// Where other processes look when the coldest folio was put on its list, ticks; null: nobody
     /// looks.
     coldest: AtomicPtr<AtomicU64>,
+    /// The host's; null: it has none.
+    ranking: AtomicPtr<&'static dyn Ranking>,
 }
 
 /// The lists, locked. When this goes, the others see what became of the coldest.
@@ -223,7 +297,15 @@ impl Lru {
                 active: List::new(ACTIVE),
             }),
             coldest: AtomicPtr::new(null_mut()),
+            ranking: AtomicPtr::new(null_mut()),
         }
+    }
+
+    /// From now on what is evicted next is decided by `ranking`.
+    pub fn rank_by(&self, ranking: &'static &'static dyn Ranking) {
+        let address = core::ptr::from_ref(ranking).cast_mut();
+        // Release: pairs with the acquire in `scan`: what it looks at is seen.
+        self.ranking.store(address, Release);
     }
 
     /// From now on other processes see there when the coldest folio was put on its list.
@@ -289,6 +371,8 @@ impl Lru {
         wanted: Wanted,
         mut isolate: impl FnMut(u32, &FolioGuard<'a>) -> Option<usize>,
     ) {
+        // SAFETY: null, or what `rank_by` was given, which lives for good.
+        let ranking = unsafe { self.ranking.load(Acquire).as_ref() }.copied();
         let mut locked = self.lock();
         let lists = &mut *locked.lists;
         let mut left = lists.inactive.nr + lists.active.nr;
@@ -305,6 +389,10 @@ impl Lru {
             } else {
                 &mut lists.inactive
             };
+            // What was refused comes round, and would be chosen again.
+            if let Some(ranking) = ranking.filter(|_| refused == 0) {
+                list.rank(folios, ranking);
+            }
             let index = list.tail;
             if index == NIL {
                 break;
@@ -321,7 +409,11 @@ impl Lru {
                 list.push_head(folios, index);
                 continue;
             }
-            let (below, above) = group_around(index, folios.order());
+            // Neighbours have ranks of their own.
+            let (below, above) = match ranking {
+                None => group_around(index, folios.order()),
+                Some(_) => Default::default(),
+            };
             let own = taken + usize::from(guard.nr_resident());
             let max = wanted.most.saturating_sub(own);
             taken += take_neighbours(list, folios, below, max, &mut isolate);
@@ -466,5 +558,71 @@ mod tests {
             assert!(found.is_some_and(|at| at < nr_active), "{case}");
             assert_eq!(taken(&lru, &folios, 0..all), None, "{case}");
         }
+    }
+
+    /// Addresses count alone: the highest goes first.
+    struct FromTheTop;
+
+    // SAFETY: a subtraction.
+    unsafe impl Ranking for FromTheTop {
+        fn rank(&self, folio: &Candidate) -> u64 {
+            u64::MAX - folio.addr as u64
+        }
+    }
+
+    /// The first folios stay if anything else can go.
+    struct Stay {
+        pages: usize,
+    }
+
+    // SAFETY: a comparison.
+    unsafe impl Ranking for Stay {
+        fn rank(&self, folio: &Candidate) -> u64 {
+            u64::from(folio.addr < crate::page::ARENA_BASE + self.pages * PAGE_SIZE)
+        }
+    }
+
+    #[test]
+    fn a_ranking_chooses_of_the_coldest() {
+        let order = |nr, ranking: Option<&'static &'static dyn Ranking>| {
+            let (lru, folios) = (Lru::new(), folios_of(0));
+            for index in 0..nr {
+                let guard = folios.at(index).lock();
+                guard.add_resident(1);
+                lru.add(&folios, &guard, index);
+            }
+            if let Some(ranking) = ranking {
+                lru.rank_by(ranking);
+            }
+            let next = || taken(&lru, &folios, 0..0);
+            std::iter::from_fn(next).collect::<Vec<_>>()
+        };
+        assert_eq!(order(20, None), (0..20).collect::<Vec<_>>());
+        let ranking: &dyn Ranking = &FromTheTop;
+        let ranking = Box::leak(Box::new(ranking));
+        assert_eq!(order(20, Some(ranking)), (0..20).rev().collect::<Vec<_>>());
+        // More than are looked at stand before the rest.
+        let nr = u32::try_from(Candidate::MOST).unwrap();
+        let ranking: &dyn Ranking = Box::leak(Box::new(Stay {
+            pages: Candidate::MOST + 50,
+        }));
+        let order = order(nr + 100, Some(Box::leak(Box::new(ranking))));
+        let first = (nr + 50..nr + 100).collect::<Vec<_>>();
+        assert_eq!(order[1..51], first, "one goes until others have been seen");
+        assert_eq!(order.len(), Candidate::MOST + 100);
+    }
+
+    #[test]
+    fn what_a_ranking_wants_to_go_and_cannot_does_not_stand_before_the_rest() {
+        let (lru, folios) = (Lru::new(), folios_of(4));
+        for index in 0..40 {
+            let guard = folios.at(index).lock();
+            guard.add_resident(1);
+            lru.add(&folios, &guard, index);
+        }
+        let ranking: &dyn Ranking = &FromTheTop;
+        lru.rank_by(Box::leak(Box::new(ranking)));
+        let found = taken(&lru, &folios, 5..40);
+        assert!(found.is_some_and(|at| at < 5), "{found:?}");
     }
 }

@@ -12,6 +12,7 @@ use super::clock::Clock;
 use super::entry::Entry;
 use super::folio::{Folio, FolioGuard, FolioTable};
 use super::lru::{Lru, Wanted};
+use super::ranking::Ranking;
 use super::table::{CHUNK_PAGES, PageTable};
 use super::transition::EntriesMut;
 use uzswap_sync::primitive::{AtomicU64, Ordering::Relaxed};
@@ -130,6 +131,11 @@ impl Pages {
     /// As [`Lru::show_coldest`].
     pub(crate) fn show_coldest(&self, at: &'static AtomicU64) {
         self.lru.show_coldest(at);
+    }
+
+    /// As [`Lru::rank_by`].
+    pub(crate) fn rank_by(&self, ranking: &'static &'static dyn Ranking) {
+        self.lru.rank_by(ranking);
     }
 
     /// As [`Lru::add`].

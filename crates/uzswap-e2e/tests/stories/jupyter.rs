@@ -46,7 +46,7 @@ except DeadKernelError:
     print('the kernel died')
 for cell in book.cells:
     for output in cell.get('outputs', []):
-        print(output.get('text') or output.get('ename') or output.get('data'))
+        print(output.get('text') or output.get('data') or (output.get('ename'), output.get('evalue')))
 ";
 
 /// More than the limit of the kernel, several times over; right when it is read back.
@@ -99,7 +99,13 @@ fn a_notebook_has_more_memory_than_its_limit_and_can_be_interrupted() {
     };
     let interrupted = "import time\ntime.sleep(100)  # interrupt me";
     let shown = "%load_ext uzswap\n%uzswap ram=160M";
-    let ran = notebook(&[LARGE, interrupted, "print('goes on')", shown]);
+    // What faults after the first table shows in the next, in the same place.
+    let live = "%uzswap live 60
+import time, uzswap
+print(uzswap.stat()['faults'], 'before')
+more = [bytes([n % 251]) * 65536 for n in range(256)]
+time.sleep(6)";
+    let ran = notebook(&[LARGE, interrupted, "print('goes on')", shown, live]);
     let ran = ran.expect_success("the notebook");
     let text = ran.text();
     assert!(
@@ -111,12 +117,25 @@ fn a_notebook_has_more_memory_than_its_limit_and_can_be_interrupted() {
         text.contains("KeyboardInterrupt") && text.contains("goes on"),
         "{text}"
     );
-    // Data that do not compress do not fit: the kernel ends, and why is said.
-    let ran = notebook(&["import os\nrows = [os.urandom(65536) for _ in range(8192)]"]);
+    let number = |before: &str| {
+        let (text, _) = text.rsplit_once(before).expect("a number");
+        let start = text
+            .rfind(|c: char| !c.is_ascii_digit())
+            .map_or(0, |at| at + 1);
+        text[start..].parse::<u64>().expect("a number")
+    };
+    assert!(number(" faults, ") > number(" before"), "{text}");
+    // Data that do not compress do not fit: the kernel ends, and the cell says why.
+    let too_much = "import os\nrows = [os.urandom(65536) for _ in range(8192)]";
+    let ran = notebook(&["print('begins')", too_much]);
+    let text = ran.text();
+    let told = text
+        .lines()
+        .find(|line| line.contains("('uzswap', 'python"));
     assert!(
-        ran.text().contains("the kernel died"),
-        "{}\n{}",
-        ran.text(),
+        text.contains("the kernel died")
+            && told.is_some_and(|told| told.contains("was ended") && told.contains("--ram")),
+        "{text}\n{}",
         ran.stderr
     );
     ran.expect_stderr(&["was ended", "--ram"]);

@@ -284,6 +284,18 @@ fn a_static_shell_and_its_children() {
     );
 }
 
+/// What is to be put into the next program is taken back, and this one's guard stays.
+#[test]
+fn an_exec_that_fails_changes_nothing() {
+    let scratch = Scratch::new();
+    for (kind, program) in each_kind(&scratch, "foreign/refused.c") {
+        let other = scratch.path().join("other");
+        fs::copy(&program, &other).expect("there is room");
+        let job = Job::new(program).arg(other).arg("48");
+        right_in(&job, 24, kind);
+    }
+}
+
 /// Many short lives: each start is traced, and none is lost.
 #[test]
 fn no_start_fails() {

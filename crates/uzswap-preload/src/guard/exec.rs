@@ -1,11 +1,13 @@
 //! *What*: `execve` and `execveat`: arguments and environment are copied out of the arena first
 //! ([`copies`]). What is executed is looked at ([`super::servable`]): the library stays in the
-//! environment of what it serves; the engine's image is put into what it does not serve
-//! ([`crate::inject`]); what neither serves runs unmanaged, without our variables. Once the program
-//! filters its calls, nothing of that is done: what it takes may be forbidden, on pain of death.
+//! environment of what it serves; the engine's image is put into what it does not serve, and into
+//! all where filters have piled up ([`super::room`], [`crate::inject`]); what neither serves runs
+//! unmanaged, without our variables. Once the program filters its calls, nothing of that is done:
+//! what it takes may be forbidden, on pain of death.
 //!
 //! *Invariants*: a failed call unmaps the copies at once; after a vfork child's success, the parent
-//! does at its next trapped call. Where the image cannot be put in, the program runs unmanaged.
+//! does at its next trapped call. Where the image cannot be put in, the program is served as if
+//! there were none.
 //! *Locking*: the engine's. *Context*: signal.
 
 mod copies;
@@ -20,6 +22,7 @@ use uzswap_sys::syscall::{call1, to_int};
 use uzswap_sys::{Errno, PAGE_SIZE, nr};
 
 use super::frame::Frame;
+use super::room::{self, Room};
 use super::servable::{self, By, served_by};
 use super::stub::Call;
 use super::{ranges, tracee};
@@ -40,46 +43,70 @@ const ADDR_NO_RANDOMIZE: usize = 0x4_0000;
 /// # Safety
 /// `r` is the calling thread's record with an open frame.
 pub unsafe fn exec(m: &Masked, r: *mut Record, call: &Call) -> Result<isize, Errno> {
-    let mut call = *call;
     let path = usize::from(call.nr == nr::EXECVEAT);
-    let (argv, envp) = (path + 1, path + 2);
+    let envp = call.args[path + 2];
     // SAFETY: the record is this thread's with an open frame.
     unsafe {
         ranges::pin_string(m, r, call.args[path], PAGE_SIZE)?;
         let looks = !super::has_own_filter();
         let mut text = [0; PATH_MAX];
-        let file = looks.then(|| file(m, r, &call, &mut text)).flatten();
-        let by = file.map_or(By::Library, served_by);
-        let grouped = looks && has_variable(m, r, call.args[envp], GROUP_ENV);
-        let ours = match by {
-            By::Library if cfg!(feature = "loader") && grouped => Ours::Library,
-            By::Library => Ours::Stay,
-            By::Image if grouped => Ours::NoLibrary,
-            By::Image | By::Nobody => Ours::None,
-        };
-        let arrays = [call.args[argv], call.args[envp]];
-        let copied = copy_out(m, r, &arrays, ours).inspect_err(|_| threads::drop_exec(r));
-        [call.args[argv], call.args[envp]] = copied?;
+        let file = looks.then(|| file(m, r, call, &mut text)).flatten();
+        let by = file.map_or(By::Unknown, served_by);
+        let grouped = looks && has_variable(m, r, envp, GROUP_ENV);
         if let Some(file) = file {
             tracee::begin(file);
         }
-        let ret = if ours == Ours::NoLibrary
-            && let Ok(ret) = with_image(m, || issue(m, r, &call))
-        {
-            ret
-        } else {
-            let managed = by == By::Library && has_variable(m, r, call.args[envp], LD_PRELOAD);
+        let takes_image = match by {
+            By::Library => looks && room::for_filters() != Room::Enough,
+            By::Image => true,
+            By::Nobody | By::Unknown => false,
+        };
+        if grouped && takes_image {
+            let done = with_copies(m, r, call, Ours::NoLibrary, |call| {
+                with_image(m, || issue(m, r, call))
+            })?;
+            if let Ok(ret) = done {
+                return Ok(ret);
+            }
+        }
+        let ours = match by {
+            By::Library | By::Unknown if cfg!(feature = "loader") && grouped => Ours::Library,
+            By::Library | By::Unknown => Ours::Stay,
+            By::Image if grouped => Ours::NoLibrary,
+            By::Image | By::Nobody => Ours::None,
+        };
+        with_copies(m, r, call, ours, |call| {
+            let managed = by == By::Library && has_variable(m, r, call.args[path + 2], LD_PRELOAD);
             let fixed = looks.then(fixed_addresses).flatten().filter(|personality| {
                 !managed && set_personality(personality & !ADDR_NO_RANDOMIZE).is_ok()
             });
-            let ret = issue(m, r, &call);
+            let ret = issue(m, r, call);
             if let Some(personality) = fixed {
                 let _ = set_personality(personality);
             }
             ret
-        };
+        })
+    }
+}
+
+/// Makes the call by `issue`, with its arguments and environment copied out of the arena.
+unsafe fn with_copies<T>(
+    m: &Masked,
+    r: *mut Record,
+    call: &Call,
+    ours: Ours,
+    issue: impl FnOnce(&Call) -> T,
+) -> Result<T, Errno> {
+    let mut call = *call;
+    let path = usize::from(call.nr == nr::EXECVEAT);
+    let arrays = [call.args[path + 1], call.args[path + 2]];
+    // SAFETY: the record is this thread's with an open frame.
+    unsafe {
+        let copied = copy_out(m, r, &arrays, ours).inspect_err(|_| threads::drop_exec(r));
+        [call.args[path + 1], call.args[path + 2]] = copied?;
+        let done = issue(&call);
         threads::drop_exec(r);
-        Ok(ret)
+        Ok(done)
     }
 }
 

@@ -24,8 +24,9 @@
 //! *Holes, known*: calls of filter B's kind made by an instruction that was not mapped at start (a
 //! library loaded later that has its own system call instruction, code made at run time). Any call
 //! made by an instruction of a program that is not position independent. An unmanaged child may
-//! have its text where a parent's was: by chance, one start in some hundred thousand, or because
-//! the machine randomises no addresses.
+//! have its text where a parent's was: by chance, one start in some hundred thousand for each
+//! filter, or because the machine randomises no addresses. Chains of exec therefore stop adding
+//! filters ([`super::room`]).
 //!
 //! *Invariants*: filter A is the same in all processes, so one installation is enough: a probe call
 //! finds out ([`present`]).
@@ -45,7 +46,6 @@ use uzswap_sys::thread::CLONE_VM;
 use uzswap_sys::{Errno, nr};
 
 use super::stub;
-use crate::proc_files::for_each_record;
 
 /// `si_errno` of a trap by filter A.
 pub const TAG_A: u32 = 0x5a51;
@@ -432,31 +432,6 @@ pub fn present() -> bool {
     // SAFETY: no kernel has this call.
     let ret = unsafe { uzswap_sys::syscall::call1(PROBE_NR as usize, PROBE_ARG as usize) };
     ret == Err(Errno(PROBE_ANSWER.cast_signed()))
-}
-
-/// Filters of programs that executed one another, beyond which a program adds none: the kernel has
-/// room for 32768 instructions in all, and filter B has up to 300.
-pub const MAX_FILTERS: usize = 96;
-
-/// Whether this process has inherited so many filters that there may be no room for another. Before
-/// Linux 5.9 nobody knows.
-#[must_use]
-pub fn has_no_room() -> bool {
-    present() && nr_filters().is_some_and(|nr| nr >= MAX_FILTERS)
-}
-
-/// Filters of this process.
-fn nr_filters() -> Option<usize> {
-    let mut found = None;
-    let mut line = [0; 64];
-    for_each_record(c"/proc/self/status", b'\n', &mut line, |line| {
-        if let Some(number) = line.strip_prefix(b"Seccomp_filters:\t") {
-            found = core::str::from_utf8(number)
-                .ok()
-                .and_then(|n| n.parse().ok());
-        }
-    });
-    found
 }
 
 #[cfg(test)]

@@ -34,12 +34,15 @@ pub struct File<'a> {
 /// What serves a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The library. Also where the kernel will refuse to execute it.
+    /// The library.
     Library,
     /// The image.
     Image,
     /// Nothing.
     Nobody,
+    /// Not known: the kernel will refuse to execute it, or has another program do it, which is
+    /// looked at then.
+    Unknown,
 }
 
 /// What serves it.
@@ -53,7 +56,7 @@ fn served_within(file: File<'_>, depth: u32) -> By {
     // A device must not be opened: that may have effects.
     match file::fstatat(file.dir, file.path, flags) {
         Ok(stat) if stat.st_mode & S_IFMT == file::S_IFREG => {}
-        _ => return By::Library,
+        _ => return By::Unknown,
     }
     if file.path.is_empty() {
         return served_by_number(file.dir, depth);
@@ -119,12 +122,11 @@ fn judge(fd: i32, path: &[u8], depth: u32) -> By {
             return match depth.checked_sub(1) {
                 Some(depth) => interpreter_served_by(line, depth),
                 // Too deep for the kernel, too.
-                None => By::Library,
+                None => By::Unknown,
             };
         }
         Kind::InArena | Kind::Foreign => By::Nobody,
-        // Executed by somebody else, who is asked then.
-        Kind::Other => return By::Library,
+        Kind::Other => return By::Unknown,
     };
     if changes_user(fd) { By::Nobody } else { by }
 }

@@ -90,6 +90,10 @@ impl MmapArgs {
 /// # Errors
 /// As mmap(2).
 pub fn mmap(m: &Masked, addr: usize, len: usize, request: MmapArgs) -> Result<usize, Errno> {
+    // The kernel looks at it before all else, of anonymous mappings too.
+    if !request.offset.is_multiple_of(PAGE_SIZE) {
+        return Err(Errno::EINVAL);
+    }
     let fixed = request.has(MAP_FIXED | MAP_FIXED_NOREPLACE);
     let span = if fixed {
         Span::new(addr, len)

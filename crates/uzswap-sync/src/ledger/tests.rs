@@ -33,7 +33,7 @@ fn what_is_outside_leaves_less_but_never_nothing() {
     let mib = |mib: u64| mib << 20;
     let grantable = |outside, limit| {
         ledger.set_outside(0, Path::ROOT, mib(outside));
-        ledger.grantable(0, mib(limit)) >> 8
+        ledger.grantable(0, mib(limit), 0) >> 8
     };
     assert_eq!(grantable(0, 800), 800);
     assert_eq!(grantable(300, 800), 500);
@@ -62,7 +62,7 @@ fn each_node_holds_what_lies_in_it_and_a_raise_looks_at_all_above() {
         share.enter(path);
         share
     };
-    let raise = |own, wanted| ledger.raise(own, 1, wanted, |nr| limits[nr], || u64::MAX);
+    let raise = |own, wanted| ledger.raise(own, 1, wanted, |level| limits[level.node], || u64::MAX);
     let (in_deep, in_a, in_b) = (enter(0, deep), enter(1, a), enter(2, b));
     assert_eq!(raise(in_deep, 9), 4, "its own node");
     assert_eq!(raise(in_a, 9), 2, "what its child has left");
@@ -88,10 +88,38 @@ fn what_is_outside_counts_in_all_nodes_above() {
     let (a, mib) = (Path::ROOT.child(1), 1 << 20);
     ledger.set_outside(0, a, 20 * mib);
     ledger.set_outside(1, Path::ROOT, 30 * mib);
-    let left = [0, 1, 2].map(|node| ledger.grantable(node, 100 * mib) >> 8);
+    let left = [0, 1, 2].map(|node| ledger.grantable(node, 100 * mib, 0) >> 8);
     assert_eq!(left, [50, 80, 100]);
     ledger.set_outside(0, a, 0);
-    assert_eq!(ledger.grantable(1, 100 * mib) >> 8, 100);
+    assert_eq!(ledger.grantable(1, 100 * mib, 0) >> 8, 100);
+}
+
+#[test]
+fn what_may_be_outside_leaves_room_until_it_is_measured() {
+    let ledger = Ledger::default();
+    let (a, mib) = (Path::ROOT.child(1), 1 << 20);
+    let enter = |nr, path| {
+        let share = ledger.begin(nr);
+        share.enter(path);
+        share.presume(2 << 8);
+        share
+    };
+    let (in_a, in_b) = (enter(0, a), enter(1, Path::ROOT.child(2)));
+    let left = || {
+        let levels = ledger.held_on(a);
+        let left = |l: &Level| ledger.grantable(l.node, 100 * mib, l.held.presumed) >> 8;
+        levels.iter().map(left).collect::<Vec<_>>()
+    };
+    assert_eq!(left(), [96, 98]);
+    in_a.measured();
+    ledger.set_outside(0, a, 5 * mib);
+    assert_eq!(left(), [93, 95]);
+    in_b.expire(in_b.owner());
+    assert_eq!(left(), [95, 95], "the dead bring nothing in");
+    enter(0, a);
+    assert_eq!(left(), [93, 93]);
+    ledger.begin(0);
+    assert_eq!(left(), [95, 95], "the next owner begins with nothing");
 }
 
 #[test]

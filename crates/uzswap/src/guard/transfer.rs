@@ -24,7 +24,7 @@ use super::pins::{self, Pins};
 use crate::user;
 
 /// Buffers of a vector that are passed at once.
-const NR_VECTORS: usize = 32;
+pub(super) const NR_VECTORS: usize = 32;
 /// Of one piece: so many buffers, and the call's own pointers.
 type PiecePins = Pins<{ NR_VECTORS + 8 }>;
 
@@ -34,7 +34,7 @@ const EMSGSIZE: Errno = Errno(libc::EMSGSIZE);
 /// The kernel's `struct user_msghdr`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct MsgHdr {
+pub(super) struct MsgHdr {
     name: usize,
     name_len: u32,
     pad: u32,
@@ -84,7 +84,7 @@ fn socket_kind(fd: usize) -> Kind {
 
 /// Where the bytes of a transfer are.
 #[derive(Clone, Copy)]
-enum Buffers {
+pub(super) enum Buffers {
     /// Arguments 1 and 2.
     One,
     /// So many, from this address on.
@@ -119,14 +119,14 @@ impl Buffers {
 }
 
 /// What the buffers are in all.
-struct Sum {
+pub(super) struct Sum {
     len: usize,
     /// Bytes that may be pinned at once, in whichever pool; `None`: nothing of it is in a pool.
-    most: Option<usize>,
+    pub most: Option<usize>,
 }
 
 impl Sum {
-    fn of(call: &Call, buffers: &Buffers) -> Result<Sum, Errno> {
+    pub fn of(call: &Call, buffers: &Buffers) -> Result<Sum, Errno> {
         let (mut sum, mut n) = (Sum { len: 0, most: None }, 0);
         let mut some = [IoVec { base: 0, len: 0 }; 8];
         loop {
@@ -150,23 +150,23 @@ impl Sum {
 
 /// A position among the buffers.
 #[derive(Clone, Copy, Default)]
-struct Cursor {
-    n: usize,
+pub(super) struct Cursor {
+    pub n: usize,
     offset: usize,
 }
 
 /// A piece of a transfer.
-struct Piece {
+pub(super) struct Piece {
     vectors: [IoVec; NR_VECTORS],
     nr: usize,
-    len: usize,
+    pub len: usize,
     /// Where the next one begins.
-    next: Cursor,
+    pub next: Cursor,
 }
 
 impl Piece {
     /// At most `most` bytes from `at` on.
-    fn cut(call: &Call, buffers: &Buffers, at: Cursor, most: usize) -> Result<Piece, Errno> {
+    pub fn cut(call: &Call, buffers: &Buffers, at: Cursor, most: usize) -> Result<Piece, Errno> {
         let mut piece = Piece {
             vectors: [IoVec { base: 0, len: 0 }; NR_VECTORS],
             nr: 0,
@@ -195,7 +195,7 @@ impl Piece {
         Ok(piece)
     }
 
-    fn vectors(&self) -> &[IoVec] {
+    pub fn vectors(&self) -> &[IoVec] {
         self.vectors.get(..self.nr).unwrap_or_default()
     }
 }
@@ -222,6 +222,7 @@ pub(super) const fn is_vectored(number: usize) -> bool {
                 | nr::PWRITEV
                 | nr::PREADV2
                 | nr::PWRITEV2
+                | nr::VMSPLICE
                 | nr::SENDMSG
                 | nr::RECVMSG
         )
@@ -252,7 +253,8 @@ impl Transfer {
             nr::PWRITEV2 => ((call.args[3] != usize::MAX).then_some(3), false, 0),
             nr::RECVFROM => (None, true, call.args[3]),
             nr::RECVMSG => (None, true, call.args[2]),
-            nr::READ | nr::READV => (None, true, 0),
+            // `vmsplice` writes, or reads from a pipe, and may be short in both.
+            nr::READ | nr::READV | nr::VMSPLICE => (None, true, 0),
             _ => (None, false, 0),
         };
         if buffers.vector().1 > UIO_MAXIOV {

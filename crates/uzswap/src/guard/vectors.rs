@@ -1,8 +1,9 @@
-//! *What*: the C library's calls with vectors of buffers, led here ([`sites`]) to be served if they
-//! name memory of a pool.
+//! *What*: the C library's calls with vectors of buffers or of strings, led here ([`sites`]) to be
+//! served if they name memory of a pool.
 //!
 //! *Invariants*: calls that name none are issued by the C library, as if this were not there.
-//! *Locking*: the guard's state. *Context*: building a pool; [`on_call`]: any thread of the host.
+//! *Locking*: the guard's state. *Context*: building a pool; [`on_call`]: any thread of the host, and
+//! what `posix_spawn` starts, which has no handlers.
 
 use std::ffi::CStr;
 use std::sync::Once;
@@ -12,11 +13,11 @@ use uzswap_guard::ramp::Outcome;
 use uzswap_sys::nr;
 
 use super::context::Context;
-use super::{Call, serve, transfer};
+use super::{Call, exec, process_vm, serve, transfer};
 use crate::sites;
 
 /// The functions, and their calls.
-const NAMES: [(&CStr, usize); 10] = [
+const NAMES: [(&CStr, usize); 16] = [
     (c"readv", nr::READV),
     (c"writev", nr::WRITEV),
     (c"preadv", nr::PREADV),
@@ -27,6 +28,13 @@ const NAMES: [(&CStr, usize); 10] = [
     (c"recvmsg", nr::RECVMSG),
     (c"sendmmsg", nr::SENDMMSG),
     (c"recvmmsg", nr::RECVMMSG),
+    (c"vmsplice", nr::VMSPLICE),
+    (c"process_vm_readv", nr::PROCESS_VM_READV),
+    (c"process_vm_writev", nr::PROCESS_VM_WRITEV),
+    // `execv`, `posix_spawn` and all others call it; `fexecve` has a call of its own.
+    (c"execve", nr::EXECVE),
+    (c"execveat", nr::EXECVEAT),
+    (c"fexecve", nr::EXECVEAT),
 ];
 
 /// All of [`NAMES`] lead here.
@@ -55,7 +63,12 @@ unsafe extern "C" fn on_call(nr: usize, args: *const [usize; 6]) -> Outcome {
             args: args.read(),
         }
     };
-    if !transfer::names_a_pool(&call) {
+    let names_a_pool = match nr {
+        nr if exec::is_exec(nr) => exec::names_a_pool(&call),
+        nr if process_vm::is_process_vm(nr) => process_vm::names_a_pool(&call),
+        _ => transfer::names_a_pool(&call),
+    };
+    if !names_a_pool {
         return Outcome { ret: 0, served: 0 };
     }
     // SAFETY: this thread makes the call.
