@@ -101,12 +101,6 @@ pub fn measure(sides: &mut Sides, options: &Options) -> Result<Measured> {
         stem: format!("uzswap:{job}"),
     };
     load::fill(&places.disk, NR_SLOTS)?;
-    for way in &places.ways {
-        // The others find the same data.
-        if way.delay_ms == options.delays_ms[0] && way.kind != Kind::Unix {
-            load::fill(&way.device, NR_SLOTS)?;
-        }
-    }
     let mut measured = Measured {
         title: "Swap to other machines".into(),
         notes: vec![format!(
@@ -130,6 +124,8 @@ pub fn measure(sides: &mut Sides, options: &Options) -> Result<Measured> {
     let cases = cases(options);
     let steps = cases.len() * 2 * (places.ways.len() / options.delays_ms.len() + 1);
     measured.fill(options.rounds, steps, |round| {
+        // The job of the round before has overwritten what an NBD server has.
+        places.fill(options.delays_ms[0])?;
         for case in &cases {
             places.measure(case, options.time, round)?;
         }
@@ -227,6 +223,15 @@ fn delayed(delay_ms: f64) -> String {
 }
 
 impl Places {
+    /// Writes the data to each server, by its way of that delay: the other ways find the same.
+    fn fill(&self, delay_ms: f64) -> Result<()> {
+        let ways = self.ways.iter().filter(|way| way.delay_ms == delay_ms);
+        for way in ways.filter(|way| way.kind != Kind::Unix) {
+            load::fill(&way.device, NR_SLOTS)?;
+        }
+        Ok(())
+    }
+
     /// Has all sides read as `case` says.
     fn measure(&self, case: &Case, time: Duration, round: &mut CurrentRound<'_>) -> Result<()> {
         if case.delay_ms == 0.0 {
