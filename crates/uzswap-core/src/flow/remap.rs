@@ -4,8 +4,10 @@
 //! original dropped, one at a time, so that moving needs no extra memory.
 //!
 //! *Invariants*: a page's contents belong to one entry at any time, or to this operation alone. A
-//! move that fails moves back what it moved.
-//! *Locking*: op → one folio at a time. *Context*: worker; addresses and lengths are page aligned.
+//! move that fails moves back what it moved. A page is moved to where there is nothing: what another
+//! thread's fault beside it has filled with zeroes there meanwhile is dropped first.
+//! *Locking*: op → one folio at a time, or a second one if it is free. *Context*: worker; addresses
+//! and lengths are page aligned.
 
 use super::access::note_access;
 use super::decode::report_lost;
@@ -20,7 +22,7 @@ use crate::op::OpGuard;
 use crate::page::block::Entries;
 use crate::page::{Entry, PAGE_SIZE, Page, PageRange, wide};
 use crate::parts::Parts;
-use uzswap_sys::{Errno, mem};
+use uzswap_sys::{Errno, mem, thread};
 
 /// Where [`Engine::remap`](crate::Engine::remap) may put the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,15 +129,20 @@ fn move_contents(
             return Err(error);
         }
     }
-    let moved = move_pages(parts, op, from, to).and_then(|()| {
+    let mut nr_moved = 0;
+    let moved = move_pages(parts, op, from, to, &mut nr_moved).and_then(|()| {
         let set = parts
             .arena
             .set_prot(&parts.pages, new, new_len, flags.prot());
         set.map_err(MapError::Kernel)
     });
     if let Err(error) = moved {
-        // Back, as far as can be: what moved left its room behind.
-        let _ = move_pages(parts, op, to, from);
+        // Back, as far as can be: what moved left its room behind. The rest is in its place.
+        let first = |range: PageRange| PageRange {
+            end: range.start + nr_moved,
+            ..range
+        };
+        let _ = move_pages(parts, op, first(to), first(from), &mut 0);
         if !readable {
             let _ = set_prot(old, old_len, flags.prot());
         }
@@ -145,12 +152,14 @@ fn move_contents(
     Ok(())
 }
 
-/// Moves contents from one range to another of the same length, where there is nothing.
+/// Moves contents from one range to another of the same length, where there is nothing, page by
+/// page, and counts the pages in `nr_moved`.
 fn move_pages(
     parts: &Parts,
     op: &mut OpGuard<'_>,
     from: PageRange,
     to: PageRange,
+    nr_moved: &mut usize,
 ) -> Result<(), MapError> {
     let mut moved = Ok(());
     parts.pages.for_each_folio(from, |_, part| {
@@ -158,6 +167,7 @@ fn move_pages(
             if moved.is_ok() {
                 let target = Page::from_index(to.start + (page.index() - from.start));
                 moved = move_page(parts, op, page, target);
+                *nr_moved += usize::from(moved.is_ok());
             }
         }
     });
@@ -190,7 +200,7 @@ fn move_page(
             }
             entry if entry.in_block() => bring_back(parts, op, page)?,
             Entry::Swapped { .. } => bring_back(parts, op, page)?,
-            _ => move_stored(parts, page, target),
+            _ => move_stored(parts, page, target)?,
         };
         if moved {
             return Ok(());
@@ -225,17 +235,37 @@ fn bring_back(parts: &Parts, op: &mut OpGuard<'_>, page: Page) -> Result<bool, M
     }
 }
 
-/// Gives what is stored of `page` to `target`, a fresh page; `false` if nothing is stored any more.
-fn move_stored(parts: &Parts, page: Page, target: Page) -> bool {
-    let source = parts.pages.folio_of(page).lock();
-    let Some(entry) = parts.transition().take(page, target) else {
-        return false;
+/// Gives what is stored of `page` to `target`; `false`: it is still to be moved, as nothing is
+/// stored any more, or `target` is not empty.
+fn move_stored(parts: &Parts, page: Page, target: Page) -> Result<bool, MapError> {
+    let (folio, target_folio) = (parts.pages.folio_of(page), parts.pages.folio_of(target));
+    let source = folio.lock();
+    // Whoever holds it may wait for the other.
+    let second = match core::ptr::eq(folio, target_folio) {
+        true => None,
+        false => match target_folio.try_lock() {
+            Some(guard) => Some(guard),
+            None => {
+                drop(source);
+                thread::sched_yield();
+                return Ok(false);
+            }
+        },
     };
-    drop(source);
-    // In between the entry is here alone: only this operation reaches the object.
-    let _target = parts.pages.folio_of(target).lock();
-    parts.transition().give(target, entry);
-    true
+    if parts.pages.get(target) != Entry::None {
+        drop((source, second));
+        return clear(parts, target).map(|()| false);
+    }
+    let taken = parts.transition().take(page, target);
+    Ok(taken.is_some_and(|entry| {
+        parts.transition().give(target, entry);
+        true
+    }))
+}
+
+/// Drops what another thread's fault beside it has filled `target` with.
+fn clear(parts: &Parts, target: Page) -> Result<(), MapError> {
+    drop_pages(parts, PageRange::one(target)).map_err(MapError::Kernel)
 }
 
 fn entry_of(parts: &Parts, page: Page) -> Entry {
@@ -268,23 +298,28 @@ fn copy_resident(
         .map_err(MapError::Kernel);
     let done = readable.and_then(|()| copy_page(parts, op, page, target, credit));
     parts.pages.folio_of(page).lock().unpin();
-    done?;
+    if !done? {
+        return clear(parts, target).map(|()| false);
+    }
     // What cannot be dropped stays behind full of zeroes.
     let _ = drop_pages(parts, PageRange::one(page));
     Ok(true)
 }
 
 /// Copies a page that is resident and pinned into fresh memory, through the load buffer: a system
-/// call that is given memory of the arena would be guarded.
+/// call that is given memory of the arena would be guarded. `false`: `target` is not empty.
 fn copy_page(
     parts: &Parts,
     op: &mut OpGuard<'_>,
     page: Page,
     target: Page,
     credit: &mut u64,
-) -> Result<(), MapError> {
+) -> Result<bool, MapError> {
     let index = parts.pages.index_of(target);
     let guard = parts.pages.folio(index).lock();
+    if parts.pages.get(target) != Entry::None {
+        return Ok(false);
+    }
     let source = page.addr() as *const u8;
     let buffer = op.load.as_mut_ptr();
     loop {
@@ -308,5 +343,5 @@ fn copy_page(
     count_new(parts, &guard, PageRange::one(target));
     note_access(parts, &guard, index, Entry::None);
     *credit = credit.saturating_sub(1);
-    Ok(())
+    Ok(true)
 }

@@ -143,6 +143,7 @@ pub fn tell_all(group: &'static Group) {
     unmapped_memory_comes_back_as_zero();
     discard_and_pageout();
     mremap_moves_contents();
+    mremap_moves_contents_beside_fresh_memory();
     pins_keep_memory_in();
     compressor_changes_while_it_runs(group);
     random_histories_agree_with_a_model(group);
@@ -181,6 +182,39 @@ pub fn page(base: usize, number: usize) -> &'static mut [u64] {
 
 pub fn map(len: usize) -> usize {
     Masked::block(|m| ENGINE.map(m, len, 0, 3)).unwrap()
+}
+
+/// A fault on untouched memory fills the rest of its folio with zeroes as well: also where contents
+/// are about to arrive.
+fn mremap_moves_contents_beside_fresh_memory() {
+    const NR: usize = 16;
+    const MOVES: u64 = 6_000;
+    let base = map(2 * NR * PAGE_SIZE);
+    let at = |number: usize| base + number * PAGE_SIZE;
+    let places = [NR / 2, NR + NR / 2];
+    let touch_and_discard = || {
+        for first in [0, NR] {
+            let neighbours = (first + 1, NR / 2 - 1);
+            page(base, neighbours.0)[0] = 1;
+            Masked::block(|m| ENGINE.discard(m, at(neighbours.0), neighbours.1 * PAGE_SIZE))
+                .unwrap();
+        }
+    };
+    beside(touch_and_discard, || {
+        let (mut here, mut there) = (places[0], places[1]);
+        for stamp in 0..MOVES {
+            fill(page(base, here), 1, stamp);
+            if stamp % 2 == 0 {
+                Masked::block(|m| ENGINE.pageout(m, at(here), PAGE_SIZE)).unwrap();
+            }
+            let to = RemapTo::Fixed(at(there));
+            let moved = Masked::block(|m| ENGINE.remap(m, at(here), PAGE_SIZE, PAGE_SIZE, to));
+            assert_eq!(moved, Ok(at(there)), "move {stamp}");
+            check(page(base, there), 1, stamp);
+            (here, there) = (there, here);
+        }
+    });
+    Masked::block(|m| ENGINE.unmap(m, base, 2 * NR * PAGE_SIZE)).unwrap();
 }
 
 fn threads_on_four_times_the_limit() {
