@@ -372,7 +372,7 @@ fn a_storm_of_failures_costs_only_time() {
     if tools.iter().any(|tool| find_or_skip(tool, tool).is_none()) {
         return;
     }
-    let rounds = if long_form() { "100" } else { "4" };
+    let rounds = if long_form() { "100" } else { "3" };
     let output = Command::new(workspace().join("scripts/remote-storm"))
         .args(["--rounds", rounds, "--seed", &seed().to_string()])
         .arg("--uzswap")
