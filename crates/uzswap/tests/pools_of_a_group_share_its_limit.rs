@@ -21,9 +21,18 @@ fn group(limit: u64) -> PoolGroup {
 
 /// Fills an eighth of each page with what does not compress.
 fn fill(region: &mut Region, seed: u64) {
+    fill_part(region, seed, PAGE / 8);
+}
+
+/// Fills all of each page with that.
+fn noise(region: &mut Region, seed: u64) {
+    fill_part(region, seed, PAGE);
+}
+
+fn fill_part(region: &mut Region, seed: u64, len: usize) {
     for (page, number) in region.chunks_mut(PAGE).zip(0..) {
         let mut x = (seed << 32 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        for chunk in page[..PAGE / 8].chunks_exact_mut(8) {
+        for chunk in page[..len].chunks_exact_mut(8) {
             x ^= x << 13;
             x ^= x >> 7;
             x ^= x << 17;
@@ -158,6 +167,31 @@ fn pools_come_and_go_and_leave_nothing() {
     check(&kept, 1);
     drop((kept, lasting));
     assert_eq!(group.used(), 0);
+}
+
+/// Ten rounds write more than the swap file has room for.
+#[test]
+fn a_pool_that_ends_gives_its_swap_slots_back() {
+    let scratch = std::env::temp_dir().join(format!("uzswap-group.{}", std::process::id()));
+    std::fs::create_dir_all(&scratch).unwrap();
+    let group = Pool::builder()
+        .limit(LIMIT)
+        .swap(Swap::Dir(scratch.clone()))
+        .swap_max(160 * MIB)
+        .build_group()
+        .unwrap();
+    std::fs::remove_dir(&scratch).unwrap();
+    let lasting = group.pool().build().unwrap();
+    let mut kept = lasting.map(40 << 20).unwrap();
+    noise(&mut kept, 1);
+    for round in 0..10 {
+        let pool = group.pool().build().unwrap();
+        let mut region = pool.map(64 << 20).unwrap();
+        noise(&mut region, round);
+        check(&region, round);
+        assert!(pool.stats().swapped > 16 * MIB, "{:?}", pool.stats());
+    }
+    check(&kept, 1);
 }
 
 #[test]
