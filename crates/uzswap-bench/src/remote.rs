@@ -2,11 +2,11 @@
 //! servers give to a client that does nothing else.
 //!
 //! *What*: servers of this machine ([`servers`]), asked directly and through a delay ([`socket`]),
-//! by the readers ([`reader`]) of a load ([`load`]): single pages at random, and streams. Then a job
-//! of three times its memory that swaps to each. What many jobs do to a cluster is simulated
+//! by the readers ([`reader`]) of a load ([`load`]): single pages at random, and streams. Then a
+//! job of three times its memory that swaps to each. What many jobs do to a cluster is simulated
 //! ([`simulate`]).
-//! *Invariants*: all sides of a job read the same data; every slot that comes is checked. Sides take
-//! turns within each round.
+//! *Invariants*: all sides of a job read the same data; every slot that comes is checked. Sides
+//! take turns within each round.
 //! *Locking*: none.
 //! *Context*: the bench command.
 

@@ -301,8 +301,8 @@ impl Group {
         }
     }
 
-    /// As [`Group::expire_dead`], of run number `nr`, of whose processes none is left: neither a fork
-    /// child that has not begun, nor one of another pid namespace.
+    /// As [`Group::expire_dead`], of run number `nr`, of whose processes none is left: neither a
+    /// fork child that has not begun, nor one of another pid namespace.
     pub fn expire_run(&self, nr: usize, by: u32) {
         for p in self.used() {
             let state = p.state.load(Ordering::Acquire);

@@ -1,8 +1,8 @@
 //! *What*: [`Reservation`]: the record that a process reserves for the child it is about to make,
 //! so that the child's memory is counted before there is a child.
 //!
-//! *Invariants*: the record is the child's from [`Reservation::begin`] on. Before that, whoever finds
-//! the child dead frees it. *Locking*: none. *Context*: fork.
+//! *Invariants*: the record is the child's from [`Reservation::begin`] on. Before that, whoever
+//! finds the child dead frees it. *Locking*: none. *Context*: fork.
 
 use core::sync::atomic::Ordering;
 

@@ -25,8 +25,8 @@
 //! - Nothing is allocated: what a program cannot claim, it waits for.
 //!
 //! *Locking*: none; a thread that holds cells waits only for their completion, never for another
-//! cell. *Context*: programs: any with all signals blocked; the waits end by a deadline. Broker: its
-//! threads.
+//! cell. *Context*: programs: any with all signals blocked; the waits end by a deadline. Broker:
+//! its threads.
 
 use uzswap_sync::primitive::{
     AtomicU32, AtomicU64,
@@ -387,8 +387,8 @@ impl Exchange {
         freed
     }
 
-    /// Gives up what thread `owner` had in its former life, before an exec(2) that another thread of
-    /// its process made: it has the same number, and knows nothing of it.
+    /// Gives up what thread `owner` had in its former life, before an exec(2) that another thread
+    /// of its process made: it has the same number, and knows nothing of it.
     pub fn disown(&self, owner: u32) {
         for (cell, at) in self.cells.iter().zip(0..) {
             let now = cell.state.load(Acquire);

@@ -1,5 +1,5 @@
-//! *What*: which copies of clusters of slots are lost, and who writes to them, so that a copy is made
-//! anew from the other only while nobody writes to either.
+//! *What*: which copies of clusters of slots are lost, and who writes to them, so that a copy is
+//! made anew from the other only while nobody writes to either.
 //!
 //! A copy is lost when its server has forgotten it: it died, and has come back empty. Of two copies
 //! the other then has all that is worth having: what was written before was written to both, and so

@@ -1,8 +1,8 @@
 //! Swap to the memory of other machines: what an URL names, and the broker, a process that serves
 //! one remote device to the programs of a run.
 //!
-//! - [`url`]: the places that an URL can name; [`order`]: what supervisor and broker tell each other;
-//!   [`process`]: starts one
+//! - [`url`]: the places that an URL can name; [`order`]: what supervisor and broker tell each
+//!   other; [`process`]: starts one
 //! - [`broker`]: the process; `worker`: its threads that serve requests; `upkeep`: the one that
 //!   probes, renews and sweeps
 //! - `client`: what serves requests; `nbd`: on NBD servers, reached

@@ -1,4 +1,5 @@
-//! *What*: an export of an NBD server: the transmission phase with simple replies, as <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md> has them.
+//! *What*: an export of an NBD server: the transmission phase with simple replies, as
+//! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md> has them.
 //!
 //! *Invariants*: a connection on which anything went wrong is closed, so that a late reply belongs
 //! to nobody. An export is written to only if it is a swap area, or begins with nothing but zeroes.

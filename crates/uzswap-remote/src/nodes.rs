@@ -1,9 +1,9 @@
 //! *What*: connections to the servers of a place, each made when it is first needed; which of them
 //! have which hash slots, and which are slow.
 //!
-//! *Invariants*: as [`Link`]'s. A server that is slow is asked again within [`SLOW`]. What was sent by
-//! a connection that broke, to a server that allows it, happens before another one is used, or never:
-//! the server ends the old connection first (`CLIENT KILL`).
+//! *Invariants*: as [`Link`]'s. A server that is slow is asked again within [`SLOW`]. What was sent
+//! by a connection that broke, to a server that allows it, happens before another one is used, or
+//! never: the server ends the old connection first (`CLIENT KILL`).
 //! *Locking*: the topology's lock, a leaf. *Context*: the broker.
 
 use std::collections::{HashMap, HashSet};
@@ -300,8 +300,8 @@ impl Nodes {
         Ok(())
     }
 
-    /// Executes what `command` makes of each key of `clusters`, in pipelines, and passes cluster and
-    /// copy of each, and the answer, to `each`.
+    /// Executes what `command` makes of each key of `clusters`, in pipelines, and passes cluster
+    /// and copy of each, and the answer, to `each`.
     pub fn for_keys(
         &mut self,
         clusters: &[u64],

@@ -217,8 +217,8 @@ impl Nodes {
         (0..len).map(|_| link.receive()).collect()
     }
 
-    /// Sends the pieces at `open` to their servers, and takes the answers. Returns those that are to
-    /// be sent elsewhere.
+    /// Sends the pieces at `open` to their servers, and takes the answers. Returns those that are
+    /// to be sent elsewhere.
     fn round(&mut self, open: &[usize], pieces: &mut [Piece], jobs: &[Job]) -> Vec<usize> {
         let mut by_server: HashMap<Address, Vec<usize>> = HashMap::new();
         for &at in open {

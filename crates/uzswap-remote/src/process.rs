@@ -57,7 +57,8 @@ pub fn new_exchange() -> io::Result<(File, &'static Exchange)> {
     let memory = os::memory_file(c"uzswap-exchange")?;
     memory.set_len(EXCHANGE_LEN as u64)?;
     let at = os::map_shared(&memory, EXCHANGE_LEN, true)?;
-    // SAFETY: mapped just now, of that length, page aligned, never unmapped; zeroes are an exchange.
+    // SAFETY: mapped just now, of that length, page aligned, never unmapped; zeroes are an
+    // exchange.
     Ok((memory, unsafe { &*at.as_ptr().cast::<Exchange>() }))
 }
 

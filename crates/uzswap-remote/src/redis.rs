@@ -1,5 +1,6 @@
-//! *What*: clusters of swap slots as keys of Redis or Valkey servers: which servers may be used, and
-//! what they have room for. How keys are read and written: `pieces`, by the connections of `nodes`.
+//! *What*: clusters of swap slots as keys of Redis or Valkey servers: which servers may be used,
+//! and what they have room for. How keys are read and written: `pieces`, by the connections of
+//! `nodes`.
 //!
 //! *Invariants*: a server that would lose what it is given is refused.
 //! *Locking*: the topology's lock, a leaf. *Context*: the broker.

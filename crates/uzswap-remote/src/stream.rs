@@ -1,7 +1,7 @@
 //! *What*: a stream to a server, of either kind of socket, by TLS if asked for.
 //!
-//! *Invariants*: with TLS a server is believed only if its certificate is good for its name and those
-//! of the system, or of `SSL_CERT_FILE`, vouch for it.
+//! *Invariants*: with TLS a server is believed only if its certificate is good for its name and
+//! those of the system, or of `SSL_CERT_FILE`, vouch for it.
 //! *Locking*: none. *Context*: the broker.
 
 use std::io::{self, Read, Write};

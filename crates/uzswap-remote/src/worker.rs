@@ -1,9 +1,9 @@
-//! *What*: the threads that serve requests: each takes a few from the exchange, has its client serve
-//! them, and completes them. What cannot be served yet is tried again.
+//! *What*: the threads that serve requests: each takes a few from the exchange, has its client
+//! serve them, and completes them. What cannot be served yet is tried again.
 //!
-//! *Invariants*: a request that was taken is completed by the worker that took it, whatever happens.
-//! A read is tried until the program gives it up, or the data are known to be gone; a write of which
-//! nothing was sent for so long only as the program has nowhere else to put it.
+//! *Invariants*: a request that was taken is completed by the worker that took it, whatever
+//! happens. A read is tried until the program gives it up, or the data are known to be gone; a
+//! write of which nothing was sent for so long only as the program has nowhere else to put it.
 //! *Locking*: none but the client's. *Context*: the broker.
 
 use std::sync::Arc;
@@ -38,7 +38,8 @@ pub struct Gate {
 impl Gate {
     /// Begins to serve. `false`: the end has come.
     fn enter(&self) -> bool {
-        // Sequentially consistent with `close`: either this sees it closed, or that sees this serve.
+        // Sequentially consistent with `close`: either this sees it closed, or that sees this
+        // serve.
         self.nr_serving.fetch_add(1, SeqCst);
         let is_open = !self.is_closed.load(SeqCst);
         if !is_open {

@@ -83,9 +83,10 @@ pub(crate) fn prepare(wants: bool) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Whether the guard serves vectors of buffers and strings (`readv`, `sendmsg`, `execve` and theirs)
-/// that the C library passes to the kernel. Not where that makes its calls in a way that the library does not know
-/// (musl; glibc from 2.41 on): [`pin`](crate::Pool::pin) their buffers first.
+/// Whether the guard serves vectors of buffers and strings (`readv`, `sendmsg`, `execve` and
+/// theirs) that the C library passes to the kernel. Not where that makes its calls in a way that
+/// the library does not know (musl; glibc from 2.41 on): [`pin`](crate::Pool::pin) their buffers
+/// first.
 #[must_use]
 pub fn serves_vectors() -> bool {
     vectors::are_served()

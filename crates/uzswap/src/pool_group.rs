@@ -1,5 +1,5 @@
-//! *What*: [`PoolGroup`]: several pools under one limit; [`Shared`]: what they have in common, which
-//! a pool that is built alone has for itself.
+//! *What*: [`PoolGroup`]: several pools under one limit; [`Shared`]: what they have in common,
+//! which a pool that is built alone has for itself.
 //!
 //! *Invariants*
 //! - A pool of a group counts in a node of its own, so that it may have a limit of its own, and has

@@ -1,9 +1,10 @@
-//! *What*: many jobs that swap to one Redis Cluster, simulated: what its servers have to do, how long
-//! reads wait, and what the failure of a rack does to both.
+//! *What*: many jobs that swap to one Redis Cluster, simulated: what its servers have to do, how
+//! long reads wait, and what the failure of a rack does to both.
 //!
 //! Every shard is a queue that serves one request at a time, as Redis does; every job reads a page,
 //! computes for a time, and reads the next; what it evicts meanwhile is written in the background.
-//! The costs are those that `bench remote` has measured; all else is assumed, and named in the notes.
+//! The costs are those that `bench remote` has measured; all else is assumed, and named in the
+//! notes.
 //!
 //! *Invariants*: the same seed gives the same figures.
 //! *Locking*: none. *Context*: the bench command.
@@ -39,7 +40,8 @@ const BROKER_NS: u64 = 17 * US;
 const ROUND_TRIP_NS: u64 = 200 * US;
 /// Assumed: a replica takes over so long after its primary is gone (`cluster-node-timeout` 2 s).
 const FAILOVER_NS: u64 = 3 * S;
-/// A read is late after so long, and goes to the other copy; the server is left alone for [`SLOW_NS`].
+/// A read is late after so long, and goes to the other copy; the server is left alone for
+/// [`SLOW_NS`].
 const LATE_NS: u64 = 2 * MS;
 const SLOW_NS: u64 = S;
 /// Reads for each write of 16 KiB: as much is written as is read.

@@ -1,8 +1,8 @@
 //! *What*: the part of ZeroMQ's protocol (ZMTP 3.0, RFC 23) that it takes to read and to publish
 //! messages: greeting, handshake without authentication, frames.
 //!
-//! *Invariants*: a frame of more than [`MAX_FRAME`] bytes is passed over, so what a peer sends takes
-//! bounded memory.
+//! *Invariants*: a frame of more than [`MAX_FRAME`] bytes is passed over, so what a peer sends
+//! takes bounded memory.
 //! *Locking*: none. *Context*: threads of the supervisor.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};

@@ -4,8 +4,8 @@
 //! original dropped, one at a time, so that moving needs no extra memory.
 //!
 //! *Invariants*: a page's contents belong to one entry at any time, or to this operation alone. A
-//! move that fails moves back what it moved. A page is moved to where there is nothing: what another
-//! thread's fault beside it has filled with zeroes there meanwhile is dropped first.
+//! move that fails moves back what it moved. A page is moved to where there is nothing: what
+//! another thread's fault beside it has filled with zeroes there meanwhile is dropped first.
 //! *Locking*: op → one folio at a time, or a second one if it is free. *Context*: worker; addresses
 //! and lengths are page aligned.
 

@@ -8,8 +8,8 @@
 //! inactive list can go.
 //!
 //! Other processes see when the folio that goes next was put on its list (`coldest`): whoever needs
-//! memory asks the process with the coldest. A host may have a [`Ranking`] of its own decide which of
-//! the coldest goes.
+//! memory asks the process with the coldest. A host may have a [`Ranking`] of its own decide which
+//! of the coldest goes.
 //!
 //! *Invariants*: a folio is on the list that its `LIST` bits name, or on none. `nr` is the length.
 //! `coldest` is right whenever nobody holds the lock.
@@ -363,8 +363,8 @@ impl Lru {
 
     /// Takes the coldest folios off their lists, with those of their neighbours that are on the
     /// same one, and passes each, locked, to `isolate`, neighbours in rising order, until there are
-    /// as many pages as `wanted` says. `isolate` returns how many pages it took; `None`: it is full.
-    /// Busy and pinned folios go round to the head.
+    /// as many pages as `wanted` says. `isolate` returns how many pages it took; `None`: it is
+    /// full. Busy and pinned folios go round to the head.
     pub fn scan<'a>(
         &self,
         folios: &'a FolioTable,

@@ -1,5 +1,5 @@
-//! *What*: [`Ranking`]: a host's own rule about which folio is evicted next, of those that the lists
-//! have at their cold ends.
+//! *What*: [`Ranking`]: a host's own rule about which folio is evicted next, of those that the
+//! lists have at their cold ends.
 //!
 //! *Invariants*: without a ranking, and by one that ranks all alike, the coldest goes.
 //! *Locking*: called under the lists' lock. *Context*: signal, worker, the reclaimer.

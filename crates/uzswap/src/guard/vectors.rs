@@ -2,8 +2,8 @@
 //! served if they name memory of a pool.
 //!
 //! *Invariants*: calls that name none are issued by the C library, as if this were not there.
-//! *Locking*: the guard's state. *Context*: building a pool; [`on_call`]: any thread of the host, and
-//! what `posix_spawn` starts, which has no handlers.
+//! *Locking*: the guard's state. *Context*: building a pool; [`on_call`]: any thread of the host,
+//! and what `posix_spawn` starts, which has no handlers.
 
 use std::ffi::CStr;
 use std::sync::Once;
